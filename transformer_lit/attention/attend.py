@@ -15,6 +15,15 @@ from torch import Tensor
 
 from .masks import causal_mask
 
+# %% ../../nbs/attention/02_attend.ipynb #share
+def _share_heads(x: Float[Tensor, "B K S E"], n_heads: int) -> Float[Tensor, "B H S E"]:
+    # Query head h reads key/value head h // (H/K): each is repeated in place, H/K times.
+    if n_heads % x.shape[1]:
+        raise ValueError(
+            f"{n_heads} query heads cannot be shared out among {x.shape[1]} key/value heads"
+        )
+    return x.repeat_interleave(n_heads // x.shape[1], dim=1)
+
 # %% ../../nbs/attention/02_attend.ipynb #weights
 def attention_weights(
     q: Float[Tensor, "B H T D"],
@@ -25,22 +34,22 @@ def attention_weights(
     causal: bool = False,  # aligned bottom-right
     scale: float | None = None,  # 1/√D unless given
 ) -> Float[Tensor, "B H T S"]:
-    """The weight that each query gives to each key; a row sums to 1, or to 0 when it may see nothing.
+    """The weight that each query gives to each key.
 
-    Query head h reads key head h // (H/K). Source: Vaswani et al. 2017, equation 1.
+    A row sums to 1, or to 0 when it may see nothing. Query head h reads key head h // (H/K).
+    Source: Vaswani et al. 2017, equation 1.
     """
-    H, T, S = q.shape[1], q.shape[2], k.shape[2]
-    k = k.repeat_interleave(H // k.shape[1], dim=1)
-    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = torch.einsum("bhtd,bhsd->bhts", q, _share_heads(k, q.shape[1])) * scale
     if bias is not None:
         scores = scores + bias
     if causal:
-        visible = causal_mask(T, S, device=q.device)
+        visible = causal_mask(q.shape[2], k.shape[2], device=q.device)
         mask = visible if mask is None else mask & visible
     if mask is None:
         return scores.softmax(-1)
-    # A row that sees nothing would be softmax(-inf, …) = nan: its scores are left as they are, its
-    # weights are set to zero. Both steps are needed, or the gradient is nan.
+    # A row that sees nothing would be softmax(-inf, …) = nan, and nan · 0 is nan. So its scores are
+    # left as they are, and its weights are set to zero.
     some = mask.any(-1, keepdim=True)
     return scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some
 
@@ -58,5 +67,5 @@ def attend(
 ) -> Float[Tensor, "B H T E"]:
     "Attention as the formula says it: `attention_weights` times the values. Memory grows as T·S."
     weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
-    v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
-    return torch.einsum("bhts,bhse->bhte", F.dropout(weights, dropout, dropout > 0), v)
+    weights = F.dropout(weights, dropout, training=dropout > 0)
+    return torch.einsum("bhts,bhse->bhte", weights, _share_heads(v, q.shape[1]))

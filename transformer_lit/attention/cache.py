@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+# %% ../../nbs/attention/05_cache.ipynb #rows
+def _select_rows(x: Tensor, rows: Tensor, length: int) -> Tensor:
+    "Rows of a store (B K max_len D), of which the first `length` positions are held."
+    held = x[:, :, :length].index_select(0, rows)  # a copy: what is not held is not copied
+    out = x if len(rows) == len(x) else x.new_empty(len(rows), *x.shape[1:])
+    out[:, :, :length] = held
+    return out
+
 # %% ../../nbs/attention/05_cache.ipynb #code
 class KVCache:
-    """Keys and values of one attention layer, in memory that is set aside once for `max_len` positions.
+    """Keys and values of one attention layer, in memory set aside once for `max_len` positions.
 
-    The caller owns it, one for each layer. `length` positions are held.
+    The caller owns it, one for each layer. `length` positions are held. It is written in place:
+    what `update` returned is a view, good until the cache changes. For decoding, not for training.
     """
 
     def __init__(self, max_len: int):
@@ -34,7 +43,10 @@ class KVCache:
             raise ValueError(f"the cache holds {self.max_len} positions; {end} were asked for")
         if self.k is None:
             B, K, _, D = k.shape
-            self.k, self.v = k.new_empty(B, K, self.max_len, D), v.new_empty(B, K, self.max_len, D)
+            self.k, self.v = (x.new_empty(B, K, self.max_len, D) for x in (k, v))
+        have, new = self.k[:, :, start:end].shape, k.shape
+        if have != new:  # or a single row would be copied to all, unasked
+            raise ValueError(f"the cache expects keys of shape {tuple(have)}, got {tuple(new)}")
         self.k[:, :, start:end], self.v[:, :, start:end] = k, v
         self.length = end
         return self.k[:, :, :end], self.v[:, :, :end]
@@ -42,13 +54,7 @@ class KVCache:
     def select(self, rows: Int[Tensor, "N"]) -> None:
         "Keep, drop and repeat rows of the batch: row n becomes what row `rows[n]` was."
         if self.k is not None:
-            self.k, self.v = self._rows(self.k, rows), self._rows(self.v, rows)
-
-    def _rows(self, x: Tensor, rows: Tensor) -> Tensor:
-        held = x[:, :, : self.length].index_select(0, rows)  # what is not held is not copied
-        out = x if len(rows) == len(x) else x.new_empty(len(rows), *x.shape[1:])
-        out[:, :, : self.length] = held
-        return out
+            self.k, self.v = (_select_rows(x, rows, self.length) for x in (self.k, self.v))
 
     def truncate(self, length: int) -> None:
         "Forget all positions from `length` on."

@@ -26,26 +26,24 @@ def attend_fused(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T E"]:
-    """`attend` through `torch.nn.functional.scaled_dot_product_attention`: the same numbers, O(T + S) memory.
+    """`attend` through `torch.nn.functional.scaled_dot_product_attention`: the same numbers.
 
     It owns every rule of that kernel: its causal flag is aligned top-left, so it is used for T = S
-    only; it takes one mask, Boolean or added; a row that sees nothing must come out as zeros.
+    only, and for a positive scale, since it hides with -inf before it scales; it takes one mask,
+    Boolean or added; what it makes of a hidden row is left to no version.
     """
     T, S = q.shape[2], k.shape[2]
-    flag = causal and T == S and mask is None and bias is None
+    flag = causal and T == S and mask is None and bias is None and (scale is None or scale > 0)
     if causal and not flag and T > 1:  # one query is the last: it sees every key
         visible = causal_mask(T, S, device=q.device)
         mask = visible if mask is None else mask & visible
-    if bias is not None and mask is not None:
-        bias = bias.masked_fill(~mask, -math.inf)
+    sees = None if mask is None else mask.any(-1, keepdim=True)
+    if mask is not None:
+        mask = mask | ~sees  # a row that sees nothing is computed as if it saw all, then zeroed
+        mask = mask if bias is None else bias.masked_fill(~mask, -math.inf)
+    added = bias if mask is None else mask
+    gqa = q.shape[1] != k.shape[1]
     out = F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask if bias is None else bias,
-        is_causal=flag,
-        scale=scale,
-        dropout_p=dropout,
-        enable_gqa=q.shape[1] != k.shape[1],
+        q, k, v, attn_mask=added, dropout_p=dropout, is_causal=flag, scale=scale, enable_gqa=gqa
     )
-    return out if mask is None else out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+    return out if sees is None else out.masked_fill(~sees, 0.0)

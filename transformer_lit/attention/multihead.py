@@ -7,7 +7,7 @@ __all__ = ['Position', 'Cache', 'key_positions', 'split_heads', 'merge_heads', '
 
 # %% ../../nbs/attention/04_multihead.ipynb #imports
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,7 +23,9 @@ class Position(nn.Module):
     of shape T or B T, so cached steps and batches of unequal length need no special case.
     """
 
-    def rotate(self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]) -> Float[Tensor, "B N T D"]:
+    def rotate(
+        self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
+    ) -> Float[Tensor, "B N T D"]:
         "Queries or keys, turned according to their positions."
         return x
 
@@ -38,6 +40,7 @@ class Position(nn.Module):
         return None
 
 # %% ../../nbs/attention/04_multihead.ipynb #cacheproto
+@runtime_checkable
 class Cache(Protocol):
     "What attention asks of a cache of keys and values; the caller owns it."
 
@@ -49,11 +52,14 @@ class Cache(Protocol):
 
 
 def key_positions(pos: Int[Tensor, "... T"], S: int) -> Int[Tensor, "... S"]:
-    "Positions of S keys of which the T queries at `pos` are the last: older keys lie one apart before."
+    """Positions of S keys in self-attention: the last T at `pos`, the others one apart before.
+
+    A cache keeps keys, not positions; it was filled in order, so the positions follow from `pos`.
+    """
     older = torch.arange(pos.shape[-1] - S, 0, device=pos.device)
     return torch.cat([pos[..., :1] + older, pos], dim=-1)
 
-# %% ../../nbs/attention/04_multihead.ipynb #code
+# %% ../../nbs/attention/04_multihead.ipynb #heads
 def split_heads(x: Float[Tensor, "B T HD"], d_head: int) -> Float[Tensor, "B H T D"]:
     "Cut the last axis into heads of size `d_head` and put the head axis before time."
     return x.unflatten(-1, (-1, d_head)).transpose(1, 2)
@@ -63,32 +69,39 @@ def merge_heads(x: Float[Tensor, "B H T D"]) -> Float[Tensor, "B T HD"]:
     "Undo `split_heads`: the heads side by side again."
     return x.transpose(1, 2).flatten(2)
 
+# %% ../../nbs/attention/04_multihead.ipynb #check
+def _check_heads(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> None:
+    if min(d_model, n_heads, n_kv_heads) < 1 or (d_head is not None and d_head < 1):
+        sizes = f"d_model={d_model}, n_heads={n_heads}, n_kv_heads={n_kv_heads}, d_head={d_head}"
+        raise ValueError(f"sizes must be positive: {sizes}")
+    if n_heads % n_kv_heads:
+        raise ValueError(f"n_heads={n_heads} is not a multiple of n_kv_heads={n_kv_heads}")
+    if d_head is None and d_model % n_heads:
+        raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}; give d_head")
 
-class MultiHeadAttention(nn.Module):
-    """Multi-head attention: self or cross, full or grouped, with any position plug, kernel and cache.
-
-    `n_heads` query heads of size `d_head` (C/H unless given) read `n_kv_heads` key/value heads (as
-    many unless given). `bias` gives all four projections an offset. Source: Vaswani et al. 2017,
-    section 3.2.2; grouped heads: Ainslie et al. 2023.
-    """
+# %% ../../nbs/attention/04_multihead.ipynb #parts
+class _Projections(nn.Module):
+    "The parts of `MultiHeadAttention`: four linear maps, and what its caller plugs in."
 
     def __init__(
         self,
         d_model: int,
         n_heads: int,
-        n_kv_heads: int | None = None,
+        n_kv_heads: int | None = None,  # as many as n_heads unless given
         *,
-        d_head: int | None = None,
+        d_head: int | None = None,  # C/H unless given
         causal: bool = False,
-        position: Position | None = None,
+        position: Position | None = None,  # the null plug unless given
         attend: Callable[..., Tensor] = attend_fused,
-        scale: float | None = None,
-        dropout: float = 0.0,
-        bias: bool = False,
+        scale: float | None = None,  # 1/√D unless given
+        dropout: float = 0.0,  # on the attention weights, in training
+        bias: bool = False,  # offsets in all four maps
     ):
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         _check_heads(d_model, n_heads, n_kv_heads, d_head)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.d_head = d_model // n_heads if d_head is None else d_head
         self.causal, self.attend, self.scale, self.dropout = causal, attend, scale, dropout
         self.position = Position() if position is None else position
@@ -96,6 +109,14 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
         self.v_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
         self.o_proj = nn.Linear(n_heads * self.d_head, d_model, bias)
+
+# %% ../../nbs/attention/04_multihead.ipynb #code
+class MultiHeadAttention(_Projections):
+    """Multi-head attention: self or cross, full or grouped, any position plug, kernel and cache.
+
+    `n_heads` query heads of size `d_head` read `n_kv_heads` key/value heads. Source: Vaswani et al.
+    2017, section 3.2.2; grouped heads: Ainslie et al. 2023.
+    """
 
     def keys_values(
         self, x: Float[Tensor, "B S C"], pos: Int[Tensor, "... S"] | None = None
@@ -113,35 +134,20 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
-        "Self-attention over `x` (and `cache`), or attention from `x` to `memory`, the keys and values."
+        "Self-attention over `x` (and `cache`), or attention from `x` to `memory`: keys and values."
+        if memory is not None and cache is not None:
+            raise ValueError("give memory or cache, not both: memory holds all its keys already")
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)
         k, v = self.keys_values(x, pos) if memory is None else memory
-        if cache is not None:
-            k, v = cache.update(k, v)
+        k, v = (k, v) if cache is None else cache.update(k, v)
         S = k.shape[2]
         k_pos = key_positions(pos, S) if memory is None else torch.arange(S, device=x.device)
+        bias = self.position.bias(q, k, pos, k_pos)
+        p = self.dropout if self.training else 0.0
         out = self.attend(
-            q,
-            k,
-            v,
-            mask=mask,
-            bias=self.position.bias(q, k, pos, k_pos),
-            causal=self.causal,
-            scale=self.scale,
-            dropout=self.dropout if self.training else 0.0,
+            q, k, v, mask=mask, bias=bias, causal=self.causal, scale=self.scale, dropout=p
         )
         return self.o_proj(merge_heads(out))
-
-# %% ../../nbs/attention/04_multihead.ipynb #check
-def _check_heads(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> None:
-    if min(d_model, n_heads, n_kv_heads) < 1:
-        raise ValueError(
-            f"sizes must be positive: d_model={d_model}, n_heads={n_heads}, n_kv_heads={n_kv_heads}"
-        )
-    if n_heads % n_kv_heads:
-        raise ValueError(f"n_heads={n_heads} is not a multiple of n_kv_heads={n_kv_heads}")
-    if d_head is None and d_model % n_heads:
-        raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}; give d_head")

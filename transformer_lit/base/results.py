@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import transformer_lit
 from .files import InputError, read_json, write_json
 
 # %% ../../nbs/base/04_results.ipynb #code
@@ -33,7 +34,7 @@ class Result:
     torch: str
     minutes: float
     tokens_per_second: float
-    curve: list[dict[str, float]]  # rows of step, train_loss, val_loss
+    curve: list[dict[str, int | float]]  # rows of step, train_loss, val_loss
     metrics: dict[str, Any]  # bleu with signature and beam, val_loss, …
 
 
@@ -48,26 +49,32 @@ def read_result(path: str | Path) -> Result:
     "Read a record; `InputError` when a field is missing or unknown."
     values = read_json(path)
     names = {field.name for field in fields(Result)}
-    if set(values) != names:
-        raise InputError(f"{path} is not a result: fields {sorted(set(values) ^ names)} do not fit")
+    if not isinstance(values, dict) or set(values) != names:
+        wrong = sorted(set(values) ^ names) if isinstance(values, dict) else type(values).__name__
+        raise InputError(f"{path} is not a result: {wrong} does not fit")
     return Result(**values)
 
 
 def read_results(folder: str | Path, **match: Any) -> list[Result]:
-    "All records in a folder whose fields equal `match`, by name: `read_results(f, task='translation')`."
+    "The records in a folder whose fields equal `match`: `read_results(f, task='translation')`."
     results = [read_result(path) for path in sorted(Path(folder).glob("*.json"))]
     return [r for r in results if all(getattr(r, key) == value for key, value in match.items())]
 
-
+# %% ../../nbs/base/04_results.ipynb #commit
 def current_commit() -> str:
     "The commit of the source tree that runs, with + when it has changes; `unknown` outside of one."
-    where = Path(__file__).parent
+    package = Path(transformer_lit.__file__).parent
+    commands = (
+        ("ls-files", "--error-unmatch", "__init__.py"),  # fails where git does not know the package
+        ("rev-parse", "HEAD"),
+        ("status", "--porcelain", "--", "."),
+    )
     try:
-        commit, changes = (
+        _, commit, changes = (
             subprocess.run(
-                ["git", *command], cwd=where, capture_output=True, text=True, check=True
+                ["git", *command], cwd=package, capture_output=True, text=True, check=True
             ).stdout.strip()
-            for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", "."))
+            for command in commands
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -10,15 +10,22 @@ from torch import nn
 
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:
-    "√(2 / (fan_in + fan_out)): the compromise between the forward and the backward pass (Glorot 2010)."
+    "√(2 / (fan_in + fan_out)), between what the forward and the backward pass ask (Glorot 2010)."
+    if fan_in < 1 or fan_out < 1:
+        raise ValueError(f"fans must be positive, got fan_in={fan_in}, fan_out={fan_out}")
     return (2 / (fan_in + fan_out)) ** 0.5
 
 
 def xavier_init(module: nn.Module) -> None:
-    "Xavier-uniform weights and zero offsets in every linear layer below `module`; an output head tied to an embedding keeps the embedding's."
-    tied = {id(m.weight) for m in module.modules() if not isinstance(m, nn.Linear) and hasattr(m, "weight")}
+    """Xavier-uniform weights and zero offsets in every linear layer below `module`.
+
+    An output layer whose weight is also an embedding's keeps what the embedding drew.
+    """
+    others = (m for m in module.modules() if not isinstance(m, nn.Linear))
+    shared = {id(p) for m in others for p in m.parameters(recurse=False)}
     for layer in module.modules():
-        if isinstance(layer, nn.Linear) and id(layer.weight) not in tied:
-            nn.init.xavier_uniform_(layer.weight)
+        if isinstance(layer, nn.Linear):
+            if id(layer.weight) not in shared:
+                nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

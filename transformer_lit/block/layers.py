@@ -11,12 +11,11 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..attention.cache import KVCache
-from ..attention.multihead import MultiHeadAttention
+from ..attention.multihead import Cache, MultiHeadAttention
 
 # %% ../../nbs/block/04_layers.ipynb #code
 class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward network. With causal attention it is a decoder-only layer.
+    """Self-attention, then a feed-forward network; with causal attention, a decoder-only layer.
 
     The parts are injected; `residual()` makes the wiring of one sublayer (`PostNorm`, `PreNorm`).
     """
@@ -34,12 +33,12 @@ class EncoderLayer(nn.Module):
         *,
         pos: Int[Tensor, "... T"] | None = None,
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-        cache: KVCache | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
         x = self.attn_residual(x, lambda x: self.attn(x, pos=pos, mask=mask, cache=cache))
         return self.ffn_residual(x, self.ffn)
 
-
+# %% ../../nbs/block/04_layers.ipynb #decoder
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's output, then a feed-forward network.
 
@@ -68,7 +67,7 @@ class DecoderLayer(nn.Module):
         pos: Int[Tensor, "... T"] | None = None,
         mask: Bool[Tensor, "#B #H #T #U"] | None = None,  # U keys of self-attention
         memory_mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-        cache: KVCache | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
         x = self.attn_residual(x, lambda x: self.attn(x, pos=pos, mask=mask, cache=cache))
         x = self.cross_residual(x, lambda x: self.cross_attn(x, memory, mask=memory_mask))

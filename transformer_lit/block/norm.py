@@ -29,12 +29,12 @@ def layer_norm(
 
 
 class LayerNorm(nn.Module):
-    "`layer_norm` with a learned gain (`weight`) and offset (`bias`) of size C, through torch's kernel."
+    "`layer_norm` with a learned gain (`weight`) and offset (`bias`) of size C, by torch's kernel."
 
     def __init__(self, d_model: int, *, eps: float = 1e-5):
         super().__init__()
-        if d_model < 1 or eps < 0:
-            raise ValueError(f"d_model must be positive and eps not negative: {d_model=}, {eps=}")
+        if d_model < 1 or not eps >= 0:  # nan is not ≥ 0 either
+            raise ValueError(f"d_model must be positive, eps not negative: {d_model=}, {eps=}")
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))

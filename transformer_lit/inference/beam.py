@@ -10,41 +10,55 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 # %% ../../nbs/inference/02_beam.ipynb #hypothesis
 @dataclass(frozen=True)
 class Hypothesis:
-    "A finished translation: its tokens without the end token, log-probability, and score for ranking."
+    "A finished translation: its tokens without the end token, its log-probability and its score."
 
     ids: tuple[int, ...]
     log_prob: float  # nats, of all tokens and the end token
     score: float  # log_prob / length penalty
 
 
-def length_penalty(length: int, alpha: float) -> float:
-    "((5 + length) / 6)^alpha, the end token counted; Wu et al. 2016 (arXiv:1609.08144), equation 14."
+def length_penalty(length: int, alpha: float | int) -> float:
+    "((5 + length) / 6)^alpha, end token counted; Wu et al. 2016 (arXiv:1609.08144), equation 14."
     return ((5 + length) / 6) ** alpha
+
+# %% ../../nbs/inference/02_beam.ipynb #finished
+class _Finished:
+    "The hypotheses of one sentence that have ended: all are counted, the `n_best` are kept."
+
+    def __init__(self, n_best: int, alpha: float | int):
+        self.n_best, self.alpha = n_best, alpha
+        self.best: list[Hypothesis] = []
+        self.count = 0
+
+    def add(self, ids: tuple[int, ...], log_prob: float, length: int) -> None:
+        new = Hypothesis(ids, log_prob, log_prob / length_penalty(length, self.alpha))
+        self.best = sorted([*self.best, new], key=lambda h: -h.score)[: self.n_best]
+        self.count += 1
+
+    def may_enter(self, log_prob: float, max_len: int) -> bool:
+        "Whether a beginning of that log-probability can still lead to one of the `n_best`."
+        if len(self.best) < self.n_best:
+            return True
+        # a log-probability only falls, and no length divides it by more than the longest does
+        return log_prob / length_penalty(max_len, self.alpha) > self.best[-1].score
 
 # %% ../../nbs/inference/02_beam.ipynb #sentence
 class _Sentence:
-    "The search of one sentence: the beginnings that are open and the hypotheses that are finished."
+    "The search of one sentence: the beginnings that are open, and what has finished."
 
-    def __init__(self, width: int, n_best: int, alpha: float, max_len: int, eos: int):
-        self.width, self.n_best, self.alpha = width, n_best, alpha
-        self.max_len, self.eos = max_len, eos
+    def __init__(self, width: int, max_len: int, eos: int, finished: _Finished):
+        self.width, self.max_len, self.eos, self.finished = width, max_len, eos, finished
         self.open: list[tuple[int, ...]] = [()] * width
         self.log_probs = [0.0] + [-math.inf] * (width - 1)  # equal beginnings: only one may grow
-        self.finished: list[Hypothesis] = []
-
-    def finish(self, ids: tuple[int, ...], log_prob: float, length: int) -> None:
-        score = log_prob / length_penalty(length, self.alpha)
-        best = [*self.finished, Hypothesis(ids, log_prob, score)]
-        self.finished = sorted(best, key=lambda h: -h.score)[: self.n_best]
 
     def advance(self, candidates: list[tuple[float, int, int]]) -> list[int]:
-        """Take (log_prob, row, token), best first; return the row that each new beginning grew from.
+        """Take (log_prob, row, token), best first; return the row that each beginning grew from.
 
         An end token finishes a hypothesis when it ranks among the first `width`; the others grow.
         """
@@ -52,30 +66,45 @@ class _Sentence:
         for rank, (log_prob, row, token) in enumerate(candidates):
             if log_prob == -math.inf or len(rows) == self.width:
                 break
-            if token == self.eos:
-                if rank < self.width:
-                    self.finish(self.open[row], log_prob, len(self.open[row]) + 1)
-            else:
+            if token != self.eos:
                 rows.append(row)
                 grown.append((*self.open[row], token))
                 log_probs.append(log_prob)
-        spare = self.width - len(rows)  # fewer candidates than beams: dead rows fill the table
-        self.open = grown + [(0,) * (len(self.open[0]) + 1)] * spare
-        self.log_probs = log_probs + [-math.inf] * spare
-        if len(self.open[0]) == self.max_len:  # out of room: what is open counts as it is
+            elif rank < self.width:
+                self.finished.add(self.open[row], log_prob, len(self.open[row]) + 1)
+        if grown and len(grown[0]) == self.max_len:  # out of room: what is open counts as it is
             for ids, log_prob in zip(grown, log_probs, strict=True):
-                self.finish(ids, log_prob, len(ids))
-        return rows + [0] * spare
+                self.finished.add(ids, log_prob, self.max_len)
+            rows, grown, log_probs = [], [], []
+        spare = self.width - len(rows)  # fewer candidates than places: copies that cannot grow
+        self.open, self.log_probs = grown + grown[:1] * spare, log_probs + [-math.inf] * spare
+        return rows + rows[:1] * spare
 
     def over(self) -> bool:
-        "True when no open beginning can enter the list of the finished."
-        if len(self.open[0]) == self.max_len or self.log_probs[0] == -math.inf:
+        "True when nothing is open, every place is spent, or no beginning can enter the list."
+        if not self.open or self.finished.count >= self.width:
             return True
-        if len(self.finished) < self.n_best:
-            return False
-        # a log-probability only falls, and no length divides it by more than the longest does
-        longest = self.max_len if self.alpha > 0 else len(self.open[0]) + 1
-        return max(self.log_probs) / length_penalty(longest, self.alpha) <= self.finished[-1].score
+        return not self.finished.may_enter(self.log_probs[0], self.max_len)
+
+# %% ../../nbs/inference/02_beam.ipynb #candidates
+def _candidates(
+    log_probs: Float[Tensor, "R V"], sentences: list[_Sentence]
+) -> list[list[tuple[float, int, int]]]:
+    "For each sentence its best 2·width of (log_prob, row, token). Adds in place: V is large."
+    N, width = len(sentences), sentences[0].width
+    so_far = torch.tensor([s.log_probs for s in sentences], device=log_probs.device)
+    log_probs += so_far.view(-1, 1)
+    V = log_probs.shape[-1]
+    values, places = log_probs.view(N, width * V).topk(min(2 * width, width * V))
+    if values[:, 0].isnan().any():  # topk puts nan first
+        length = len(sentences[0].open[0])
+        raise ValueError(
+            f"no probabilities after {length} tokens: a logit is nan or +inf, or all -inf"
+        )
+    return [
+        [(value, place // V, place % V) for value, place in zip(*row, strict=True)]
+        for row in zip(values.tolist(), places.tolist(), strict=True)
+    ]
 
 # %% ../../nbs/inference/02_beam.ipynb #code
 @torch.inference_mode()
@@ -89,36 +118,31 @@ def beam_search(
     max_len: int,  # tokens of a translation, the end token included
     beam: int = 5,
     n_best: int = 1,  # hypotheses to return for each sentence
-    alpha: float = 1.0,  # strength of the length penalty; 0 ranks by log-probability
+    alpha: float | int = 1.0,  # strength of the length penalty; 0 ranks by log-probability
 ) -> list[list[Hypothesis]]:
     """For each source row up to `n_best` finished hypotheses, best first.
 
-    A hypothesis is finished when it ends with `eos` or fills `max_len`. The search of a sentence
-    stops when no open beginning can still enter its list. With a beam that holds every beginning the
-    result is that of trying all sequences.
+    A hypothesis is finished when it ends with `eos` or fills `max_len`. A sentence is over when
+    `beam` hypotheses are finished or no open beginning can still enter its list. A beam as wide as
+    there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
     """
-    if not 1 <= n_best <= beam or max_len < 1 or alpha < 0:
+    if not 1 <= n_best <= beam or max_len < 1 or not 0 <= alpha < math.inf:
         raise ValueError(f"cannot search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
-    sentences = [_Sentence(beam, n_best, alpha, max_len, eos) for _ in src]
-    running = sentences
+    found = [_Finished(n_best, alpha) for _ in src]
+    running = [_Sentence(beam, max_len, eos, finished) for finished in found]
     state = model.start(len(src), max_len, src, src_mask)
     state.select(torch.arange(len(src), device=src.device).repeat_interleave(beam))
     ids = torch.full((len(src) * beam, 1), bos, device=src.device)
     while running:
         log_probs = model.step(ids, state)[:, -1].float().log_softmax(-1)
-        V = log_probs.shape[-1]
-        sofar = torch.tensor([s.log_probs for s in running], device=src.device)
-        total = (sofar[..., None] + log_probs.view(len(running), beam, V)).flatten(1)
-        value, index = (x.tolist() for x in total.topk(min(2 * beam, beam * V)))
         keep, rows = [], []
-        for n, sentence in enumerate(running):
-            candidates = [(p, i // V, i % V) for p, i in zip(value[n], index[n], strict=True)]
-            parents = sentence.advance(candidates)
-            if not sentence.over():
-                keep.append(sentence)
+        for n, candidates in enumerate(_candidates(log_probs, running)):
+            parents = running[n].advance(candidates)
+            if not running[n].over():
+                keep.append(running[n])
                 rows += [n * beam + parent for parent in parents]
         running = keep
         if running:
             state.select(torch.tensor(rows, device=src.device))
             ids = torch.tensor([[o[-1]] for s in running for o in s.open], device=src.device)
-    return [sentence.finished for sentence in sentences]
+    return [finished.best for finished in found]

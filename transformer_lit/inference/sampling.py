@@ -21,40 +21,48 @@ def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]
     return logits.masked_fill(logits < least, -math.inf)
 
 
-def keep_top_p(logits: Float[Tensor, "... V"], p: float) -> Float[Tensor, "... V"]:
+def keep_top_p(logits: Float[Tensor, "... V"], p: float | int) -> Float[Tensor, "... V"]:
     """The smallest set of most probable tokens whose probabilities reach p; others become -inf.
 
-    Source: Holtzman et al. 2020 (arXiv:1904.09751), nucleus sampling.
+    Of equal tokens the lower id comes first. Source: Holtzman et al. 2020 (arXiv:1904.09751),
+    nucleus sampling.
     """
     if not 0 < p <= 1:
         raise ValueError(f"top_p must be in (0, 1], got {p}")
-    ordered, index = logits.sort(dim=-1, descending=True)
-    probability = ordered.softmax(-1)
-    before = probability.cumsum(-1) - probability  # a token stays when what is before it falls short of p
-    return logits.masked_fill((before >= p).scatter(-1, index, before >= p), -math.inf)
+    if p == 1:  # all; a rounded sum would reach 1 too early and cut the tail
+        return logits
+    ordered, index = logits.sort(dim=-1, descending=True, stable=True)
+    probability = ordered.to(torch.promote_types(ordered.dtype, torch.float32)).softmax(-1)
+    drop = probability.cumsum(-1) - probability >= p  # what comes before the token is enough
+    return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
 
 # %% ../../nbs/inference/01_sampling.ipynb #code
 def next_token(
     logits: Float[Tensor, "B V"],
     *,
-    temperature: float = 1.0,
+    temperature: float | int = 1.0,
     top_k: int | None = None,
-    top_p: float | None = None,
+    top_p: float | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B"]:
     "One token for each row. Temperature 0 is greedy: the largest logit, nothing drawn."
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be 0 (greedy) or above, got {temperature}")
+    largest = logits.amax(-1, keepdim=True)
+    if not largest.isfinite().all():
+        wrong = largest[~largest.isfinite()].tolist()
+        raise ValueError(f"the largest logit of each row must be finite, got {wrong[:3]}")
+    if temperature > 0:  # differences, so that a tiny temperature gives 0 and -inf, never nan
+        logits = (logits - largest) / max(temperature, 1e-30)
     if top_k is not None:
         logits = keep_top_k(logits, top_k)
-    if temperature == 0:
-        return logits.argmax(-1)
-    logits = logits / temperature
     if top_p is not None:
         logits = keep_top_p(logits, top_p)
+    if temperature == 0:
+        return logits.argmax(-1)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
 
-
+# %% ../../nbs/inference/01_sampling.ipynb #generate
 @torch.inference_mode()
 def generate(
     model: nn.Module,
@@ -68,10 +76,13 @@ def generate(
 ) -> list[list[int]]:
     """Continue each row of `prompt`; returns the new tokens of each row, without `eos`.
 
-    `model` is anything with `start` and `step`. Rows of one batch have prompts of equal length.
+    `model` is anything with `start` and `step`, in eval mode. Rows of one batch have prompts of
+    equal length.
     """
     if prompt.shape[1] < 1:
         raise ValueError("the prompt is empty; begin it with the begin token")
+    if max_new < 0:
+        raise ValueError(f"max_new must not be negative, got {max_new}")
     state = model.start(len(prompt), prompt.shape[1] + max_new, src, src_mask)
     ids, rows = prompt, [[] for _ in prompt]
     open_rows = torch.arange(len(prompt), device=prompt.device)  # rows that are not finished

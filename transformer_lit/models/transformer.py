@@ -6,7 +6,8 @@
 __all__ = ['TransformerConfig', 'Transformer']
 
 # %% ../../nbs/models/01_transformer.ipynb #imports
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -44,6 +45,17 @@ class TransformerConfig:
     max_len: int = 256  # longest source or target in tokens that a recipe feeds the model
 
     def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (type(value) is not int or value < 1):
+                raise ValueError(f"{field.name} must be a positive whole number, got {value!r}")
+            if field.type is float and not 0 <= value < 1:
+                raise ValueError(f"{field.name} must be at least 0 and below 1, got {value!r}")
+        if self.d_model % self.n_heads or self.d_model % 2:
+            raise ValueError(
+                f"d_model must be even (sine and cosine) and a multiple of n_heads, "
+                f"got d_model={self.d_model}, n_heads={self.n_heads}"
+            )
         if self.residual not in _RESIDUALS:
             raise ValueError(f"residual is {self.residual!r}; known are: {', '.join(_RESIDUALS)}")
 
@@ -56,6 +68,10 @@ def _attention(config: TransformerConfig, *, causal: bool = False) -> MultiHeadA
         dropout=config.attention_dropout,
         bias=config.bias,
     )
+
+
+def _key_mask(src_mask: Bool[Tensor, "B S"] | None) -> Bool[Tensor, "B 1 1 S"] | None:
+    return None if src_mask is None else padding_mask(src_mask)
 
 
 def _stacks(config: TransformerConfig) -> tuple[nn.ModuleList, nn.ModuleList, nn.Module, nn.Module]:
@@ -101,24 +117,30 @@ class Transformer(nn.Module):
     def embed(self, ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T C"]:
         "Token vector plus position vector, then dropout; the first id stands at position `start`."
         pos = torch.arange(start, start + ids.shape[1], device=ids.device)
-        return self.dropout(self.tok_emb(ids) + self.position(pos))
+        x = self.tok_emb(ids)
+        return self.dropout(x + self.position(pos).to(x.dtype))  # sinusoids are made in fp32
 
     def encode(
         self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B S"] | None = None
     ) -> list[tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]]:
         "The source as the decoder sees it: keys and values for each decoder layer."
         x = self.embed(src)
-        mask = None if src_mask is None else padding_mask(src_mask)
         for layer in self.encoder:
-            x = layer(x, mask=mask)
+            x = layer(x, mask=_key_mask(src_mask))
         x = self.encoder_norm(x)
         return [layer.cross_attn.keys_values(x) for layer in self.decoder]
 
-    def decode(self, tgt_in: Int[Tensor, "B T"], state: DecodingState) -> Float[Tensor, "B T C"]:
-        "The decoder's output for `tgt_in`, which follows what the state holds already."
-        x = self.embed(tgt_in, start=state.length)
-        for layer, memory, cache in zip(self.decoder, state.memory, state.caches, strict=True):
-            x = layer(x, memory, memory_mask=state.memory_mask, cache=cache)
+    def _decode(
+        self,
+        ids: Int[Tensor, "B T"],
+        memory: list[tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+        caches: Sequence[KVCache | None],  # one for each layer
+        start: int,
+    ) -> Float[Tensor, "B T C"]:
+        x = self.embed(ids, start)
+        for layer, pair, cache in zip(self.decoder, memory, caches, strict=True):
+            x = layer(x, pair, memory_mask=memory_mask, cache=cache)
         return self.decoder_norm(x)
 
     def hidden(
@@ -128,11 +150,8 @@ class Transformer(nn.Module):
         src_mask: Bool[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B T C"]:
         "What the output layer reads, for every target position at once (teacher forcing)."
-        x = self.embed(tgt_in)
-        memory_mask = None if src_mask is None else padding_mask(src_mask)
-        for layer, memory in zip(self.decoder, self.encode(src, src_mask), strict=True):
-            x = layer(x, memory, memory_mask=memory_mask)
-        return self.decoder_norm(x)
+        memory = self.encode(src, src_mask)
+        return self._decode(tgt_in, memory, _key_mask(src_mask), [None] * len(memory), 0)
 
     def forward(
         self,
@@ -140,6 +159,7 @@ class Transformer(nn.Module):
         tgt_in: Int[Tensor, "B T"],
         src_mask: Bool[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B T V"]:
+        "Logits for every target position at once."
         return self.lm_head(self.hidden(src, tgt_in, src_mask))
 
     def start(
@@ -151,10 +171,14 @@ class Transformer(nn.Module):
     ) -> DecodingState:
         "Encode the source once and return an empty decoding state for up to `max_len` positions."
         if src is None or len(src) != batch_size:
-            raise ValueError(f"an encoder–decoder needs src of {batch_size} rows, got {src}")
-        memory_mask = None if src_mask is None else padding_mask(src_mask)
+            got = "none" if src is None else f"src of shape {tuple(src.shape)}"
+            raise ValueError(f"an encoder–decoder needs src of {batch_size} rows, got {got}")
         caches = [KVCache(max_len) for _ in self.decoder]
-        return DecodingState(caches, self.encode(src, src_mask), memory_mask)
+        return DecodingState(caches, self.encode(src, src_mask), _key_mask(src_mask))
+
+    def decode(self, ids: Int[Tensor, "B T"], state: DecodingState) -> Float[Tensor, "B T C"]:
+        "What the output layer reads after each of the next T ids; the state moves on by T."
+        return self._decode(ids, state.memory, state.memory_mask, state.caches, state.length)
 
     def step(self, ids: Int[Tensor, "B T"], state: DecodingState) -> Float[Tensor, "B T V"]:
         "Logits after each of the next T ids; the state moves on by T positions."

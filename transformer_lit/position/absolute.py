@@ -16,7 +16,7 @@ from torch import Tensor, nn
 def sinusoids(pos: Int[Tensor, "..."], d_model: int) -> Float[Tensor, "... C"]:
     """PE(pos, 2i) = sin(pos / 10000^{2i/C}) and PE(pos, 2i+1) = cos of the same angle.
 
-    Source: Vaswani et al. 2017, section 3.5.
+    Angles are float32, right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section 3.5.
     """
     if d_model < 2 or d_model % 2:
         raise ValueError(f"d_model must be even for pairs of sine and cosine, got {d_model}")
@@ -36,16 +36,25 @@ class Sinusoidal(nn.Module):
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         return sinusoids(pos, self.d_model)
 
-
+# %% ../../nbs/position/01_absolute.ipynb #learned
 class LearnedPosition(nn.Module):
-    "A learned vector for each of `max_len` positions."
+    """A learned vector for each of `max_len` positions.
+
+    A position outside the table is a `ValueError` on a CPU. A GPU's kernel asserts it without our
+    help; to look at the positions here would make each step wait for the device.
+    """
 
     def __init__(self, max_len: int, d_model: int):
         super().__init__()
         if max_len < 1 or d_model < 1:
-            raise ValueError(f"sizes must be positive, got max_len={max_len}, d_model={d_model}")
+            raise ValueError(f"sizes must be positive: max_len={max_len}, d_model={d_model}")
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
-        return nn.functional.embedding(pos, self.weight)
+        try:
+            return nn.functional.embedding(pos, self.weight)
+        except IndexError as error:
+            max_len = self.weight.shape[0]
+            bad = pos[(pos < 0) | (pos >= max_len)][0].item()
+            raise ValueError(f"position {bad} is outside the table of max_len={max_len}") from error

@@ -6,7 +6,10 @@
 __all__ = ['save_weights', 'load_tensors', 'load_weights', 'average_weights', 'save_checkpoint', 'checkpoints', 'load_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #imports
+import hashlib
 import json
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +25,15 @@ from ..base.files import InputError, atomic_path, read_json, remove_folder, writ
 def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | None = None) -> None:
     """Write the weights of `module` to one safetensors file, atomically.
 
-    Tensors that share storage are written once; the file's metadata lists the other names.
+    Tensors that share storage are written once; the file's metadata lists the other names. `dtype`
+    is for floating-point tensors only.
     """
     first, tensors, aliases = {}, {}, {}
     for name, tensor in module.state_dict(keep_vars=True).items():
         kept = first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
         if kept == name:
-            tensors[name] = tensor.detach().to("cpu", dtype).contiguous()
+            kind = dtype if tensor.is_floating_point() else None
+            tensors[name] = tensor.detach().to("cpu", kind).contiguous()
         else:
             aliases[name] = kept
     with atomic_path(path) as temporary:
@@ -39,46 +44,80 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     "The tensors of a safetensors file, aliases included; `InputError` when it is missing or damaged."
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
             aliases = json.loads((file.metadata() or {}).get("aliases", "{}"))
+        return tensors | {alias: tensors[name] for alias, name in aliases.items()}
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}") from error
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
         raise InputError(f"{path} is damaged or no safetensors file ({error})") from error
-    return tensors | {alias: tensors[name] for alias, name in aliases.items()}
 
-
+# %% ../../nbs/training/05_checkpoint.ipynb #load
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    "Fill `module` with the weights in `path`; every name and shape must fit, else `InputError`."
-    try:
-        module.load_state_dict(load_tensors(path))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} does not fit this model: {reason}") from error
+    """Fill `module` with the weights in `path`.
+
+    Every name and shape must fit, else `InputError`, and `module` is left as it was.
+    """
+    tensors = load_tensors(path)
+    _check_fit(module, tensors, path)
+    module.load_state_dict(tensors)
 
 
+def _check_fit(module: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
+    ours = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    theirs = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    faults = [f"{name} is missing" for name in ours if name not in theirs]
+    faults += [f"{name} is unknown" for name in theirs if name not in ours]
+    faults += [
+        f"{name} has shape {theirs[name]}, not {shape}"
+        for name, shape in ours.items()
+        if name in theirs and theirs[name] != shape
+    ]
+    if faults:
+        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        raise InputError(f"{path} does not fit this model: {'; '.join(faults[:3])}{more}")
+
+# %% ../../nbs/training/05_checkpoint.ipynb #average
 def average_weights(paths: Sequence[str | Path]) -> dict[str, Tensor]:
-    "The mean of the tensors of several weight files, name by name."
+    """The mean of the tensors of several weight files, name by name, in fp32 or wider.
+
+    Tensors that are not floating point, such as counters, are those of the last file.
+    """
     if not paths:
         raise ValueError("there is no file to average")
-    total = load_tensors(paths[0])
-    for path in paths[1:]:
-        other = load_tensors(path)
-        total = {name: tensor + other[name] for name, tensor in total.items()}
-    return {name: tensor / len(paths) for name, tensor in total.items()}
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        tensors = load_tensors(path)
+        if total and _shapes(total) != _shapes(tensors):
+            raise InputError(f"{path} and {paths[0]} hold different tensors; they have no mean")
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+                total[name] = total[name] + wide if name in total else wide
+            else:
+                total[name] = tensor
+    return {k: t / len(paths) if t.is_floating_point() else t for k, t in total.items()}
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 # %% ../../nbs/training/05_checkpoint.ipynb #rng
 def _rng_state() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
+    if torch.cuda.is_initialized():  # else nothing has drawn from a GPU's generator
+        all_states = enumerate(torch.cuda.get_rng_state_all())
+        states |= {f"cuda:{index}": state for index, state in all_states}
     return states
 
 
 def _set_rng_state(states: dict[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+    for name, state in states.items():
+        device = torch.device(name)
+        if device.type == "cuda" and (device.index or 0) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, device)
 
 
 def _flatten(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
@@ -99,6 +138,10 @@ def _unflatten(tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> dict
     return {"state": state, "param_groups": groups}
 
 # %% ../../nbs/training/05_checkpoint.ipynb #code
+_PARTS = ("model.safetensors", "optimizer.safetensors", "random.safetensors")
+_OURS = ("param_groups", "sha256")  # what `save_checkpoint` adds to `progress.json`
+
+
 def save_checkpoint(
     folder: str | Path,
     model: nn.Module,
@@ -110,37 +153,67 @@ def save_checkpoint(
     """Write weights, optimiser state, random state and `progress` to `folder/step-<step>`.
 
     `progress` is plain JSON and holds at least `step`. The folder appears whole or not at all; with
-    `keep`, only the newest that many stay.
+    `keep`, only the newest that many stay. One process writes to `folder` at a time.
     """
+    if keep is not None and keep < 1:
+        raise ValueError(f"keep must be at least 1, got {keep}")
+    if taken := [name for name in _OURS if name in progress]:
+        raise ValueError(f"progress must not hold {', '.join(taken)}")
     target = Path(folder) / f"step-{progress['step']:07d}"
     tensors, groups = _flatten(optimizer)
+    for left in Path(folder).glob(".step-*"):  # by a process that was killed while it wrote
+        shutil.rmtree(left, ignore_errors=True)
     with atomic_path(target) as temporary:
         temporary.mkdir()
-        save_weights(model, temporary / "model.safetensors")
-        save_file(tensors, temporary / "optimizer.safetensors")
-        save_file(_rng_state(), temporary / "random.safetensors")
-        write_json(temporary / "progress.json", {**progress, "param_groups": groups})
+        save_weights(model, temporary / _PARTS[0])
+        save_file(tensors, temporary / _PARTS[1])
+        save_file(_rng_state(), temporary / _PARTS[2])
+        hashes = {name: _sha256(temporary / name) for name in _PARTS}
+        ours = {"param_groups": groups, "sha256": hashes}
+        write_json(temporary / "progress.json", {**progress, **ours})
     for old in checkpoints(folder)[: -keep if keep else 0]:
         remove_folder(old)
     return target
 
+# %% ../../nbs/training/05_checkpoint.ipynb #list
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
 
 def checkpoints(folder: str | Path) -> list[Path]:
     "The complete checkpoints in a folder, oldest first."
-    return sorted(Path(folder).glob("step-*[0-9]"))
+    found = {path: re.fullmatch(r"step-(\d+)", path.name) for path in Path(folder).glob("step-*")}
+    return sorted((path for path in found if found[path]), key=lambda path: int(found[path][1]))
 
-
+# %% ../../nbs/training/05_checkpoint.ipynb #restore
 def load_checkpoint(
     path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    "Put back what `save_checkpoint` wrote at `path` and return its `progress`."
+    """Put back what `save_checkpoint` wrote at `path` and return its `progress`.
+
+    `InputError` names the file that is missing, damaged or of another model; nothing is changed then.
+    """
     path = Path(path)
     progress = read_json(path / "progress.json")
-    load_weights(model, path / "model.safetensors")
-    tensors = load_tensors(path / "optimizer.safetensors")
+    if not isinstance(progress, dict) or "param_groups" not in progress:
+        raise InputError(f"{path / 'progress.json'} is damaged: it does not describe an optimiser")
+    groups, hashes = progress.pop("param_groups"), progress.pop("sha256", {})
+    weights, moments, states = (load_tensors(path / name) for name in _PARTS)
+    for name, expected in hashes.items():  # checkpoints of older versions have none
+        if _sha256(path / name) != expected:
+            raise InputError(
+                f"{path / name} is damaged; remove {path} to go on from the one before"
+            )
+    _check_fit(model, weights, path / _PARTS[0])
     try:
-        optimizer.load_state_dict(_unflatten(tensors, progress.pop("param_groups")))
-    except (KeyError, ValueError) as error:
-        raise InputError(f"{path} does not fit this optimiser: {error}") from error
-    _set_rng_state(load_tensors(path / "random.safetensors"))
+        torch.Generator().set_state(states["cpu"])  # a trial
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise InputError(f"{path / _PARTS[2]} holds no random state ({error})") from error
+    try:  # checks before it changes anything
+        optimizer.load_state_dict(_unflatten(moments, groups))
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path / _PARTS[1]} does not fit this optimiser: {error}") from error
+    model.load_state_dict(weights)
+    _set_rng_state(states)
     return progress

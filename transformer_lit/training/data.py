@@ -17,13 +17,16 @@ from torch import Tensor
 # %% ../../nbs/training/02_data.ipynb #batch
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
     "Rows of ids as one table, padded on the right to the longest."
+    if not rows:
+        raise ValueError("there are no rows to pad")
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows])
+    table = [[*row, *[pad_id] * (longest - len(row))] for row in rows]
+    return torch.tensor(table, dtype=torch.long)
 
 
 @dataclass(frozen=True)
 class PairBatch:
-    "A batch of sentence pairs. `tgt_in` is `tgt_out` shifted right by one, with the begin token first."
+    "A batch of sentence pairs. `tgt_in` is `tgt_out` shifted right by one, behind the begin token."
 
     src: Int[Tensor, "B S"]
     src_mask: Bool[Tensor, "B S"] | None  # True = a token; None when no row is padded
@@ -58,8 +61,8 @@ def bucket_by_length(
 ) -> list[list[int]]:
     """Indices of pairs in batches of similar length, at most `max_tokens` a side with padding.
 
-    Every index is in one batch. `seed` shuffles pairs of equal length and the order of batches; None
-    keeps them sorted. A pair longer than `max_tokens` raises `ValueError`.
+    Every index is in one batch. `seed` shuffles pairs of equal length and the order of batches;
+    None keeps them sorted. A pair longer than `max_tokens` raises `ValueError`.
     """
     longest = max((max(pair) for pair in lengths), default=0)
     if longest > max_tokens:
@@ -85,8 +88,8 @@ def bucket_by_length(
 class PairStream:
     """An endless, repeatable stream of `PairBatch`es: each epoch every pair once, in a new order.
 
-    `position` is (epoch, batch) of the next batch. Set it and the stream goes on from there, so a
-    training can be resumed. The order depends on `seed` and the epoch alone.
+    `position` is (epoch, batch) of the next batch to hand out. Set it and the stream goes on from
+    there, so a training can be resumed. The order depends on `seed` and the epoch alone.
     """
 
     def __init__(
@@ -111,13 +114,15 @@ class PairStream:
         return bucket_by_length(self.lengths, self.max_tokens, seed=self.seed * 1_000_003 + number)
 
     def __iter__(self) -> Iterator[PairBatch]:
+        number, batches = None, []
         while True:
-            number, done = self.position
-            batches = self.epoch(number)
-            for i in range(done, len(batches)):
-                last = i + 1 == len(batches)
-                self.position = (number + 1, 0) if last else (number, i + 1)
-                yield collate([self.pairs[j] for j in batches[i]], **self.ids)
+            epoch, i = self.position
+            if epoch != number:
+                number, batches = epoch, self.epoch(epoch)
+            if not 0 <= i < len(batches):
+                raise ValueError(f"epoch {epoch} has {len(batches)} batches, position asks for {i}")
+            self.position = (epoch, i + 1) if i + 1 < len(batches) else (epoch + 1, 0)
+            yield collate([self.pairs[j] for j in batches[i]], **self.ids)
 
 # %% ../../nbs/training/02_data.ipynb #fixed
 def fixed_batches(
@@ -125,6 +130,5 @@ def fixed_batches(
 ) -> list[PairBatch]:
     "All pairs once, sorted by length: the batches of an evaluation. `special` as for `collate`."
     lengths = [(len(target) + 1, len(source) + 1) for source, target in pairs]
-    return [
-        collate([pairs[i] for i in rows], **special) for rows in bucket_by_length(lengths, max_tokens)
-    ]
+    batches = bucket_by_length(lengths, max_tokens)
+    return [collate([pairs[i] for i in rows], **special) for rows in batches]

@@ -14,8 +14,8 @@ from torch import Tensor
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """The summed loss with its gradient by formula: p − (1 − ε) one-hot − ε/V.
 
-    Autograd would walk through log-softmax, gather and mean, each a pass over N × V numbers with a
-    table of its own. The formula needs one table, which is most of the memory of a small model's step.
+    Autograd would walk back through log-softmax, gather and sum with an N × V table for each. The
+    formula fills one, but has no derivative of its own.
     """
 
     @staticmethod
@@ -28,15 +28,22 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return -(1 - smoothing) * picked - smoothing * spread
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor):
+        if (
+            torch.is_grad_enabled()
+        ):  # create_graph=True; what follows would silently count as constant
+            raise RuntimeError("the gradient of cross_entropy cannot be differentiated again")
         log_probs, targets = ctx.saved_tensors
         out = log_probs.exp()
         if ctx.smoothing:
             out -= ctx.smoothing / out.shape[-1]
         rows = torch.arange(len(out), device=out.device)
         out[rows, targets] -= 1 - ctx.smoothing
-        return out if grad == 1 else out * grad, None, None
+        # `grad` is 1 where the loss is the end of the graph. To look costs nothing on a CPU; on a
+        # GPU it would wait for the device, and one more pass in place is cheaper.
+        if grad.device.type != "cpu" or grad != 1:
+            out *= grad
+        return out, None, None
 
 # %% ../../nbs/training/01_loss.ipynb #code
 def cross_entropy(
@@ -53,8 +60,12 @@ def cross_entropy(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
+    if logits.shape[:-1] != targets.shape:  # equal numbers in another order would pass the reshape
+        raise ValueError(f"logits {tuple(logits.shape)} do not fit targets {tuple(targets.shape)}")
     if keep is not None:
         logits, targets = logits[keep], targets[keep]
     logits, targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half types are too coarse
+    logits = logits.to(
+        torch.promote_types(logits.dtype, torch.float32)
+    )  # half types are too coarse
     return _SmoothedCrossEntropy.apply(logits, targets, smoothing), targets.numel()

@@ -17,13 +17,15 @@ def paper_schedule(d_model: int, warmup: int = 4000) -> Callable[[int], float]:
 
     Source: Vaswani et al. 2017, section 5.3.
     """
+    if d_model < 1 or warmup < 1:
+        raise ValueError(f"d_model and warmup must be positive, got {d_model=}, {warmup=}")
     return inverse_sqrt((d_model * warmup) ** -0.5, warmup)
 
 
 def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
     "The learning rate at a step from 1: linear up to `peak` at `warmup` steps, then as 1/√step."
     if peak <= 0 or warmup < 1:
-        raise ValueError(f"peak and warmup must be positive, got peak={peak}, warmup={warmup}")
+        raise ValueError(f"peak and warmup must be positive, got {peak=}, {warmup=}")
 
     def rate(step: int) -> float:
         if step < 1:
@@ -32,7 +34,7 @@ def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
 
     return rate
 
-
+# %% ../../nbs/training/03_schedule.ipynb #adamw
 def adamw(
     model: nn.Module,
     *,
@@ -45,10 +47,9 @@ def adamw(
     The learning rate is 0 until a schedule sets it. The defaults are the paper's (section 5.3);
     decoupled decay: Loshchilov and Hutter 2019.
     """
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
+    trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)

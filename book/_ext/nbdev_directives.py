@@ -1,0 +1,84 @@
+"""Show nbdev notebooks in the book without their directives.
+
+On `source-read` the notebook's JSON is rewritten in memory: lines such as `#| hide` are cut from code
+cells and become the cell tags and metadata that MyST-NB understands. The file on disk is left alone.
+The repository's address stands in settings.ini alone; buttons that need it get it from here.
+"""
+
+import configparser
+import json
+import re
+from pathlib import Path
+
+DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
+NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
+
+
+def split(source):
+    """Split a cell's source into ({directive: value}, remaining code)."""
+    lines, found = source.split("\n"), {}
+    while lines and (match := DIRECTIVE.match(lines[0])):
+        found[match[1]] = match[2]
+        lines.pop(0)
+    return found, NBVAL.sub("", "\n".join(lines)).lstrip("\n")
+
+
+def tags(directives, code):
+    """The cell tags that stand for the directives."""
+    if "hide" in directives or not code.strip():
+        yield "remove-cell"
+    if "code-fold" in directives:
+        yield "hide-input"
+    if directives.get("eval") == "false":
+        yield "skip-execution"
+    if "export" in directives:
+        yield "exported"  # for the stylesheet: div.tag_exported
+
+
+def convert(cell):
+    """Rewrite one code cell in place."""
+    directives, code = split("".join(cell["source"]))
+    cell["source"] = code
+    meta = cell.setdefault("metadata", {})
+    meta.setdefault("tags", []).extend(tags(directives, code))
+    render = meta.setdefault("mystnb", {})
+    if "fig-cap" in directives:
+        render["figure"] = {"caption": directives["fig-cap"]}
+        if "label" in directives:
+            render["figure"]["name"] = directives["label"]
+    if "fig-alt" in directives:
+        render["image"] = {"alt": directives["fig-alt"]}
+
+
+def on_source_read(app, docname, source):
+    if not app.env.doc2path(docname).endswith(".ipynb"):
+        return
+    notebook = json.loads(source[0])
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            convert(cell)
+    source[0] = json.dumps(notebook)
+
+
+def settings(root):
+    """The [DEFAULT] section of settings.ini."""
+    parser = configparser.ConfigParser()
+    parser.read(Path(root) / "settings.ini", encoding="utf-8")
+    return parser["DEFAULT"]
+
+
+def add_addresses(app, config):
+    """Give the theme the repository's address, for the Colab, source and issue buttons."""
+    found = settings(app.confdir)
+    config.html_theme_options |= {
+        "repository_url": found["git_url"],
+        "repository_branch": found["branch"],
+        "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+    }
+    config.html_baseurl = found["doc_host"] + found["doc_baseurl"] + "/"
+
+
+def setup(app):
+    app.connect("config-inited", add_addresses)
+    app.connect("source-read", on_source_read)
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,22 @@
+// Repairs of the theme's markup that a screen reader would stumble over; nothing that a reader sees changes.
+{
+  const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
+
+  const repair = () => {
+    // a label that differs from the text on the button ("Show code cell source", "Search Ctrl+K")
+    each("details > summary[aria-label]", (summary) => summary.removeAttribute("aria-label"));
+    each(".search-button-field[aria-label]", (button) => button.removeAttribute("aria-label"));
+    // the icons of a button that has a label need no titles of their own
+    each(".theme-switch-button [title]", (icon) => icon.removeAttribute("title"));
+    each(".theme-switch-button svg title", (title) => title.remove());
+    // a list holds items, and the logo stands in a landmark
+    each(".citation-list > .citation", (entry) => entry.setAttribute("role", "listitem"));
+    each(".bd-sidebar-primary .navbar-brand.logo", (logo) => {
+      logo.parentElement.setAttribute("role", "region");
+      logo.parentElement.setAttribute("aria-label", "Book");
+    });
+  };
+
+  document.addEventListener("DOMContentLoaded", repair);
+  window.addEventListener("load", repair); // again: until then scripts of the theme exchange the icons
+}

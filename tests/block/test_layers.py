@@ -1,0 +1,172 @@
+"""Encoder and decoder layer against torch's, on copied weights; what each part is given."""
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lit.attention.cache import KVCache
+from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
+from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.block.feedforward import FeedForward
+from transformer_lit.block.layers import DecoderLayer, EncoderLayer
+from transformer_lit.block.norm import LayerNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
+
+B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
+C = H * D
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def attention(**options):
+    return MultiHeadAttention(C, H, bias=True, **options)
+
+
+def encoder_layer(wiring=PostNorm, **options):
+    layer = EncoderLayer(
+        attention(**options), FeedForward(C, F), residual=lambda: wiring(LayerNorm(C))
+    )
+    return scrambled(layer)
+
+
+def decoder_layer(wiring=PostNorm):
+    layer = DecoderLayer(
+        attention(causal=True),
+        attention(),
+        FeedForward(C, F),
+        residual=lambda: wiring(LayerNorm(C)),
+    )
+    return scrambled(layer)
+
+
+def scrambled(layer):
+    "No gain is 1 and no offset 0, so that none can be forgotten."
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+def torch_weights(layer):
+    "The weights of one of our layers under torch's names."
+    attns, residuals = {"self_attn": layer.attn}, [layer.attn_residual, layer.ffn_residual]
+    if isinstance(layer, DecoderLayer):
+        attns["multihead_attn"] = layer.cross_attn
+        residuals.insert(1, layer.cross_residual)
+    named = {}
+    for name, attn in attns.items():
+        for kind in ("weight", "bias"):
+            rows = [getattr(proj, kind) for proj in (attn.q_proj, attn.k_proj, attn.v_proj)]
+            named[f"{name}.in_proj_{kind}"] = torch.cat(rows)
+            named[f"{name}.out_proj.{kind}"] = getattr(attn.o_proj, kind)
+    parts = {"linear1": layer.ffn.up_proj, "linear2": layer.ffn.down_proj}
+    parts |= {f"norm{i}": residual.norm for i, residual in enumerate(residuals, 1)}
+    for name, part in parts.items():
+        named |= {f"{name}.weight": part.weight, f"{name}.bias": part.bias}
+    return named
+
+
+def same(theirs_class, ours, wiring):
+    theirs = theirs_class(C, H, F, dropout=0.0, batch_first=True, norm_first=wiring is PreNorm)
+    theirs.load_state_dict(torch_weights(ours))
+    return theirs
+
+
+@pytest.mark.parametrize("wiring", [PostNorm, PreNorm])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_encoder_layer_is_that_of_torch(wiring, padded, causal):
+    ours = encoder_layer(wiring, causal=causal)
+    theirs = same(nn.TransformerEncoderLayer, ours, wiring)
+    x = torch.randn(B, S, C, requires_grad=True)
+    keep = length_mask(torch.tensor([S, 4])) if padded else None
+    got = ours(x, mask=padding_mask(keep) if padded else None)
+    expected = theirs(
+        x,
+        src_mask=~causal_mask(S) if causal else None,
+        src_key_padding_mask=~keep if padded else None,
+    )
+    torch.testing.assert_close(got, expected)
+    dy = torch.randn_like(got)
+    gradients = [torch.autograd.grad(out, x, dy)[0] for out in (got, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("wiring", [PostNorm, PreNorm])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_decoder_layer_is_that_of_torch(wiring, padded):
+    ours = decoder_layer(wiring)
+    theirs = same(nn.TransformerDecoderLayer, ours, wiring)
+    x, m = (torch.randn(B, n, C, requires_grad=True) for n in (T, S))
+    keep = length_mask(torch.tensor([S, 4])) if padded else None
+    got = ours(
+        x, ours.cross_attn.keys_values(m), memory_mask=padding_mask(keep) if padded else None
+    )
+    expected = theirs(
+        x, m, tgt_mask=~causal_mask(T), memory_key_padding_mask=~keep if padded else None
+    )
+    torch.testing.assert_close(got, expected)
+    dy = torch.randn_like(got)
+    gradients = [torch.autograd.grad(out, (x, m), dy) for out in (got, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_mask_of_the_decoders_own_side_is_applied():
+    "Hiding position 0 from all others must change them, and leave position 0 as it is."
+    layer, x = decoder_layer(), torch.randn(B, T, C)
+    memory = layer.cross_attn.keys_values(torch.randn(B, S, C))
+    mask = torch.ones(1, 1, T, T, dtype=torch.bool)
+    mask[..., 1:, 0] = False
+    same = torch.isclose(layer(x, memory, mask=mask), layer(x, memory)).all(-1).all(0)
+    assert same.tolist() == [True] + [False] * (T - 1)
+
+
+@pytest.mark.parametrize("wiring", [PostNorm, PreNorm])
+def test_with_a_cache_the_pieces_are_the_whole(wiring):
+    encoder, decoder = encoder_layer(wiring, causal=True), decoder_layer(wiring)
+    x = torch.randn(B, T, C)
+    memory = decoder.cross_attn.keys_values(torch.randn(B, S, C))
+    for layer, inputs in ((encoder, ()), (decoder, (memory,))):
+        cache = KVCache(T)
+        pieces = [layer(piece, *inputs, cache=cache) for piece in x.split((2, 1, 2), dim=1)]
+        torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, *inputs))
+        assert cache.length == T  # cross-attention has put nothing into it
+
+
+class Recorder(Position):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def rotate(self, x, pos):
+        self.seen.append(pos)
+        return x
+
+
+def test_positions_reach_self_attention():
+    pos = torch.tensor([[3, 4, 5, 6, 7], [0, 1, 2, 3, 4]])
+    x, recorder = torch.randn(B, T, C), Recorder()
+    encoder_layer(position=recorder)(x, pos=pos)
+    decoder = decoder_layer()
+    decoder.attn.position = recorder
+    decoder(x, decoder.cross_attn.keys_values(x), pos=pos)
+    assert len(recorder.seen) == 4  # queries and keys of two layers
+    assert all(torch.equal(seen, pos) for seen in recorder.seen)
+
+
+def test_every_sublayer_has_a_wiring_of_its_own():
+    for layer, count in ((encoder_layer(), 2), (decoder_layer(), 3)):
+        norms = {id(m) for m in layer.modules() if isinstance(m, LayerNorm)}
+        assert len(norms) == count
+
+
+def test_the_decoder_sees_its_past_and_all_of_the_source():
+    layer = decoder_layer()
+    x, m = (torch.randn(B, n, C, requires_grad=True) for n in (T, S))
+    out = layer(x, layer.cross_attn.keys_values(m))
+    for t in range(T):
+        own, source = torch.autograd.grad(out[:, t].sum(), (x, m), retain_graph=True)
+        assert (own.abs().sum(-1) > 0).tolist() == [[s <= t for s in range(T)]] * B
+        assert (source.abs().sum(-1) > 0).all()

@@ -1,0 +1,297 @@
+import math
+from itertools import combinations
+
+import pytest
+import torch
+
+from transformer_lit.inference.sampling import generate, keep_top_k, keep_top_p, next_token
+from transformer_lit.models.transformer import Transformer, TransformerConfig
+
+INF = math.inf
+
+
+def kept(logits):
+    return logits.isfinite().nonzero().flatten().tolist()
+
+
+# --- top-k and top-p ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7, 11, 13, 100])
+def test_top_k_keeps_the_k_largest_as_they_are(k):
+    x = torch.randn(3, 5, 13)
+    out = keep_top_k(x, k)
+    for row, narrowed in zip(x.flatten(0, 1), out.flatten(0, 1), strict=True):
+        best = sorted(range(13), key=lambda i: -row[i])[:k]
+        assert kept(narrowed) == sorted(best)
+        assert torch.equal(narrowed[best], row[best])
+        assert (narrowed[~narrowed.isfinite()] == -INF).all()
+
+
+def test_top_k_keeps_all_that_tie_with_the_last():
+    assert kept(keep_top_k(torch.tensor([1.0, 3.0, 1.0, 0.0, 1.0]), 2)) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.35, 0.62, 0.9, 0.999])
+def test_top_p_keeps_the_smallest_set_that_reaches_p(p, seed):
+    x = 2 * torch.randn(7, generator=torch.Generator().manual_seed(seed))
+    share = x.softmax(-1).tolist()
+    smallest = next(
+        size
+        for size in range(1, 8)
+        if any(sum(share[i] for i in s) >= p for s in combinations(range(7), size))
+    )
+    out = keep_top_p(x, p)
+    best = sorted(range(7), key=lambda i: -x[i])[:smallest]
+    assert kept(out) == sorted(best)
+    assert torch.equal(out[best], x[best])
+
+
+def test_top_p_by_hand():
+    x = torch.tensor([0.2, 0.5, 0.05, 0.25]).log()
+    for p, expected in [(0.3, [1]), (0.6, [1, 3]), (0.8, [0, 1, 3]), (0.96, [0, 1, 2, 3])]:
+        assert kept(keep_top_p(x, p)) == expected
+
+
+def test_top_p_breaks_ties_by_the_lower_id():
+    assert kept(keep_top_p(torch.zeros(1009), 2.5 / 1009)) == [0, 1, 2]
+
+
+def test_top_p_of_one_keeps_a_tail_that_rounding_would_cut():
+    x = torch.zeros(10_007)
+    x[0] = 30.0  # its probability rounds to 1
+    assert torch.equal(keep_top_p(x, 1.0), x)
+
+
+def test_top_p_sums_half_precision_in_full():
+    # with the 8 bits of bfloat16 a running sum of 2^-12 does not meet the half at the right token
+    assert len(kept(keep_top_p(torch.zeros(4096, dtype=torch.bfloat16), 0.5))) == 2048
+
+
+def test_what_is_cut_already_stays_cut():
+    x = torch.tensor([1.0, -INF, 0.5, -INF, 0.2])
+    assert kept(keep_top_p(x, 0.999999)) == [0, 2, 4]
+    assert kept(keep_top_k(x, 4)) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("p", [0.0, -0.1, 1.5, math.nan])
+def test_top_p_out_of_range(p):
+    with pytest.raises(ValueError, match=rf"top_p.*{p}"):
+        keep_top_p(torch.zeros(5), p)
+    with pytest.raises(ValueError, match=rf"top_p.*{p}"):
+        next_token(torch.zeros(2, 5), top_p=p, temperature=0.0)
+
+
+@pytest.mark.parametrize("k", [0, -3])
+def test_top_k_out_of_range(k):
+    with pytest.raises(ValueError, match=rf"top_k.*{k}"):
+        keep_top_k(torch.zeros(5), k)
+
+
+# --- one token ------------------------------------------------------------------------------------
+
+
+def test_greedy_is_argmax_and_draws_nothing():
+    x = torch.randn(11, 101)
+    before = torch.get_rng_state()
+    assert torch.equal(next_token(x, temperature=0), x.argmax(-1))
+    assert torch.equal(next_token(x, temperature=0, top_k=3, top_p=0.2), x.argmax(-1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_greedy_takes_the_first_of_equal_logits():
+    x = torch.tensor([[0.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+    assert next_token(x, temperature=0).tolist() == [1, 0]
+    assert next_token(x, temperature=0, top_p=0.1).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "choose", [{"top_k": 1}, {"top_p": 1e-12}, {"temperature": 1e-6}, {"temperature": 1e-300}]
+)
+def test_a_choice_of_one_is_greedy(choose):
+    x = 50 * torch.randn(11, 101)
+    assert torch.equal(next_token(x, **choose), x.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, None, None), (0.5, None, None), (3.0, None, None), (1.0, 3, None), (2.0, None, 0.7),
+     (0.7, 5, 0.8)],
+)  # fmt: skip
+def test_draws_follow_the_distribution(temperature, top_k, top_p):
+    z = torch.tensor([0.3, -1.0, 1.2, 0.0, 0.9, -0.4, 0.6], dtype=torch.float64)
+    weight = [math.exp(x / temperature) for x in z.tolist()]
+    order = sorted(range(7), key=lambda i: -weight[i])[:top_k]
+    total, keep = sum(weight[i] for i in order), []
+    for i in order:  # top-p counts what top-k has left
+        if top_p is not None and sum(weight[j] for j in keep) >= top_p * total:
+            break
+        keep.append(i)
+    assert len(keep) > 1
+    q = torch.tensor([weight[i] / sum(weight[j] for j in keep) for i in keep])
+
+    N = 50_000
+    generator = torch.Generator().manual_seed(0)
+    drawn = next_token(
+        z.expand(N, -1), temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
+    )
+    n = torch.bincount(drawn, minlength=7)[keep]
+    assert n.sum() == N  # nothing else was drawn
+    # Pearson's statistic is chi-square with d degrees of freedom, which exceeds this bound with
+    # a probability below e^-14 = 8e-7 (Laurent and Massart 2000, lemma 1)
+    d = len(keep) - 1
+    assert ((n - N * q) ** 2 / (N * q)).sum() < d + 2 * math.sqrt(14 * d) + 28
+
+
+def test_rows_are_drawn_independently():
+    # two rows of one even coin: they agree in half of the draws, ± 5.5 deviations of a binomial
+    N = 20_000
+    x = torch.zeros(N, 2)
+    agree = (next_token(x) == next_token(x)).sum().item()
+    assert abs(agree - N / 2) < 5.5 * math.sqrt(N / 4)
+
+
+def test_a_generator_makes_draws_repeatable():
+    x = torch.randn(11, 101)
+
+    def draw(seed):
+        return next_token(x, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(draw(3), draw(3))
+    assert not torch.equal(draw(3), draw(5))
+
+
+def test_large_logits_and_banned_tokens():
+    x = torch.tensor([[1e30, -INF, 1e30], [-1e30, -INF, -INF]])
+    drawn = torch.stack([next_token(x) for _ in range(50)])
+    assert set(drawn[:, 0].tolist()) == {0, 2}
+    assert set(drawn[:, 1].tolist()) == {0}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("bad", "shown"), [(math.nan, "nan"), (INF, "inf")])
+def test_logits_that_nothing_can_be_drawn_from(bad, shown, temperature):
+    x = torch.randn(5, 7)
+    x[3, 2] = bad
+    with pytest.raises(ValueError, match=rf"finite, got \[{shown}\]"):
+        next_token(x, temperature=temperature)
+
+
+def test_a_row_without_any_token_left():
+    x = torch.randn(5, 7)
+    x[2] = -INF
+    with pytest.raises(ValueError, match=r"finite, got \[-inf\]"):
+        next_token(x)
+
+
+@pytest.mark.parametrize("temperature", [-0.5, INF, math.nan])
+def test_temperature_out_of_range(temperature):
+    with pytest.raises(ValueError, match=f"temperature.*{temperature}"):
+        next_token(torch.zeros(2, 5), temperature=temperature)
+
+
+# --- generate -------------------------------------------------------------------------------------
+
+
+def by_hand(model, prompt, max_new, eos, src=()):
+    "Greedy, a row alone, from the whole prefix each time."
+    said = []
+    while len(said) < max_new:
+        token = model.logits(src, (*prompt, *said)).argmax().item()
+        if token == eos:
+            break
+        said.append(token)
+    return said
+
+
+@pytest.mark.parametrize("eos", [None, 0, 3])
+@pytest.mark.parametrize("max_new", [0, 1, 2, 11])
+def test_greedy_rows_are_each_as_alone(prefix_model, eos, max_new):
+    prompt = torch.randint(7, (13, 3))
+    src = torch.randint(7, (13, 2))
+    model = prefix_model(7, seed=1)
+    found = generate(model, prompt, max_new=max_new, eos=eos, src=src, temperature=0)
+    rows = zip(prompt.tolist(), src.tolist(), strict=True)
+    assert found == [by_hand(model, p, max_new, eos, s) for p, s in rows]
+
+
+def test_finished_rows_leave_the_batch(prefix_model):
+    prompt = torch.randint(5, (17, 2))
+    model = prefix_model(5, seed=2)
+    found = generate(model, prompt, max_new=19, eos=0, temperature=0)
+    lengths = [len(row) for row in found]
+    assert len(set(lengths)) > 3  # they do not all end at once
+    assert model.rows_seen == [sum(n >= t for n in lengths) for t in range(len(model.rows_seen))]
+    assert len(model.rows_seen) == min(max(lengths) + 1, 19)
+
+
+def test_sampled_texts_have_the_probability_of_their_tokens(prefix_model):
+    model = prefix_model(3, seed=3, spread=1.0)
+
+    def tree(said=(), probability=1.0):
+        p = (model.logits((), (1, *said)) / 0.8).softmax(-1).tolist()
+        for token in range(3):
+            if token == 0:
+                yield said, probability * p[0]
+            elif len(said) == 1:
+                yield (*said, token), probability * p[token]
+            else:
+                yield from tree((*said, token), probability * p[token])
+
+    exact = dict(tree())  # texts of at most two tokens
+    assert len(exact) == 7 and math.isclose(sum(exact.values()), 1, rel_tol=1e-6)
+    N = 4001
+    found = generate(model, torch.ones(N, 1).long(), max_new=2, eos=0, temperature=0.8)
+    for text, p in exact.items():
+        n = sum(tuple(row) == text for row in found)
+        assert abs(n - N * p) < 5.5 * math.sqrt(N * p * (1 - p))  # a binomial's deviation
+
+
+def test_generate_repeats_with_a_generator(prefix_model):
+    def texts(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return generate(
+            prefix_model(11, seed=5), torch.ones(5, 1).long(), max_new=7, generator=generator
+        )
+
+    assert texts(1) == texts(1) != texts(2)
+
+
+def test_generate_knows_the_transformer_with_padding():
+    model = Transformer(TransformerConfig(29, d_model=12, d_ff=17, n_heads=3, n_layers=2)).eval()
+    src = torch.randint(29, (5, 7))
+    src_mask = torch.arange(7) < torch.tensor([[7], [2], [5], [3], [1]])
+    prompt = torch.randint(29, (5, 3))
+    settings = {"max_new": 7, "src": src, "src_mask": src_mask, "temperature": 0.0}
+    eos = generate(model, prompt, **settings)[2][3]  # so row 2 ends after three tokens at most
+    found = generate(model, prompt, eos=eos, **settings)
+    assert len(found[2]) <= 3 and max(map(len, found)) > len(found[2])
+    for row in range(5):
+        alone, said = src[row : row + 1, : src_mask[row].sum()], prompt[row].tolist()
+        while len(said) < 3 + 7:
+            token = model(alone, torch.tensor([said]))[0, -1].argmax().item()
+            if token == eos:
+                break
+            said.append(token)
+        assert found[row] == said[3:]
+
+
+def test_generate_refuses_what_it_cannot_do(prefix_model):
+    model = prefix_model(5, seed=0)
+    with pytest.raises(ValueError, match="prompt is empty"):
+        generate(model, torch.zeros(2, 0).long(), max_new=3)
+    with pytest.raises(ValueError, match=r"max_new.*-1"):
+        generate(model, torch.zeros(2, 1).long(), max_new=-1)
+    with pytest.raises(ValueError, match=r"temperature.*-2"):
+        generate(model, torch.zeros(2, 1).long(), max_new=3, temperature=-2.0)
+    with pytest.raises(TypeError, match="top_q"):
+        generate(model, torch.zeros(2, 1).long(), max_new=3, top_q=0.5)
+
+
+def test_an_empty_batch_gives_nothing(prefix_model):
+    class Never(prefix_model):
+        def step(self, ids, state):
+            return torch.zeros(len(ids), ids.shape[1], self.vocab_size)
+
+    assert generate(Never(5, seed=0), torch.zeros(0, 2).long(), max_new=3, eos=1) == []

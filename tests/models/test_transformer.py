@@ -1,0 +1,338 @@
+"""The model of 2017 against `nn.Transformer`, against itself step by step, and in numbers."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lit.attention.masks import causal_mask, length_mask
+from transformer_lit.block.layers import DecoderLayer
+from transformer_lit.models.transformer import Transformer, TransformerConfig
+from transformer_lit.position.absolute import sinusoids
+
+V, B, T, S, L = 23, 2, 5, 7, 3
+SIZES = {"vocab_size": V, "d_model": 14, "d_ff": 11, "n_heads": 7, "n_layers": L}
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def model_of(**changes):
+    "A small model in which no gain is 1 and no offset 0."
+    model = Transformer(TransformerConfig(**SIZES | {"dropout": 0.0} | changes))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.fixture
+def batch():
+    src, tgt_in = torch.randint(V, (B, S)), torch.randint(V, (B, T))
+    return src, tgt_in, length_mask(torch.tensor([S, 4]))
+
+
+# --- the same function as torch's ---------------------------------------------------------------
+
+
+def torch_layer(layer):
+    attns, residuals = {"self_attn": layer.attn}, [layer.attn_residual, layer.ffn_residual]
+    if isinstance(layer, DecoderLayer):
+        attns["multihead_attn"] = layer.cross_attn
+        residuals.insert(1, layer.cross_residual)
+    named = {}
+    for name, attn in attns.items():
+        for kind in ("weight", "bias"):
+            rows = [getattr(proj, kind) for proj in (attn.q_proj, attn.k_proj, attn.v_proj)]
+            named[f"{name}.in_proj_{kind}"] = torch.cat(rows)
+            named[f"{name}.out_proj.{kind}"] = getattr(attn.o_proj, kind)
+    parts = {"linear1": layer.ffn.up_proj, "linear2": layer.ffn.down_proj}
+    parts |= {f"norm{i}": residual.norm for i, residual in enumerate(residuals, 1)}
+    for name, part in parts.items():
+        named |= {f"{name}.weight": part.weight, f"{name}.bias": part.bias}
+    return named
+
+
+def torch_model(model):
+    "`nn.Transformer` with our weights; its final norms stay only where ours has them."
+    c, pre = model.config, model.config.residual == "pre"
+    theirs = nn.Transformer(
+        *(c.d_model, c.n_heads, c.n_layers, c.n_layers, c.d_ff),
+        dropout=0.0,
+        batch_first=True,
+        norm_first=pre,
+    )
+    weights = {}
+    for side in ("encoder", "decoder"):
+        for i, layer in enumerate(getattr(model, side)):
+            named = torch_layer(layer)
+            weights |= {f"{side}.layers.{i}.{name}": value for name, value in named.items()}
+        if not pre:
+            getattr(theirs, side).norm = None
+        for name, value in getattr(model, f"{side}_norm").named_parameters():
+            weights[f"{side}.norm.{name}"] = value
+    theirs.load_state_dict(weights)
+    return theirs
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch's own, about odd head counts
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_logits_and_gradients_are_those_of_torch(batch, residual, padded):
+    model = model_of(residual=residual)
+    src, tgt_in, src_mask = batch
+    src_mask = src_mask if padded else None
+    theirs, E = torch_model(model), model.tok_emb.weight
+    x, y = (14**0.5 * E[ids] + sinusoids(torch.arange(ids.shape[1]), 14) for ids in (src, tgt_in))
+    hide = ~src_mask if padded else None
+    h = theirs(
+        *(x, y),
+        tgt_mask=~causal_mask(T),
+        src_key_padding_mask=hide,
+        memory_key_padding_mask=hide,
+    )
+    logits = model(src, tgt_in, src_mask)
+    torch.testing.assert_close(model.hidden(src, tgt_in, src_mask), h)
+    torch.testing.assert_close(logits, h @ E.T)
+    dy = torch.randn_like(logits)
+    gradients = [torch.autograd.grad(out, E, dy)[0] for out in (logits, h @ E.T)]
+    # a table entry sums some 40 contributions of size 10 to 100 in another order
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-4)
+
+
+# --- one pass and step by step ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("chunks", [(1,) * T, (2, 3), (T,)])
+def test_steps_give_what_one_pass_gives(batch, residual, chunks):
+    model = model_of(residual=residual)
+    src, tgt_in, src_mask = batch
+    state = model.start(B, T, src, src_mask)
+    steps = [model.step(ids, state) for ids in tgt_in.split(chunks, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), model(src, tgt_in, src_mask))
+    assert state.length == T
+
+
+def test_the_source_is_encoded_once(batch):
+    model = model_of()
+    runs = []
+    model.encoder[0].register_forward_hook(lambda *_: runs.append(1))
+    state = model.start(B, T, batch[0])
+    for ids in batch[1].split(1, dim=1):
+        model.step(ids, state)
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("rows", [[1, 0], [1, 1, 0], [1]])
+def test_selected_rows_go_on_as_if_they_had_been_alone(batch, rows):
+    model = model_of()
+    src, tgt_in, src_mask = batch
+    state = model.start(B, T, src, src_mask)
+    model.step(tgt_in[:, :2], state)
+    state.select(torch.tensor(rows))
+    got = model.step(tgt_in[rows, 2:], state)
+    torch.testing.assert_close(got, model(src, tgt_in, src_mask)[rows, 2:])
+
+
+def test_truncated_positions_are_forgotten(batch):
+    model = model_of()
+    src, tgt_in, src_mask = batch
+    state = model.start(B, T, src, src_mask)
+    model.step(tgt_in[:, :2], state)
+    model.step((tgt_in[:, 2:] + 1) % V, state)  # what will be refused
+    state.truncate(2)
+    got = model.step(tgt_in[:, 2:], state)
+    torch.testing.assert_close(got, model(src, tgt_in, src_mask)[:, 2:])
+
+
+def test_a_state_takes_no_more_than_it_was_made_for(batch):
+    model = model_of()
+    state = model.start(B, 3, batch[0])
+    with pytest.raises(ValueError, match="3"):
+        model.step(batch[1], state)
+
+
+def test_a_missing_source_is_named(batch):
+    model = model_of()
+    with pytest.raises(ValueError, match="src of 2 rows, got none"):
+        model.start(2, T)
+    with pytest.raises(ValueError, match=re.escape("src of 3 rows, got src of shape (2, 7)")):
+        model.start(3, T, batch[0])
+
+
+# --- what can be seen ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+def test_no_leak_from_the_future_or_from_padding(batch, residual):
+    model = model_of(residual=residual)
+    src, tgt_in, src_mask = batch
+    read = []
+    model.dropout.register_forward_hook(lambda module, inputs, out: read.append(out))
+    logits = model(src, tgt_in, src_mask)
+    for t in range(T):
+        source, target = torch.autograd.grad(logits[:, t].sum(), read, retain_graph=True)
+        assert (target.abs().sum(-1) > 0).tolist() == [[s <= t for s in range(T)]] * B
+        assert torch.equal(source.abs().sum(-1) > 0, src_mask)
+
+
+def test_a_padded_batch_is_its_sentences_one_by_one(batch):
+    model = model_of()
+    src, tgt_in, src_mask = batch
+    together = model(src, tgt_in, src_mask)
+    alone = model(src[1:, :4], tgt_in[1:, :3])
+    torch.testing.assert_close(together[1:, :3], alone)
+    torch.testing.assert_close(together[:1], model(src[:1], tgt_in[:1]))
+
+
+def test_dropout_stands_on_the_embedding_sum_and_on_each_sublayer():
+    model = model_of(dropout=0.5)
+    names = {name for name, m in model.named_modules() if isinstance(m, nn.Dropout) and m.p > 0}
+    encoder = {f"encoder.{i}.{part}_residual.dropout" for i in range(L) for part in ("attn", "ffn")}
+    decoder = {
+        f"decoder.{i}.{part}_residual.dropout"
+        for i in range(L)
+        for part in ("attn", "cross", "ffn")
+    }
+    assert names == {"dropout"} | encoder | decoder
+
+    read = []
+    model.dropout.register_forward_hook(lambda module, inputs, out: read.append((*inputs, out)))
+    ids = torch.randint(V, (B, T))
+    model.embed(ids, start=3)
+    before, after = read[0]
+    expected = 14**0.5 * model.tok_emb.weight[ids] + sinusoids(torch.arange(3, 3 + T), 14)
+    torch.testing.assert_close(before, expected)
+    dropped = after == 0
+    assert 0 < dropped.sum() < after.numel()
+    torch.testing.assert_close(after[~dropped], 2 * before[~dropped])
+
+
+def test_the_other_dropouts_have_their_own_fields():
+    model = model_of(attention_dropout=0.25, activation_dropout=0.5)
+    layer = model.decoder[0]
+    assert [a.dropout for a in (layer.attn, layer.cross_attn)] == [0.25, 0.25]
+    assert layer.ffn.dropout.p == 0.5 and layer.ffn_residual.dropout.p == 0.0
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def closed_form(config):
+    C, F, n = config.d_model, config.d_ff, config.n_layers
+    final = 4 * C if config.residual == "pre" else 0
+    return (
+        config.vocab_size * C
+        + n * (12 * C**2 + 4 * C * F + 2 * F + 12 * C)
+        + 12 * n * C * config.bias
+        + final
+    )
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters_in_closed_form(residual, bias):
+    config = TransformerConfig(**SIZES, residual=residual, bias=bias)
+    model = Transformer(config)
+    assert sum(p.numel() for p in model.parameters()) == closed_form(config)
+    attention_bias = [n for n, _ in model.named_parameters() if n.endswith("q_proj.bias")]
+    assert len(attention_bias) == 3 * L * bias
+
+
+@pytest.mark.parametrize(("bias", "count"), [(False, 63_045_632), (True, 63_082_496)])
+def test_the_base_model_of_the_paper_builds_on_the_meta_device(bias, count):
+    "63.0M and 63.1M parameters at V = 37,000; the paper's table 3 prints 65M."
+    with torch.device("meta"):
+        model = Transformer(TransformerConfig(vocab_size=37_000, bias=bias))
+        ids = torch.zeros(2, 3, dtype=torch.long)
+        logits = model(ids, ids)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert all(p.is_meta for p in model.parameters())
+    assert logits.is_meta and logits.shape == (2, 3, 37_000)
+
+
+def test_source_target_and_output_share_one_table():
+    model = model_of()
+    assert model.lm_head.weight is model.tok_emb.weight and model.lm_head.bias is None
+    copy = Transformer(model.config)
+    copy.load_state_dict(model.state_dict())
+    assert copy.lm_head.weight is copy.tok_emb.weight
+    torch.testing.assert_close(copy.state_dict(), model.state_dict())
+
+
+def test_names_of_the_parameters_that_checkpoints_hold():
+    "Shipped weights carry these names: a change here makes them unreadable."
+    names = {re.sub(r"\.\d+\.", ".N.", name) for name in model_of(residual="pre").state_dict()}
+    attn = [f"{p}_proj.{kind}" for p in "qkvo" for kind in ("weight", "bias")]
+    ffn = [f"ffn.{p}_proj.{kind}" for p in ("up", "down") for kind in ("weight", "bias")]
+    norm = ["weight", "bias"]
+    expected = {"tok_emb.weight", "lm_head.weight"}
+    for side, attns, residuals in (
+        ("encoder", ["attn"], ["attn", "ffn"]),
+        ("decoder", ["attn", "cross_attn"], ["attn", "cross", "ffn"]),
+    ):
+        expected |= {f"{side}.N.{a}.{name}" for a in attns for name in attn}
+        expected |= {f"{side}.N.{name}" for name in ffn}
+        expected |= {f"{side}.N.{r}_residual.norm.{name}" for r in residuals for name in norm}
+        expected |= {f"{side}_norm.{name}" for name in norm}
+    assert names == expected
+
+
+def test_first_weights():
+    "Xavier in the layers; the table keeps C^{-1/2}; offsets 0; gains 1."
+    model = Transformer(TransformerConfig(vocab_size=1009, d_model=106, d_ff=211, n_heads=2))
+    assert model.tok_emb.weight.std().item() == pytest.approx(106**-0.5, rel=0.02)
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            assert (parameter == 1).all(), name
+        elif name.endswith("bias"):
+            assert (parameter == 0).all(), name
+        elif name != "tok_emb.weight":
+            std = (2 / sum(parameter.shape)) ** 0.5
+            assert parameter.std().item() == pytest.approx(std, rel=0.04), name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_model_runs_in_another_precision(batch, dtype):
+    src, tgt_in, src_mask = batch
+    model = model_of()
+    expected = model(src, tgt_in, src_mask)
+    got = model.to(dtype)(src, tgt_in, src_mask)
+    assert got.dtype == dtype
+    if dtype == torch.float64:
+        torch.testing.assert_close(got.float(), expected)
+
+
+# --- configurations that cannot be --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        *(({name: 0}, f"{name} .* 0") for name in ("vocab_size", "d_model", "d_ff", "n_heads")),
+        *(({name: -2}, f"{name} .* -2") for name in ("n_layers", "max_len")),
+        ({"n_layers": True}, "n_layers .* True"),
+        ({"d_model": 16}, "d_model=16, n_heads=7"),
+        ({"d_model": 21, "n_heads": 3}, "even.* d_model=21, n_heads=3"),
+        ({"dropout": 1.0}, "dropout .* 1.0"),
+        ({"dropout": -0.1}, "dropout .* -0.1"),
+        ({"dropout": float("nan")}, "dropout .* nan"),
+        ({"attention_dropout": 1.5}, "attention_dropout .* 1.5"),
+        ({"activation_dropout": 2.0}, "activation_dropout .* 2.0"),
+        ({"residual": "middle"}, "'middle'; known are: post, pre"),
+    ],
+)
+def test_impossible_configurations_are_named(change, said):
+    with pytest.raises(ValueError, match=said):
+        TransformerConfig(**SIZES | change)
+
+
+def test_the_defaults_are_the_base_model_of_the_paper():
+    c = TransformerConfig(vocab_size=37_000)
+    assert (c.n_layers, c.d_model, c.d_ff, c.n_heads, c.dropout, c.residual) == (
+        *(6, 512, 2048, 8, 0.1),
+        "post",
+    )

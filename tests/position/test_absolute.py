@@ -1,0 +1,138 @@
+"""Absolute positions: sinusoids as the formula says them, a table that knows its length."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.position.absolute import LearnedPosition, Sinusoidal, sinusoids
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def by_hand(p, C):
+    "Interleaved pairs, in double precision."
+    return [f(p / 10000 ** (2 * i / C)) for i in range(C // 2) for f in (math.sin, math.cos)]
+
+
+@pytest.mark.parametrize("C", [2, 6, 14, 512])
+def test_sinusoids_by_hand(C):
+    expected = torch.tensor([by_hand(p, C) for p in range(-31, 31)])
+    assert_close(sinusoids(torch.arange(-31, 31), C), expected)
+
+
+@pytest.mark.parametrize("p", [101, 1009, 10007])
+def test_error_grows_no_faster_than_the_rounding_of_the_angle(p):
+    error = sinusoids(torch.tensor(p), 512).double() - torch.tensor(by_hand(p, 512)).double()
+    assert error.abs().max() < p * 2**-22  # float32 rounds p·ω to p·2⁻²⁴, and ω itself twice
+
+
+@pytest.mark.parametrize("make", [lambda: Sinusoidal(6), lambda: LearnedPosition(31, 6)])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 5), (2, 3, 5)])
+def test_any_shape_of_positions(make, shape):
+    position, pos = make(), torch.randint(31, shape)
+    out = position(pos)
+    assert out.shape == (*shape, 6)
+    row = [position(p[None])[0] for p in pos.flatten()]
+    assert_close(out.reshape(-1, 6), torch.stack(row))
+
+
+@pytest.mark.parametrize("k", [1, 7, 29])
+def test_a_shift_is_one_rotation_for_all_positions(k):
+    C = 14
+    R = torch.zeros(C, C)
+    for i in range(C // 2):
+        s, c = math.sin(k * 10000 ** (-2 * i / C)), math.cos(k * 10000 ** (-2 * i / C))
+        R[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[c, -s], [s, c]])
+    PE = sinusoids(torch.arange(41), C)
+    assert_close(PE[k:], PE[:-k] @ R)
+
+
+def test_inner_product_is_a_sum_of_cosines_of_the_distance():
+    C = 14
+    PE = sinusoids(torch.arange(41), C)
+    for k in range(41):
+        expected = sum(math.cos(k * 10000 ** (-2 * i / C)) for i in range(C // 2))
+        # a sum of 14 products of numbers up to 1, each right to 41·10⁻⁷
+        assert_close(
+            (PE[: 41 - k] * PE[k:]).sum(1), torch.full((41 - k,), expected), atol=3e-5, rtol=0
+        )
+
+
+def test_longest_wavelength():
+    # 10000·2π would be i = C/2, one pair after the last.
+    quarter = 9647 * math.pi / 2  # the slowest pair has turned by 90 degrees
+    sine, cosine = sinusoids(torch.tensor(round(quarter)), 512)[-2:].tolist()
+    assert abs(sine - 1) < 1e-6 and abs(cosine) < 1e-3
+    assert abs(cosine) < abs(sinusoids(torch.tensor(round(10000 * math.pi / 2)), 512)[-1]) / 10
+
+
+@pytest.mark.parametrize("C", [0, 1, 7, -2])
+def test_an_odd_or_empty_width_is_refused_at_once(C):
+    with pytest.raises(ValueError, match=rf"even.* {C}$"):
+        Sinusoidal(C)
+
+
+def test_sinusoidal_has_nothing_to_train_or_to_save():
+    position = Sinusoidal(6)
+    assert not list(position.parameters()) and not position.state_dict()
+
+
+def test_learned_is_a_table_with_one_parameter():
+    position = LearnedPosition(11, 7)
+    pos = torch.tensor([[3, 0, 10], [3, 3, 3]])
+    assert_close(position(pos), position.weight[pos])
+    assert [(name, tuple(p.shape)) for name, p in position.named_parameters()] == [
+        ("weight", (11, 7))
+    ]
+
+
+def test_rows_start_with_norm_near_one():
+    # A mean square of 1009·257 normal numbers deviates by 0.3 %; five of that.
+    assert abs(LearnedPosition(1009, 257).weight.square().mean().item() * 257 - 1) < 0.014
+
+
+def test_only_rows_that_occur_get_a_gradient():
+    position = LearnedPosition(11, 7)
+    position(torch.tensor([0, 4, 4])).sum().backward()
+    expected = torch.zeros(11, 7)
+    expected[0], expected[4] = 1, 2
+    assert_close(position.weight.grad, expected)
+
+
+@pytest.mark.parametrize("bad", [11, 1009, -1, -11])
+def test_a_position_outside_the_table_is_named(bad):
+    with pytest.raises(ValueError, match=rf"position {bad} .*max_len=11"):
+        LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
+
+
+@pytest.mark.parametrize(("max_len", "d_model"), [(0, 7), (11, 0), (-1, 7)])
+def test_sizes_must_be_positive(max_len, d_model):
+    with pytest.raises(ValueError, match=rf"max_len={max_len}, d_model={d_model}"):
+        LearnedPosition(max_len, d_model)
+
+
+def test_the_check_of_positions_breaks_no_compiled_graph():
+    position, pos = LearnedPosition(11, 7), torch.tensor([[0, 10, 3]])
+    forward = inspect.unwrap(LearnedPosition.forward)  # without the tests' own check of shapes
+    compiled = torch.compile(forward, backend="eager", fullgraph=True)
+    assert_close(compiled(position, pos), position.weight[pos])
+
+
+@pytest.mark.parametrize("make", [lambda: Sinusoidal(6), lambda: LearnedPosition(11, 6)])
+def test_positions_end_the_blindness_to_order(make):
+    attention, x, order = (
+        MultiHeadAttention(6, 3),
+        torch.randn(2, 5, 6),
+        torch.tensor([4, 2, 0, 1, 3]),
+    )
+    assert_close(attention(x[:, order]), attention(x)[:, order])
+    pos = make()(torch.arange(5))
+    difference = attention(x[:, order] + pos) - attention(x + pos)[:, order]
+    assert difference.abs().amax(-1).min() > 1e-3  # at every position

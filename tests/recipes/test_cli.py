@@ -1,0 +1,343 @@
+"""What a command owes its user: the result alone on standard output, one line for each failure."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from transformer_lit.base import datasets
+from transformer_lit.base.results import read_results
+from transformer_lit.recipes import translation
+from transformer_lit.recipes.cli import main
+
+SENTENCE = "A man is riding a bike."
+LONG = "man " * 40  # more tokens than the tiny model takes
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path, data_folder, tiny_translator):
+    "A folder of its own with a model, a text, and no data; what a command leaves can be seen."
+    folder = tmp_path / "here"
+    tiny_translator.save(folder / "model")
+    (folder / "empty").mkdir()
+    (folder / "in.txt").write_text(f"{SENTENCE}\n")
+    (folder / "latin.txt").write_bytes("fährt\n".encode("latin-1"))
+    (folder / "long.txt").write_text(f"A\n\n{LONG}\n")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        shutil.copytree(folder / "model", folder / f"cut-{name}")
+        damaged = folder / f"cut-{name}" / name
+        damaged.write_bytes(damaged.read_bytes()[:-9])
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capfd):
+    "Run the command in this process: exit code, standard output, standard error."
+
+    def run(*args):
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def tiny_preset(monkeypatch):
+    "The preset `numbers`, small enough for a test: two steps on fifty pairs."
+    small = dataclasses.replace(
+        translation.PRESETS["numbers"],
+        sizes={"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 83},
+        vocab_size=263,
+        steps=2,
+        every=1,
+    )
+    monkeypatch.setitem(translation.PRESETS, "numbers", small)
+    pairs = datasets.number_pairs
+    monkeypatch.setattr(datasets, "number_pairs", lambda split: pairs(split)[:50])
+
+
+def everything(folder):
+    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*")}
+
+
+def translate(*args):
+    return ("translate", "--model", "model", *args)
+
+
+FAILURES = {
+    "no command": (("--nonsense",), "No such option"),
+    "unknown command": (("translat", "x"), "No such command"),
+    "no subcommand": (("data",), "Missing command"),
+    "unknown option": (translate("x", "--bean", "4"), "--bean"),
+    "beam of no width": (translate("x", "--beam", "0"), "--beam"),
+    "beam that is no number": (translate("x", "--beam", "wide"), "'wide'"),
+    "no step": (("train", "translation", "--steps", "0"), "--steps"),
+    "unknown recipe": (("train", "summarisation"), "'summarisation'; known are: translation"),
+    "unknown preset": (("train", "translation", "--preset", "big"), "'big'; known are: numbers"),
+    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: multi30k, numbers"),
+    "unknown data set to evaluate": (
+        ("evaluate", "--checkpoint", "model", "--dataset", "wmt14"),
+        "'wmt14'; known are",
+    ),
+    "unknown split": (
+        ("evaluate", "--checkpoint", "model", "--dataset", "numbers", "--split", "dev"),
+        "no split 'dev'",
+    ),
+    "unknown language": (("train", "translation", "--target", "fr"), "'en' to 'fr'"),
+    "unknown form": (("train", "translation", "--form", "bpe"), "'bpe'"),
+    "unknown model": (("translate", "x", "--model", "nope"), "no model 'nope'"),
+    "folder without a model": (("translate", "x", "--model", "empty"), "holds no model"),
+    "no model to evaluate": (("evaluate", "--checkpoint", "nope"), "no model 'nope'"),
+    "evaluate what": (("evaluate",), "--checkpoint"),
+    "no data, no network": (("data", "fetch", "multi30k"), "connect to the network"),
+    "no data to train on": (("train", "translation", "--preset", "multi30k-tiny"), "is not in"),
+    "no data to evaluate on": (("evaluate", "--checkpoint", "model"), "is not in"),
+    "damaged config": (("translate", "x", "--model", "cut-config.json"), "config.json"),
+    "damaged tokenizer": (("translate", "x", "--model", "cut-tokenizer.json"), "tokenizer.json"),
+    "damaged weights": (("translate", "x", "--model", "cut-model.safetensors"), "damaged"),
+    "damaged weights to evaluate": (
+        ("evaluate", "--checkpoint", "cut-model.safetensors", "--dataset", "numbers"),
+        "damaged",
+    ),
+    "device that is none": (translate("x", "--device", "potato"), "'potato'"),
+    "device that is none, train": (("train", "translation", "--device", "potato"), "'potato'"),
+    "device that is none, evaluate": (
+        ("evaluate", "--checkpoint", "model", "--device", "potato"),
+        "'potato'",
+    ),
+    "empty sentence": (translate(""), "the sentence is empty"),
+    "blank sentence": (translate(" \t\n"), "the sentence is empty"),
+    "sentence too long": (translate(LONG), "the model takes 30"),
+    "sentence that is not UTF-8": (translate("f\udce4hrt"), "not UTF-8"),
+    "line too long": (translate("--file", "long.txt"), "long.txt, line 3"),
+    "nothing to translate": (translate(), "either a sentence or --file"),
+    "both": (translate("x", "--file", "in.txt"), "either a sentence or --file"),
+    "missing file": (translate("--file", "nope.txt"), "cannot read nope.txt: No such file"),
+    "file that is a folder": (translate("--file", "model"), "cannot read model"),
+    "file that is not UTF-8": (translate("--file", "latin.txt"), "latin.txt is not UTF-8"),
+    "output below a file": (
+        ("train", "translation", "--out", "in.txt/x"),
+        "cannot write in in.txt",
+    ),
+    "output is a file": (("train", "translation", "--out", "in.txt"), "cannot write in in.txt"),
+    "record below a file": (("train", "translation", "--results", "in.txt/x"), "cannot write in"),
+}
+
+
+@pytest.mark.parametrize(("args", "told"), FAILURES.values(), ids=FAILURES.keys())
+def test_a_failure_is_one_line_and_exit_code_2_and_leaves_nothing(
+    run, here, tmp_path, tiny_preset, args, told
+):
+    before = everything(tmp_path)
+    code, out, err = run(*args)
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+    assert told in err
+    assert everything(tmp_path) == before
+
+
+def test_cuda_without_a_gpu_is_a_failure_of_all_three_commands(run, here, monkeypatch, tiny_preset):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check …")
+
+    monkeypatch.setattr("torch.empty", refuse)
+    before = everything(here)
+    for args in (
+        translate("x", "--device", "cuda"),
+        ("evaluate", "--checkpoint", "model", "--dataset", "numbers", "--device", "cuda"),
+        ("train", "translation", "--device", "cuda"),
+    ):
+        code, out, err = run(*args)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "'cuda' is not available here" in err and "Found no NVIDIA driver" in err
+    assert everything(here) == before
+
+
+def test_a_wrong_hash_is_named_by_every_command(run, here, data_folder):
+    path = data_folder / "multi30k/raw/train.en"
+    path.parent.mkdir(parents=True)
+    path.write_text("cut")
+    before = everything(here.parent)
+    for args in (
+        ("data", "fetch", "multi30k"),
+        ("train", "translation", "--preset", "multi30k-tiny"),
+    ):
+        code, out, err = run(*args)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"{path} has sha256" in err
+    code, out, err = run("data", "list")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split()[:2] == ["multi30k", "damaged"]
+    assert everything(here.parent) == before
+
+
+class TestHelp:
+    @pytest.mark.parametrize(
+        "command", ["", "data", "data list", "data fetch", "train", "translate", "evaluate"]
+    )
+    def test_every_command_explains_itself(self, run, command):
+        code, out, err = run(*command.split(), "--help")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"Usage: transformer-lit {command}".rstrip())
+
+    def test_without_a_word_the_help_is_shown(self, run):
+        assert run() == run("--help")
+
+
+class TestData:
+    def test_list_says_what_is_here(self, run):
+        code, out, err = run("data", "list")
+        assert (code, err) == (0, "")
+        assert [line.split()[0] for line in out.splitlines()] == ["multi30k", "numbers"]
+        assert "to fetch" in out.splitlines()[0] and "here" in out.splitlines()[1]
+
+    def test_fetch_prints_the_files(self, run, monkeypatch, data_folder):
+        file = datasets.DataFile("toy/a.txt", datasets.sha256(b"a"), ())
+        toy = datasets.DataSet("toy", "a toy", "none", (file,))
+        monkeypatch.setitem(datasets.DATASETS, "toy", toy)
+        (data_folder / "toy").mkdir()
+        (data_folder / "toy/a.txt").write_bytes(b"a")
+        assert run("data", "fetch", "toy") == (0, "toy/a.txt\n", "")
+
+
+class TestTranslate:
+    def test_a_sentence_gives_one_line(self, run, tiny_translator):
+        code, out, err = run(*translate(SENTENCE))
+        assert (code, err) == (0, "")
+        assert out == " ".join(tiny_translator.translate([SENTENCE])[0].splitlines()) + "\n"
+
+    @pytest.mark.parametrize(
+        ("text", "blank"),
+        [
+            ("A man.\n", [False]),
+            ("A man.", [False]),
+            ("", []),
+            ("\n", [True]),
+            ("A\n\nB\n", [False, True, False]),
+            ("\nA\n \t\n", [True, False, True]),
+            ("A\r\n\r\nB\r\n", [False, True, False]),
+            ("A\x0cB\nC\u2028D\x85E\n", [False, False]),
+            ("\ufeffA man.\nB\n", [False, False]),
+            ("B is longer than\nA\nC is\nA\n", [False] * 4),
+        ],
+        ids=["one", "no end", "empty", "blank", "gap", "edges", "windows", "odd", "mark", "order"],
+    )
+    def test_one_line_out_for_each_line_in(
+        self, run, here, monkeypatch, tiny_translator, text, blank
+    ):
+        # An answer that shows its question, with the line breaks that a model may have learned.
+        monkeypatch.setattr(
+            translation.Translator,
+            "translate",
+            lambda self, sentences, *, beam, progress: [f"<{s.strip()}>\r\n" for s in sentences],
+        )
+        (here / "in.txt").write_bytes(text.encode())
+        code, out, err = run(*translate("--file", "in.txt"))
+        assert (code, err) == (0, "")
+        assert out.count("\n") == len(blank)
+        lines = out.split("\n")[:-1]
+        assert [not line for line in lines] == blank
+        asked = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+        expected = [" ".join(f"<{a.strip()}>".splitlines()) if a.strip() else "" for a in asked]
+        assert lines == expected[: len(lines)]
+
+    def test_the_lines_of_a_file_are_those_of_its_sentences(self, run, here):
+        (here / "in.txt").write_text(f"A man\n\n{SENTENCE}\n")
+        code, out, _ = run(*translate("--file", "in.txt", "--beam", "2"))
+        single = [run(*translate(s, "--beam", "2"))[1] for s in ("A man", SENTENCE)]
+        assert (code, out) == (0, f"{single[0]}\n{single[1]}")
+
+
+class TestTraining:
+    def test_train_then_evaluate_then_translate(self, run, here, tiny_preset):
+        code, out, err = run("train", "translation", "--seed", "3", "--out", "run")
+        assert code == 0, err
+        assert "exact" in out and "model in run/model" in out and out.count("\n") == 1
+        assert "train" in err and "score" in err  # the bars
+        (record,) = read_results(here / "results")
+        assert record.name == "numbers-en-de-raw-seed3"
+        assert record.command == "transformer-lit train translation --seed 3 --out run"
+        assert json.loads((here / "run/run.json").read_text())["seed"] == 3
+
+        options = ("--dataset", "numbers")
+        code, scored, err = run("evaluate", "--checkpoint", "run", *options)
+        assert (code, scored.strip()) == (0, out.split(";")[0])
+        assert run("evaluate", "--checkpoint", "run/model", *options)[1] == scored
+
+        code, out, _ = run("translate", "twenty-one", "--model", "run")
+        assert (code, out.count("\n")) == (0, 1)
+
+        before = everything(here)
+        code, out, err = run("train", "translation", "--seed", "3", "--out", "run")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "--resume" in err
+        assert everything(here) == before
+
+    def test_ctrl_c_is_130_and_resume_goes_on(self, run, here, monkeypatch, tiny_preset):
+        finish = translation.finish_training
+
+        def interrupt(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(translation, "finish_training", interrupt)
+        code, out, err = run("train", "translation", "--out", "run")
+        assert (code, out) == (130, "")
+        assert err.endswith("interrupted\n") and "Traceback" not in err
+        monkeypatch.setattr(translation, "finish_training", finish)
+        code, out, err = run("train", "translation", "--out", "run", "--resume")
+        assert code == 0, err
+        assert "model in run/model" in out
+
+
+class TestProcess:
+    "What only a process of its own shows: streams, encodings, the time to answer."
+
+    def start(self, *args, **options):
+        code = "import sys; from transformer_lit.recipes.cli import main; sys.exit(main())"
+        return subprocess.run(
+            [sys.executable, "-c", code, *args], stderr=subprocess.PIPE, **options
+        )
+
+    def test_the_installed_command_is_this_one(self):
+        command = shutil.which("transformer-lit", path=os.path.dirname(sys.executable))
+        done = subprocess.run([command, "--help"], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("Usage: transformer-lit")
+
+    def test_help_imports_nothing_heavy(self):
+        code = (
+            "import sys; from transformer_lit.recipes.cli import main; main(['--help'])\n"
+            "heavy = {'torch', 'numpy', 'matplotlib', 'pooch', 'sacrebleu', 'tokenizers'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+    def test_a_closed_pipe_is_quiet(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = self.start("--help", stdout=writer)
+        os.close(writer)
+        assert done.stderr == b""
+        assert done.returncode == 1
+
+    def test_a_full_disk_is_told(self):
+        with open("/dev/full", "wb") as full:
+            done = self.start("data", "list", stdout=full)
+        assert done.returncode == 2
+        assert done.stderr == b"error: No space left on device\n"
+
+    def test_text_is_utf8_whatever_the_terminal_says(self):
+        text = "A man is riding a bike. fährt 🚲"
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+        done = self.start(
+            "translate", text, "--model", "model", stdout=subprocess.PIPE, env=environment
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert len(done.stdout.decode()) > 1

@@ -1,0 +1,458 @@
+"""The rules of the house: one source for text, code and test; imports that run one way.
+
+Each rule is a function from a source tree to the breaches it finds. It must find none in this
+repository, and find the breach that its test plants in a small copy.
+"""
+
+import ast
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "transformer_lit"
+
+# part -> what its modules may import beside earlier modules of their own part
+MAY_IMPORT = {
+    "base": set(),
+    "text": {"base"},
+    "attention": {"base"},
+    "position": {"base", "attention"},
+    "block": {"base", "attention"},
+    "models": {"base", "text.embedding", "attention", "position", "block"},
+    "training": {"base", "text", "attention.masks"},
+    "inference": {"base", "attention.cache"},
+    "recipes": {
+        *("base", "text", "attention", "position", "block", "models", "training", "inference")
+    },
+}
+COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
+MAX_CELL_LINES = 40
+MAX_LINE = 100
+
+
+# --- reading the tree ---------------------------------------------------------------------------
+
+
+def chapters(root):
+    "The notebooks in the order of _toc.yml."
+    toc = yaml.safe_load((root / "book/_toc.yml").read_text())
+    files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    return [root / f"{file}.ipynb" for file in files if file.startswith("nbs/")]
+
+
+def notebooks(root):
+    return sorted(p for p in (root / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def code_cells(path):
+    cells = json.loads(path.read_text())["cells"]
+    return [("".join(c["source"]), c) for c in cells if c["cell_type"] == "code"]
+
+
+def default_exp(path):
+    for source, _ in code_cells(path):
+        if match := re.search(r"^#\|\s*default_exp\s+(\S+)", source, re.M):
+            return match[1]
+    return None
+
+
+def exported(path):
+    return [s for s, _ in code_cells(path) if re.search(r"^#\|\s*export\b", s, re.M)]
+
+
+def modules(root):
+    "Exported modules: dotted name below the package -> path."
+    files = (root / PACKAGE).rglob("*.py")
+    kept = [p for p in files if p.name not in ("__init__.py", "_modidx.py")]
+    return {".".join(p.relative_to(root / PACKAGE).with_suffix("").parts): p for p in kept}
+
+
+def imported(source, name=""):
+    "Modules of the package that a source imports, dotted below the package."
+    found, parts = set(), name.split(".")
+    lines = [line for line in source.split("\n") if not line.lstrip().startswith(("%", "!"))]
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, ast.Import):
+            full = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([PACKAGE, *parts[: len(parts) - node.level], *filter(None, [base])])
+            full = [base] + [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {f.removeprefix(f"{PACKAGE}.") for f in full if f.startswith(f"{PACKAGE}.")}
+    return found
+
+
+# --- the rules ----------------------------------------------------------------------------------
+
+
+def wrong_imports(root):
+    names = modules(root)
+    order = [default_exp(path) for path in chapters(root)]
+    for name, path in names.items():
+        part = name.split(".")[0]
+        for other in imported(path.read_text(), name) & set(names):
+            own = other.split(".")[0] == part
+            if own and order.index(other) >= order.index(name):
+                yield f"{name} imports {other}, which comes later in its part"
+            if not own and not {other, other.split(".")[0]} & MAY_IMPORT[part]:
+                yield f"{name} imports {other}, which {part} may not"
+
+
+def early_imports(root):
+    names, order = set(modules(root)), chapters(root)
+    place = {default_exp(path): i for i, path in enumerate(order) if default_exp(path)}
+    for i, path in enumerate(order):
+        for source, _ in code_cells(path):
+            for other in imported(source) & names:
+                if not other.startswith("base.") and place[other] > i:
+                    yield f"{path.name} imports {other}, which stands after it"
+
+
+def chapters_not_in_toc(root):
+    for path in set(notebooks(root)) ^ set(chapters(root)):
+        yield f"{path.relative_to(root)} is in one of nbs/ and _toc.yml, not in both"
+
+
+def double_exports(root):
+    seen = {}
+    for path in notebooks(root):
+        name = default_exp(path)
+        if name and name in seen:
+            yield f"{path.name} and {seen[name].name} both export {name}"
+        seen[name] = path
+
+
+def orphans(root):
+    exporting = {default_exp(path) for path in notebooks(root)} - {None}
+    for name in set(modules(root)) ^ exporting:
+        yield f"{name} has a module or a notebook, not both"
+
+
+def stale_modules(root, scratch):
+    "Export every notebook anew and compare."
+    shutil.copytree(root / PACKAGE, scratch / PACKAGE)
+    code = (
+        "import sys; from nbdev.export import nb_export\n"
+        f"for path in sys.argv[1:]: nb_export(path, lib_path={PACKAGE!r})"
+    )
+    shutil.copytree(root / "nbs", scratch / "nbs")
+    shutil.copy(root / "settings.ini", scratch)
+    files = [str(p.relative_to(root)) for p in notebooks(root) if default_exp(p)]
+    subprocess.run([sys.executable, "-c", code, *files], cwd=scratch, check=True)
+    for name, path in modules(scratch).items():
+        if path.read_text() != (root / path.relative_to(scratch)).read_text():
+            yield f"{name} differs from what its notebook exports: run `make export`"
+
+
+def computing_models(root):
+    for name, path in modules(root).items():
+        if name.startswith("models."):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                    yield f"{name} line {node.lineno} multiplies matrices"
+                called = getattr(node, "attr", getattr(node, "id", None))
+                if called in COMPUTES:
+                    yield f"{name} line {node.lineno} computes {called}"
+
+
+def code_lines(source):
+    "Lines of code in a cell, without blank lines, comments, docstrings; a signature counts once."
+    tree, lines = ast.parse(source), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            lines |= set(range(node.lineno, node.end_lineno + 1))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            lines -= set(range(node.lineno + 1, node.end_lineno + 1))
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            lines -= set(range(node.lineno + 1, body[0].lineno))  # of a signature one line counts
+            if ast.get_docstring(node) is not None:
+                lines -= set(range(body[0].lineno, body[0].end_lineno + 1))
+    text = source.split("\n")
+    return sum(bool(text[i - 1].strip()) and not text[i - 1].strip().startswith("#") for i in lines)
+
+
+def long_cells(root):
+    for path in notebooks(root):
+        for source in exported(path):
+            if code_lines(source) > MAX_CELL_LINES:
+                first = source.split("\n")[1]
+                yield f"{path.name} exports a cell of {code_lines(source)} lines: {first[:50]}"
+
+
+def long_lines(root):
+    "Captions and alt texts are one line each, whatever their length; code keeps to the limit."
+    for path in notebooks(root):
+        for source, _ in code_cells(path):
+            for line in source.split("\n"):
+                if len(line) > MAX_LINE and not line.startswith(("#| fig-", "!")):
+                    yield f"{path.name} has a line of {len(line)} characters: {line[:50]}"
+
+
+def double_names(root):
+    seen = {}
+    for name, path in modules(root).items():
+        for node in ast.parse(path.read_text()).body:
+            for public in {getattr(node, "name", "_")} - {"_"}:
+                if public in seen and not public.startswith("_"):
+                    yield f"{public} is defined in {seen[public]} and in {name}"
+                seen[public] = name
+
+
+def untested_modules(root):
+    for name in modules(root):
+        part, topic = name.split(".")
+        if not (root / f"tests/{part}/test_{topic}.py").exists():
+            yield f"{name} has no tests/{part}/test_{topic}.py"
+
+
+def printing_modules(root):
+    for name, path in modules(root).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+                yield f"{name} line {node.lineno} prints"
+
+
+def oracles_imported(root):
+    for name, path in modules(root).items():
+        if re.search(
+            r"^\s*(import|from) (transformers|pickle|hypothesis)\b", path.read_text(), re.M
+        ):
+            yield f"{name} imports what only tests may use"
+
+
+def scattered_addresses(root):
+    "The address stands in settings.ini alone; the cell that starts on Colab is derived from it."
+    address = settings(root)["git_url"].removeprefix("https://")
+    for pattern in ("*.*", "book/*.*", "book/_ext/*.py", "tests/**/*.py", f"{PACKAGE}/**/*.py"):
+        for path in root.glob(pattern):
+            text = path.suffix in (".md", ".yml", ".toml", ".py", ".cff", ".bib")
+            if text and address in path.read_text():
+                yield f"{path.relative_to(root)} spells out the repository's address"
+    for path in notebooks(root):
+        if colab_cell(root, path) not in [source for source, _ in code_cells(path)]:
+            yield f"{path.name} has no cell that installs the package on Colab, or another one"
+
+
+def settings(root):
+    parser = configparser.ConfigParser()
+    parser.read(root / "settings.ini", encoding="utf-8")
+    return parser["DEFAULT"]
+
+
+def colab_cell(root, path):
+    "The first cell of a chapter on Colab: bring the repository, install it, go to the chapter."
+    address, repository = settings(root)["git_url"], settings(root)["repo"]
+    return (
+        "#| hide\n#| eval: false\n# On Colab, run this cell first.\n"
+        f"!git clone -q {address} && pip install -q ./{repository}\n"
+        f"%cd {repository}/{path.parent.relative_to(root)}"
+    )
+
+
+def unproven_formulas(root):
+    "A displayed formula needs an assertion: no fewer assertions than formulas in a chapter."
+    proof = re.compile(r"\bassert\b|assert_close|gradcheck|raises")
+    for path in notebooks(root):
+        cells = json.loads(path.read_text())["cells"]
+        text = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        formulas = text.count("$$") // 2 + text.count("```{math}")
+        proofs = sum(len(proof.findall(source)) for source, _ in code_cells(path))
+        if formulas > proofs:
+            yield f"{path.name} has {formulas} formulas and {proofs} assertions"
+
+
+def silent_figures(root):
+    "A picture needs a caption and an alt text of 15 characters or more, and is at most 60 kB."
+    for path in notebooks(root):
+        for source, cell in code_cells(path):
+            pictures = [
+                "".join(data)
+                for out in cell["outputs"]
+                for kind, data in out.get("data", {}).items()
+                if kind.startswith("image/")
+            ]
+            alt = re.search(r"^#\|\s*fig-alt:\s*(.*)$", source, re.M)
+            if pictures and (not alt or len(alt[1]) < 15 or "fig-cap:" not in source):
+                yield f"{path.name}: a figure without caption or telling alt text: {source[:60]!r}"
+            if any(len(p.encode()) > 60_000 for p in pictures):
+                yield f"{path.name}: a figure of over 60 kB: {source[:60]!r}"
+
+
+def unlisted_modules(root):
+    api = (root / "book/api.md").read_text()
+    for name in modules(root):
+        if f".. automodule:: {PACKAGE}.{name}\n" not in api:
+            yield f"{name} is not on the API page"
+
+
+RULES = [
+    wrong_imports,
+    early_imports,
+    chapters_not_in_toc,
+    double_exports,
+    orphans,
+    computing_models,
+    long_cells,
+    long_lines,
+    double_names,
+    untested_modules,
+    printing_modules,
+    oracles_imported,
+    scattered_addresses,
+    unproven_formulas,
+    silent_figures,
+    unlisted_modules,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps_the_rule(rule):
+    assert list(rule(ROOT)) == []
+
+
+def test_every_module_is_what_its_notebook_exports(tmp_path):
+    assert list(stale_modules(ROOT, tmp_path)) == []
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == settings(ROOT)["version"]
+    import transformer_lit
+
+    assert transformer_lit.__version__ == project["version"]
+
+
+# --- each rule finds a planted breach -----------------------------------------------------------
+
+
+def cell(source, kind="code", outputs=()):
+    return {"cell_type": kind, "source": source, "outputs": list(outputs), "metadata": {}}
+
+
+def write(root, path, *cells):
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps({"cells": list(cells)}))
+
+
+@pytest.fixture
+def house(tmp_path):
+    "A tiny house that keeps every rule: two parts, three chapters."
+    parts = {"base": ["files"], "text": ["words", "lines"]}
+    toc = {"root": "book/intro", "parts": []}
+    (tmp_path / "settings.ini").write_text(
+        "[DEFAULT]\ngit_url = https://example.org/house\nlib_name = transformer_lit\n"
+        "lib_path = transformer_lit\nnbs_path = nbs\nuser = u\nrepo = r\nauthor = a\n"
+    )
+    api = ""
+    for part, topics in parts.items():
+        toc["parts"].append({"chapters": []})
+        for number, topic in enumerate(topics, 1):
+            path = f"nbs/{part}/0{number}_{topic}"
+            toc["parts"][-1]["chapters"].append({"file": path})
+            write(
+                tmp_path,
+                f"{path}.ipynb",
+                cell(colab_cell(tmp_path, tmp_path / f"{path}.ipynb")),
+                cell(f"#| default_exp {part}.{topic}"),
+                cell(f"#| export\ndef {part}_{topic}(): return 1"),
+            )
+            module = tmp_path / PACKAGE / part / f"{topic}.py"
+            module.parent.mkdir(parents=True, exist_ok=True)
+            module.write_text(f"def {part}_{topic}(): return 1\n")
+            test = tmp_path / "tests" / part / f"test_{topic}.py"
+            test.parent.mkdir(parents=True, exist_ok=True)
+            test.write_text("")
+            api += f".. automodule:: {PACKAGE}.{part}.{topic}\n"
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/_toc.yml").write_text(yaml.safe_dump(toc))
+    (tmp_path / "book/api.md").write_text(api)
+    return tmp_path
+
+
+def add(house, path, *cells):
+    notebook = json.loads((house / path).read_text())
+    write(house, path, *notebook["cells"], *cells)
+
+
+WORDS, LINES = "nbs/text/01_words.ipynb", "nbs/text/02_lines.ipynb"
+
+
+def module(house, name, source):
+    (house / PACKAGE / f"{name}.py").write_text(source)
+
+
+PICTURE = {"data": {"image/svg+xml": "<svg/>"}}
+BREACHES = {
+    wrong_imports: [
+        lambda h: module(h, "base/files", "from transformer_lit.text.words import text_words"),
+        lambda h: module(h, "base/files", "from ..text import words"),
+        lambda h: module(h, "text/words", "from .lines import text_lines"),
+    ],
+    early_imports: [
+        lambda h: add(h, WORDS, cell("from transformer_lit.text.lines import text_lines"))
+    ],
+    chapters_not_in_toc: [
+        lambda h: write(h, "nbs/text/03_new.ipynb"),
+        lambda h: (h / LINES).unlink(),
+    ],
+    double_exports: [
+        lambda h: write(h, "nbs/text/03_new.ipynb", cell("#| default_exp text.words"))
+    ],
+    orphans: [
+        lambda h: module(h, "text/ghost", ""),
+        lambda h: (h / PACKAGE / "text/words.py").unlink(),
+    ],
+    computing_models: [
+        lambda h: [(h / PACKAGE / "models").mkdir(), module(h, "models/m", "y = a @ b")],
+        lambda h: [(h / PACKAGE / "models").mkdir(), module(h, "models/m", "y = x.softmax(-1)")],
+    ],
+    long_cells: [lambda h: add(h, WORDS, cell("#| export\n" + "x = 1\n" * 41))],
+    long_lines: [lambda h: add(h, WORDS, cell("#| fig-cap: c\nx = 1  # " + "y" * 100))],
+    double_names: [lambda h: module(h, "text/lines", "def text_words(): pass")],
+    untested_modules: [lambda h: (h / "tests/text/test_words.py").unlink()],
+    printing_modules: [lambda h: module(h, "text/words", "print('hello')")],
+    oracles_imported: [lambda h: module(h, "text/words", "import transformers")],
+    scattered_addresses: [
+        lambda h: (h / "README.md").write_text("https://example.org/house"),
+        lambda h: write(h, WORDS, cell("#| default_exp text.words")),
+    ],
+    unproven_formulas: [lambda h: add(h, WORDS, cell("$$ x = y $$", "markdown"))],
+    silent_figures: [
+        lambda h: add(h, WORDS, cell("plot()", outputs=[PICTURE])),
+        lambda h: add(h, WORDS, cell("#| fig-cap: c\n#| fig-alt: short\n", outputs=[PICTURE])),
+    ],
+    unlisted_modules: [lambda h: (h / "book/api.md").write_text("")],
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_rule_finds_a_planted_breach(rule, house, tmp_path_factory):
+    assert list(rule(house)) == []
+    for plant in BREACHES[rule]:
+        copy = tmp_path_factory.mktemp("breach") / "house"
+        shutil.copytree(house, copy)
+        plant(copy)
+        assert list(rule(copy)), f"{rule.__name__} missed a breach"
+
+
+def test_a_stale_module_is_found(house, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    module(house, "text/words", "def text_words(): return 2\n")
+    found = list(stale_modules(house, scratch))
+    assert any(line.startswith("text.words") for line in found)

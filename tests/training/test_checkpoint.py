@@ -1,0 +1,411 @@
+"""Checkpoints: a resumed training never stopped, and half a checkpoint does not exist."""
+
+import copy
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from transformer_lit.base.files import InputError
+from transformer_lit.training.checkpoint import (
+    average_weights,
+    checkpoints,
+    load_checkpoint,
+    load_tensors,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
+from transformer_lit.training.data import PairStream
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.schedule import adamw, inverse_sqrt
+from transformer_lit.training.trainer import Trainer
+
+V, C = 31, 13
+FILES = ["model.safetensors", "optimizer.safetensors", "progress.json", "random.safetensors"]
+
+
+class Net(nn.Module):
+    "Tied, with dropout, a vector and a counter: everything that a checkpoint can get wrong."
+
+    def __init__(self, size=C):
+        super().__init__()
+        self.tok_emb, self.norm = nn.Embedding(V, size), nn.LayerNorm(size)
+        self.drop, self.lm_head = nn.Dropout(0.3), nn.Linear(size, V, bias=False)
+        self.lm_head.weight = self.tok_emb.weight
+        self.register_buffer("seen", torch.tensor(4099))  # not exact in half precision
+
+    def forward(self, ids):
+        return self.lm_head(self.drop(self.norm(self.tok_emb(ids))))
+
+
+def step(model, batch):
+    return cross_entropy(model(batch.tgt_in), batch.tgt_out, keep=batch.tgt_mask, smoothing=0.1)
+
+
+def open_trainer(seed):
+    torch.manual_seed(seed)
+    model, rng = Net(), random.Random(0)
+    rows = [[rng.randrange(3, V) for _ in range(rng.randint(1, 11))] for _ in range(101)]
+    stream = PairStream(list(zip(rows, rows)), max_tokens=61, seed=0, pad_id=0, bos=1, eos=2)
+    optimizer = adamw(model, weight_decay=0.1)
+    return Trainer(model, step, optimizer, inverse_sqrt(0.03, 5), stream, clip=1.0, accumulate=2)
+
+
+def save(folder, trainer, **options):
+    progress = {"step": trainer.done, "position": trainer.batches.position}
+    return save_checkpoint(folder, trainer.model, trainer.optimizer, progress, **options)
+
+
+def resume(path, trainer):
+    progress = load_checkpoint(path, trainer.model, trainer.optimizer)
+    trainer.done, trainer.batches.position = progress["step"], progress["position"]
+    return progress
+
+
+def everything(trainer):
+    "All that the next step reads, as one comparable tree."
+    state = copy.deepcopy((trainer.model.state_dict(), trainer.optimizer.state_dict()))
+    return *state, torch.get_rng_state()
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a[0], b[0], rtol=0, atol=0)
+    assert a[1]["state"].keys() == b[1]["state"].keys()
+    for index, entries in a[1]["state"].items():
+        torch.testing.assert_close(entries, b[1]["state"][index], rtol=0, atol=0)
+    groups = json.dumps(a[1]["param_groups"]), json.dumps(b[1]["param_groups"])  # (…) is […]
+    assert groups[0] == groups[1]
+    assert torch.equal(a[2], b[2])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    trainer = open_trainer(0)
+    list(trainer.run(3))
+    return save(tmp_path, trainer)
+
+
+@pytest.mark.parametrize("stop", [1, 7, 12])
+def test_a_resumed_training_is_one_that_never_stopped(tmp_path, stop):
+    whole = open_trainer(0)
+    expected = [(log.loss, log.grad_norm, log.lr, log.tokens) for log in whole.run(23)]
+    end = everything(whole)
+    first = open_trainer(0)
+    logs = list(first.run(stop))
+    path = save(tmp_path, first)
+    second = open_trainer(1)
+    progress = resume(path, second)
+    assert progress == {"step": stop, "position": list(first.batches.position)}
+    logs += list(second.run(23))
+    assert [(log.loss, log.grad_norm, log.lr, log.tokens) for log in logs] == expected
+    assert_same(everything(second), end)
+
+
+def test_saving_changes_nothing(tmp_path):
+    plain, saving = open_trainer(0), open_trainer(0)
+    losses = [log.loss for log in plain.run(5)]
+    torch.manual_seed(0)
+    saving = open_trainer(0)
+    seen = []
+    for log in saving.run(5):
+        seen.append(log.loss)
+        save(tmp_path, saving)
+    assert seen == losses
+
+
+def test_a_checkpoint_of_an_older_version_loads(saved):
+    "Without hashes, and with one GPU's state under the name cuda."
+    progress = json.loads((saved / "progress.json").read_text())
+    del progress["sha256"]
+    (saved / "progress.json").write_text(json.dumps(progress))
+    states = load_file(saved / "random.safetensors")
+    save_file({"cpu": states["cpu"], "cuda": torch.zeros(16).byte()}, saved / "random.safetensors")
+    assert resume(saved, open_trainer(1))["step"] == 3
+    assert torch.equal(torch.get_rng_state(), states["cpu"])
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("harm", ["missing", "empty", "short", "one byte short", "garbage"])
+def test_a_damaged_file_is_named_and_nothing_is_loaded(saved, name, harm):
+    file, good = saved / name, (saved / name).read_bytes()
+    if harm == "missing":
+        file.unlink()
+    else:
+        cut = {"empty": 0, "short": len(good) // 2, "one byte short": len(good.rstrip()) - 1}
+        file.write_bytes(good[: cut[harm]] if harm in cut else b"\xff" * len(good))
+    trainer = open_trainer(1)
+    list(trainer.run(1))
+    before = everything(trainer)
+    with pytest.raises(InputError) as caught:
+        resume(saved, trainer)
+    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+    assert_same(everything(trainer), before)
+    file.write_bytes(good)
+    assert resume(saved, trainer)["step"] == 3
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("safetensors")])
+def test_one_changed_bit_among_the_numbers_is_found(saved, name):
+    good = (saved / name).read_bytes()
+    (saved / name).write_bytes(good[:-3] + bytes([good[-3] ^ 1]) + good[-2:])
+    load_tensors(saved / name)  # a valid file
+    trainer = open_trainer(1)
+    before = everything(trainer)
+    with pytest.raises(InputError, match=f"{name} is damaged; remove"):
+        resume(saved, trainer)
+    assert_same(everything(trainer), before)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", "null"])
+def test_progress_of_another_kind_is_refused(saved, content):
+    (saved / "progress.json").write_text(content)
+    with pytest.raises(InputError, match=r"progress\.json is damaged"):
+        resume(saved, open_trainer(1))
+
+
+def test_another_model_or_optimiser_is_refused_and_left_alone(saved):
+    other = Net(size=7)
+    before = copy.deepcopy(other.state_dict())
+    message = (
+        r"model\.safetensors does not fit .*tok_emb\.weight has shape \(31, 13\), not \(31, 7\)"
+    )
+    with pytest.raises(InputError, match=message):
+        load_checkpoint(saved, other, adamw(other))
+    torch.testing.assert_close(other.state_dict(), before, rtol=0, atol=0)
+
+    trainer = open_trainer(1)
+    trainer.optimizer = torch.optim.AdamW(trainer.model.parameters())
+    before = everything(trainer)
+    with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit this optimiser"):
+        resume(saved, trainer)
+    assert_same(everything(trainer), before)
+
+
+def test_another_files_random_state_is_refused_before_anything_is_loaded(saved):
+    progress = json.loads((saved / "progress.json").read_text())
+    (saved / "progress.json").write_text(json.dumps({**progress, "sha256": {}}))
+    trainer = open_trainer(1)
+    before = everything(trainer)
+    for states in ({"cpu": torch.zeros(5).byte()}, {"gpu": torch.zeros(5).byte()}):
+        save_file(states, saved / "random.safetensors")
+        with pytest.raises(InputError, match=r"random\.safetensors holds no random state"):
+            resume(saved, trainer)
+    assert_same(everything(trainer), before)
+
+
+def test_load_weights_names_what_does_not_fit_and_loads_nothing(tmp_path):
+    save_weights(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)), tmp_path / "w.safetensors")
+    model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 7, bias=False), nn.Linear(7, 2))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(InputError) as caught:
+        load_weights(model, tmp_path / "w.safetensors")
+    expected = "2.weight is missing; 2.bias is missing; 1.bias is unknown; and 1 more"
+    assert str(caught.value).endswith(f"does not fit this model: {expected}")
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # not even 0.weight
+
+
+def test_tied_storage_is_written_once_and_comes_back_under_both_names(tmp_path):
+    model, file = Net(), tmp_path / "w.safetensors"
+    save_weights(model, file)
+    assert set(load_file(file)) == {"tok_emb.weight", "norm.weight", "norm.bias", "seen"}
+    tensors = load_tensors(file)
+    assert set(tensors) == set(model.state_dict())
+    assert tensors["lm_head.weight"] is tensors["tok_emb.weight"]
+    other = Net()
+    load_weights(other, file)
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert other.lm_head.weight is other.tok_emb.weight
+
+
+def test_equal_numbers_in_two_storages_are_not_tied(tmp_path):
+    model = nn.ModuleList([nn.Linear(3, 5, bias=False), nn.Linear(3, 5, bias=False)])
+    model[1].load_state_dict(model[0].state_dict())
+    save_weights(model, tmp_path / "w.safetensors")
+    assert len(load_file(tmp_path / "w.safetensors")) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rounds_weights_and_leaves_counters(tmp_path, dtype):
+    model, file = Net(), tmp_path / "w.safetensors"
+    save_weights(model, file, dtype=dtype)
+    assert load_tensors(file)["tok_emb.weight"].dtype == dtype
+    assert model.tok_emb.weight.dtype == torch.float32  # the model itself is not changed
+    other = Net()
+    other.seen.zero_()
+    load_weights(other, file)
+    expected = model.tok_emb.weight.to(dtype).float()
+    torch.testing.assert_close(other.tok_emb.weight.detach(), expected, rtol=0, atol=0)
+    assert other.seen == 4099
+
+
+def test_average_weights(tmp_path):
+    models = [Net() for _ in range(3)]
+    files = [tmp_path / f"{i}.safetensors" for i in range(3)]
+    for i, (model, file) in enumerate(zip(models, files)):
+        model.seen.fill_(i)
+        save_weights(model, file)
+    mean = average_weights(files)
+    for name, tensor in mean.items():
+        stack = torch.stack([m.state_dict()[name] for m in models])
+        torch.testing.assert_close(tensor, stack[-1] if name == "seen" else stack.mean(0))
+    Net().load_state_dict(mean)
+    one = average_weights(files[:1])
+    torch.testing.assert_close(one, load_tensors(files[0]), rtol=0, atol=0)
+
+
+def test_half_precision_files_are_averaged_in_fp32(tmp_path):
+    "This catches a sum in float16, which overflows at 65504."
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(layer.weight, 60000.0)
+    save_weights(layer, tmp_path / "w.safetensors", dtype=torch.float16)
+    mean = average_weights([tmp_path / "w.safetensors"] * 3)["weight"]
+    assert mean.dtype == torch.float32 and mean.item() == 60000.0
+
+
+def test_average_weights_refuses(tmp_path):
+    with pytest.raises(ValueError, match="no file to average"):
+        average_weights([])
+    save_weights(nn.Linear(1, 5), tmp_path / "a.safetensors")
+    for other in (nn.Linear(7, 5), nn.Linear(1, 5, bias=False)):
+        save_weights(other, tmp_path / "b.safetensors")
+        for pair in ("ab", "ba"):
+            with pytest.raises(InputError, match=r"hold different tensors"):
+                average_weights([tmp_path / f"{name}.safetensors" for name in pair])
+
+
+@pytest.mark.parametrize(
+    "keep, left", [(1, [5]), (2, [4, 5]), (9, [1, 2, 3, 4, 5]), (None, [1, 2, 3, 4, 5])]
+)
+def test_keep_leaves_the_newest(tmp_path, keep, left):
+    trainer = open_trainer(0)
+    for _ in trainer.run(5):
+        save(tmp_path, trainer, keep=keep)
+    names = [f"step-{n:07d}" for n in left]
+    assert [path.name for path in checkpoints(tmp_path)] == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == names  # and nothing beside them
+
+
+def test_checkpoints_are_ordered_by_number_and_others_are_not_listed(tmp_path):
+    for name in (
+        "step-9999999",
+        "step-10000000",
+        "step-0000001",
+        "step-1.old1",
+        ".step-2.part",
+        "log7",
+    ):
+        (tmp_path / name).mkdir()
+    assert [p.name for p in checkpoints(tmp_path)] == [
+        "step-0000001",
+        "step-9999999",
+        "step-10000000",
+    ]
+    assert checkpoints(tmp_path / "missing") == []
+
+
+def test_bad_arguments_are_refused_before_anything_is_written(tmp_path):
+    model = Net()
+    optimizer = adamw(model)
+    for keep in (0, -1):
+        with pytest.raises(ValueError, match=f"keep must be at least 1, got {keep}"):
+            save_checkpoint(tmp_path, model, optimizer, {"step": 1}, keep=keep)
+    with pytest.raises(ValueError, match="must not hold param_groups"):
+        save_checkpoint(tmp_path, model, optimizer, {"step": 1, "param_groups": []})
+    with pytest.raises(TypeError):
+        save_checkpoint(tmp_path, model, optimizer, {"step": 1, "no json": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED_AT_EVERY_EVENT = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[2])
+from test_checkpoint import checkpoints, open_trainer, resume, save
+EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "os.scandir"}
+trainer = open_trainer(0)
+list(trainer.run(1))
+for _ in range(2):
+    save(sys.argv[1], trainer)
+    trainer.done += 1
+kills, died = 0, True
+while died:
+    trainer.done += 1
+    pid = os.fork()
+    if pid == 0:
+        left = kills + 1
+        def hook(event, args):
+            global left
+            if event in EVENTS:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        save(sys.argv[1], trainer, keep=2)
+        os._exit(0)
+    died = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    kills += died
+    found = checkpoints(sys.argv[1])
+    assert len(found) >= 2, (kills, found)
+    for path in found:
+        resume(path, open_trainer(1))
+    trainer.done = resume(found[-1], trainer)["step"]
+left = sorted(os.listdir(sys.argv[1]))
+assert len(left) == 2 and left == [p.name for p in found], left
+print(kills)
+"""
+
+
+def child(code, *args):
+    command = [sys.executable, "-c", code, *map(str, args), os.path.dirname(__file__)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_kill_at_any_file_event_leaves_only_whole_checkpoints(tmp_path):
+    out, err = child(KILLED_AT_EVERY_EVENT, tmp_path).communicate(timeout=120)
+    assert out.strip().isdigit() and int(out) > 15, err
+
+
+SAVES_FOR_EVER = """
+import sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[2])
+from test_checkpoint import open_trainer, save
+trainer = open_trainer(0)
+trainer.model.register_buffer("ballast", torch.randn(1_000_003))  # most of the time is writing
+list(trainer.run(1))
+while True:
+    save(sys.argv[1], trainer, keep=2)
+    print(trainer.done, flush=True)
+    trainer.done += 1
+"""
+
+
+def test_a_kill_at_a_random_moment_leaves_only_whole_checkpoints(tmp_path):
+    process = child(SAVES_FOR_EVER, tmp_path)
+    try:
+        for _ in range(3):
+            assert process.stdout.readline(), process.stderr.read()
+        time.sleep(random.Random().uniform(0, 0.2))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    found = checkpoints(tmp_path)
+    assert len(found) >= 2
+    trainer = open_trainer(1)
+    trainer.model.register_buffer("ballast", torch.zeros(1_000_003))
+    for path in found:
+        assert resume(path, trainer)["step"] == int(path.name[5:])
+    trainer.done += 1
+    save(tmp_path, trainer, keep=2)
+    assert len(list(tmp_path.iterdir())) == 2  # what the killed process left is gone

@@ -1,0 +1,228 @@
+"""Batches of pairs: nothing lost, nothing doubled, and the same again from any position."""
+
+import random
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_lit.training.data import (
+    PairBatch,
+    PairStream,
+    bucket_by_length,
+    collate,
+    fixed_batches,
+    pad,
+)
+
+SPECIAL = {"pad_id": 0, "bos": 1, "eos": 2}
+LENGTHS = st.lists(st.tuples(st.integers(1, 23), st.integers(1, 23)), max_size=83)
+
+
+def corpus(n=211, seed=0):
+    "Pairs whose ids tell which pair they are from: 1000·pair + place."
+    rng = random.Random(seed)
+    sizes = [(rng.randint(1, 17), rng.randint(1, 19)) for _ in range(n)]
+    return [
+        ([1000 * i + j for j in range(s)], [1000 * i + j for j in range(t)])
+        for i, (s, t) in enumerate(sizes, start=1)
+    ]
+
+
+def open_stream(seed=0, max_tokens=97):
+    return PairStream(corpus(), max_tokens=max_tokens, seed=seed, **SPECIAL)
+
+
+def rows(batch: PairBatch):
+    "The pairs in a batch, without special tokens."
+    src = batch.src.tolist()
+    out = batch.tgt_out.tolist()
+    strip = [[i for i in row if i > 2] for row in (*src, *out)]
+    return list(zip(strip[: len(src)], strip[len(src) :], strict=True))
+
+
+def same(a, b):
+    return all(
+        x is y is None or torch.equal(x, y)
+        for x, y in zip(vars(a).values(), vars(b).values(), strict=True)
+    )
+
+
+def test_pad():
+    assert pad([[3, 4], [5], []], 7).tolist() == [[3, 4], [5, 7], [7, 7]]
+    assert pad([[], []], 7).dtype == torch.long
+    with pytest.raises(ValueError, match="no rows"):
+        pad([], 7)
+
+
+def test_collate_word_by_word():
+    batch = collate([([11, 12, 13], [21]), ([14], [22, 23])], **SPECIAL)
+    assert batch.src.tolist() == [[11, 12, 13, 2], [14, 2, 0, 0]]
+    assert batch.src_mask.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.tgt_in.tolist() == [[1, 21, 0], [1, 22, 23]]
+    assert batch.tgt_out.tolist() == [[21, 2, 0], [22, 23, 2]]
+    assert batch.tgt_mask.tolist() == [[True, True, False], [True] * 3]
+
+
+def test_masks_do_not_depend_on_the_pad_id():
+    "This catches a mask computed as `ids != pad_id` where text may hold that id."
+    pairs = [([11, 0], [0, 21]), ([12], [22])]
+    batch = collate(pairs, **SPECIAL)
+    assert batch.src_mask.tolist() == [[True] * 3, [True, True, False]]
+    assert batch.tgt_mask.tolist() == [[True] * 3, [True, True, False]]
+
+
+def test_no_mask_where_nothing_is_padded():
+    assert collate([([11, 12], [21]), ([13, 14], [22, 23])], **SPECIAL).src_mask is None
+
+
+def test_an_empty_sentence_is_its_special_tokens():
+    batch = collate([([], [])], **SPECIAL)
+    assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == (
+        [[2]],
+        [[1]],
+        [[2]],
+    )
+
+
+@pytest.mark.parametrize("second", [[14], [14, 15, 16]])
+def test_to_moves_every_field(second):
+    batch = collate([([11, 12, 13], [21]), (second, [22, 23])], **SPECIAL)
+    moved = batch.to("meta")
+    for name, value in vars(batch).items():
+        there = getattr(moved, name)
+        if value is None:
+            assert there is None
+        else:
+            assert (there.device.type, there.shape) == ("meta", value.shape)
+
+
+@given(LENGTHS, st.one_of(st.none(), st.integers(0, 5)))
+def test_every_index_once_and_no_batch_too_large(lengths, seed):
+    batches = bucket_by_length(lengths, 29, seed=seed)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert batch and len(batch) * max(max(lengths[i]) for i in batch) <= 29
+
+
+def test_a_batch_is_as_full_as_the_rule_allows():
+    "Equal lengths: every batch but one holds max_tokens // length pairs."
+    sizes = sorted(map(len, bucket_by_length([(5, 7)] * 53, 29, seed=0)))
+    assert sizes == [1] + [4] * 13
+    assert bucket_by_length([(3, 29)], 29) == [[0]]  # exactly max_tokens fits
+
+
+def test_without_a_seed_the_batches_are_sorted():
+    lengths = [(len(t), len(s)) for s, t in corpus()]
+    flat = [lengths[i] for batch in bucket_by_length(lengths, 97) for i in batch]
+    assert flat == sorted(flat)
+    assert bucket_by_length(lengths, 97) == bucket_by_length(lengths, 97)
+
+
+def test_a_seed_moves_equals_and_batches_but_not_shapes():
+    lengths = [(len(t), len(s)) for s, t in corpus()]
+
+    def shapes(batches):
+        return sorted(sorted(lengths[i] for i in batch) for batch in batches)
+
+    plain, one, two = (bucket_by_length(lengths, 97, seed=s) for s in (None, 1, 2))
+    assert shapes(plain) == shapes(one) == shapes(two)
+    assert [shapes([b]) for b in one] != [shapes([b]) for b in two]  # the order of batches
+    assert sorted(map(sorted, one)) != sorted(map(sorted, two))  # who meets whom
+    assert one == bucket_by_length(lengths, 97, seed=1)
+
+
+def test_buckets_waste_less_than_half_of_what_chance_wastes():
+    lengths = [(len(t), len(s)) for s, t in corpus(2003)]
+
+    def waste(batches):
+        cells = sum(len(b) * max(lengths[i][side] for i in b) for b in batches for side in (0, 1))
+        return 1 - sum(map(sum, lengths)) / cells
+
+    batches = bucket_by_length(lengths, 97)
+    sizes = iter(map(len, batches))
+    order = iter(random.Random(0).sample(range(2003), 2003))
+    by_chance = [list(islice(order, n)) for n in sizes]
+    assert waste(batches) < waste(by_chance) / 2
+
+
+def test_too_long_a_sentence_is_refused():
+    with pytest.raises(ValueError, match="a sentence has 31 tokens, more than max_tokens=29"):
+        bucket_by_length([(3, 5), (2, 31)], 29)
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_an_epoch_holds_every_pair_once(number):
+    stream = open_stream()
+    stream.position = (number, 0)
+    batches = [rows(batch) for batch in islice(stream, len(stream.epoch(number)))]
+    assert stream.position == (number + 1, 0)
+    assert sorted(pair for batch in batches for pair in batch) == sorted(corpus())
+
+
+def test_the_limit_counts_the_special_tokens():
+    for batch in islice(open_stream(), 50):
+        assert batch.src.numel() <= 97 and batch.tgt_in.numel() <= 97
+
+
+def test_the_same_seed_gives_the_same_stream_and_another_does_not():
+    first, again, other = (list(islice(open_stream(seed=s), 71)) for s in (5, 5, 6))
+    assert all(map(same, first, again))
+    assert not all(map(same, first, other))
+    assert open_stream().epoch(0) != open_stream().epoch(1)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 13, "epoch", "over"])
+def test_a_position_gives_the_same_rest(taken):
+    stream = open_stream()
+    length = len(stream.epoch(0))
+    taken = {"epoch": length, "over": length + 3}.get(taken, taken)
+    whole = list(islice(open_stream(), taken + length + 5))
+    list(islice(stream, taken))
+    resumed = open_stream()
+    resumed.position = list(stream.position)  # as it comes back from JSON
+    rest = list(islice(resumed, length + 5))
+    assert all(map(same, whole[taken:], rest))
+
+
+def test_a_new_iterator_goes_on_where_the_last_one_stopped():
+    stream = open_stream()
+    parts = [*islice(stream, 3), *islice(stream, 4)]
+    assert all(map(same, parts, islice(open_stream(), 7)))
+
+
+def test_setting_the_position_moves_a_running_iterator_too():
+    stream = open_stream()
+    running = iter(stream)
+    first = next(running)
+    next(running)
+    stream.position = (0, 0)
+    assert same(next(running), first)
+    assert stream.position == (0, 1)
+
+
+@pytest.mark.parametrize("position", [(2, 9999), (2, -1)])
+def test_a_position_outside_the_epoch_is_refused(position):
+    "This catches an endless loop: a corpus that shrank since the position was stored."
+    stream = open_stream()
+    stream.position = position
+    batches = len(stream.epoch(2))
+    with pytest.raises(
+        ValueError, match=f"epoch 2 has {batches} batches, position asks for {position[1]}"
+    ):
+        next(iter(stream))
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(ValueError, match="no pairs"):
+        PairStream([], max_tokens=97, seed=0, **SPECIAL)
+
+
+def test_fixed_batches_hold_every_pair_once_in_one_order():
+    batches = fixed_batches(corpus(), 97, **SPECIAL)
+    assert sorted(pair for batch in batches for pair in rows(batch)) == sorted(corpus())
+    assert all(map(same, batches, fixed_batches(corpus(), 97, **SPECIAL)))
+    widths = [batch.tgt_out.shape[1] for batch in batches]
+    assert widths == sorted(widths)

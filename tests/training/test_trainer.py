@@ -1,0 +1,305 @@
+"""The loop: accumulation is one big batch, evaluation changes nothing, errors come before harm."""
+
+import copy
+import math
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_lit.base.files import InputError
+from transformer_lit.training.trainer import (
+    Trainer,
+    device_name,
+    keep_freed_memory,
+    mean_gradient,
+    mean_loss,
+    pick_device,
+)
+
+
+@dataclass
+class Batch:
+    x: Tensor
+    y: Tensor
+
+    def to(self, device):
+        return Batch(self.x.to(device), self.y.to(device))
+
+
+def step(model, batch):
+    return (model(batch.x) - batch.y).square().sum(), len(batch.x)
+
+
+def batches(*sizes):
+    return [Batch(torch.randn(n, 5), torch.randn(n, 3)) for n in sizes]
+
+
+def one(parts):
+    return Batch(torch.cat([b.x for b in parts]), torch.cat([b.y for b in parts]))
+
+
+def trainer(model, data=(), *, lr=0.1, **options):
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    return Trainer(model, step, optimizer, lambda t: lr / t, data, **options)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def model():
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+
+
+@pytest.mark.parametrize("sizes", [(2, 11, 5), (13,), (1, 1)])
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_accumulation_is_one_big_batch(model, sizes, clip):
+    parts = batches(*sizes)
+    small, big = trainer(model, clip=clip), trainer(model, clip=clip)
+    a, b = small.one_step(parts), big.one_step([one(parts)])
+    assert (a.step, a.tokens) == (b.step, b.tokens) == (1, sum(sizes))
+    torch.testing.assert_close((a.loss, a.grad_norm), (b.loss, b.grad_norm))
+    torch.testing.assert_close(small.model.state_dict(), big.model.state_dict())
+
+
+def test_run_takes_accumulate_batches_a_step_and_no_more(model):
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield from batches(3)
+
+    t = trainer(model, endless(), accumulate=3)
+    steps = t.run(5)
+    for n in (1, 2):
+        next(steps)
+        assert len(taken) == 3 * n  # a position stored now is right
+    assert [log.step for log in steps] == [3, 4, 5]
+    assert t.done == 5 and list(t.run(5)) == []
+
+
+def test_gradient_is_that_of_the_mean_over_tokens(model):
+    parts = batches(2, 11)
+    loss, count = step(model, one(parts))
+    expected = torch.autograd.grad(loss / count, list(model.parameters()))
+    total, tokens = mean_gradient(model, (step(model, b) for b in parts))
+    torch.testing.assert_close(total, loss.detach())
+    assert tokens == count
+    torch.testing.assert_close([p.grad for p in model.parameters()], list(expected))
+
+
+def test_parameters_without_a_gradient_are_left_alone(model):
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    t = trainer(model)
+    t.one_step(batches(3))
+    assert torch.equal(t.model[0].weight, before)
+    assert not torch.equal(t.model[2].weight, model[2].weight)
+
+
+@pytest.mark.parametrize("clip", [0.01, 1e6, None])
+def test_clipping_bounds_the_step_and_keeps_its_direction(model, clip):
+    data, free, bound = batches(3), trainer(model, lr=1.0), trainer(model, lr=1.0, clip=clip)
+    log = bound.one_step(data)
+    assert log.grad_norm == free.one_step(data).grad_norm  # before clipping
+    moved, freely = (
+        torch.cat([(p - q).flatten() for p, q in zip(t.model.parameters(), model.parameters())])
+        for t in (bound, free)
+    )
+    factor = min(1.0, (clip or math.inf) / log.grad_norm)
+    torch.testing.assert_close(moved, freely * factor, rtol=1e-3, atol=1e-6)  # norm + 1e-6
+
+
+def test_the_schedules_rate_is_applied_to_every_group(model):
+    t = trainer(model, batches(3, 3, 3))
+    t.optimizer = torch.optim.SGD(
+        [{"params": t.model[0].parameters()}, {"params": t.model[2].parameters()}], lr=7.0
+    )
+    for log in t.run(3):
+        assert log.lr == 0.1 / log.step
+        assert [group["lr"] for group in t.optimizer.param_groups] == [log.lr] * 2
+
+
+def test_loss_is_per_token_and_from_before_the_step(model):
+    data = batches(2, 11)
+    expected = step(model, one(data))[0].item() / 13
+    t = trainer(model, data, accumulate=2)
+    (log,) = t.run(1)
+    assert log.loss == pytest.approx(expected)
+    assert t.evaluate(data) < expected
+
+
+def test_the_clock_covers_the_work(model):
+    def slow(model, batch):
+        time.sleep(0.02)
+        return step(model, batch)
+
+    t = trainer(model, accumulate=2)
+    t.step = slow
+    assert t.one_step(batches(3, 3)).seconds >= 0.04
+
+
+def test_gradients_do_not_leak_into_the_next_step(model):
+    t = trainer(model)
+    t.one_step(batches(3))
+    assert all(p.grad is None for p in t.model.parameters())
+
+
+def test_run_switches_training_mode_on_and_evaluate_gives_every_mode_back():
+    model = nn.Sequential(
+        nn.Linear(5, 7), nn.Dropout(0.5), nn.Linear(7, 3), nn.BatchNorm1d(3)
+    ).eval()
+    t = trainer(model, batches(3, 3))
+    next(t.run(1))
+    assert all(m.training for m in t.model.modules())
+    t.model[3].eval()  # a frozen part
+    modes = [m.training for m in t.model.modules()]
+    state, before = torch.get_rng_state(), copy.deepcopy(t.model.state_dict())
+    first = t.evaluate(batches(7))
+    assert [m.training for m in t.model.modules()] == modes
+    torch.testing.assert_close(t.model.state_dict(), before, rtol=0, atol=0)
+    torch.set_rng_state(state)
+    assert t.evaluate(batches(7)) == first  # the same batches; dropout drew nothing
+    assert all(p.grad is None for p in t.model.parameters())
+
+
+def test_evaluation_draws_no_random_numbers(model):
+    model.append(nn.Dropout(0.5))
+    t, data = trainer(model), batches(2, 11)
+    state = torch.get_rng_state()
+    assert t.evaluate(data) == t.evaluate(data)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_evaluation_weighs_tokens_and_takes_another_step(model):
+    t, data = trainer(model), batches(2, 11)
+    assert t.evaluate(data) == pytest.approx(step(model, one(data))[0].item() / 13)
+    assert t.evaluate(data, lambda m, b: (torch.tensor(6.0), 3)) == 2.0
+
+
+def test_a_failing_evaluation_gives_the_modes_back(model):
+    t = trainer(model)
+    t.model.train()
+    with pytest.raises(KeyError):
+        t.evaluate(batches(3), lambda m, b: {}["missing"])
+    assert all(m.training for m in t.model.modules())
+
+
+def test_no_tokens_are_an_error_not_a_division_by_zero(model):
+    with pytest.raises(ValueError, match="no tokens to train on"):
+        mean_gradient(model, [])
+    with pytest.raises(ValueError, match="no tokens to evaluate on"):
+        mean_loss(model, [])
+    t = trainer(model, batches(3, 3))
+    with pytest.raises(ValueError, match="the batches have ended"):
+        list(t.run(3))
+    assert t.done == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_broken_gradient_never_reaches_the_weights(model, bad):
+    t = trainer(model, clip=1.0)
+    t.step = lambda m, b: (bad * step(m, b)[0], 3)
+    with pytest.raises(InputError, match=r"step 1: gradient is (nan|inf)"):
+        t.one_step(batches(3))
+    torch.testing.assert_close(t.model.state_dict(), model.state_dict(), rtol=0, atol=0)
+    assert t.done == 0
+
+
+def test_bf16_computes_in_half_precision_and_keeps_fp32_weights(model):
+    seen, data = [], batches(3)
+    t, plain = trainer(model, dtype=torch.bfloat16), trainer(model)
+
+    def watch(model, batch):
+        seen.append(model(batch.x).dtype)
+        return step(model, batch)
+
+    t.step = watch
+    loss = t.one_step(data).loss
+    assert seen == [torch.bfloat16]
+    assert {p.dtype for p in t.model.parameters()} == {torch.float32}
+    assert loss == pytest.approx(plain.one_step(data).loss, rel=0.05)  # 8 bits of mantissa
+    t.evaluate(data)
+    assert seen == [torch.bfloat16] * 2 and not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
+        ({"clip": 0.0}, "clip must be positive, got 0.0"),
+        ({"clip": -1.0}, "clip must be positive, got -1.0"),
+        ({"clip": math.nan}, "clip must be positive, got nan"),
+        ({"dtype": torch.float16}, "dtype must be float32 or bfloat16, got torch.float16"),
+    ],
+)
+def test_bad_options(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(model, **options)
+
+
+def test_pick_device():
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert "CPU" in device_name(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["abacus", "", "cuda:99", "meta", "hpu", "xla", "cpu:x", "auto "])
+def test_a_device_that_is_not_there_gets_one_line(name):
+    with pytest.raises(InputError) as caught:
+        pick_device(name)
+    message = str(caught.value)
+    assert repr(name) in message and "try cpu" in message
+    assert "\n" not in message and len(message) < 300
+
+
+def test_cuda_without_a_gpu_is_refused(monkeypatch):
+    def no_driver(*args, **kwargs):
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check. And more.")
+
+    monkeypatch.setattr(torch, "zeros", no_driver)
+    with pytest.raises(InputError, match=r"'cuda' is not available here \(Found no NVIDIA driver"):
+        pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == torch.device("cpu")
+
+
+FAULTS = """
+import resource, sys, torch
+from transformer_lit.training.trainer import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+def faults():
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(10_000_000)  # 40 MB: glibc maps anything over 32 MB afresh
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began
+faults()
+print(faults())
+"""
+
+
+def test_kept_memory_is_not_asked_for_again():
+    keep_freed_memory()  # harmless anywhere
+    plain, kept = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", FAULTS, mode], capture_output=True, text=True
+            ).stdout
+        )
+        for mode in ("plain", "keep")
+    )
+    if platform.libc_ver()[0] == "glibc":
+        assert kept < plain / 5
+    else:
+        assert kept >= 0
