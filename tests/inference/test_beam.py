@@ -1,5 +1,5 @@
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -141,18 +141,18 @@ def test_banned_tokens_leave_fewer_candidates_than_places(prefix_model, beam):
         assert all(math.isfinite(h.log_prob) for h in hypotheses)
 
 
-def test_a_place_without_a_candidate_never_reaches_the_model(prefix_model):
+def test_a_place_without_a_candidate_shows_the_model_nothing_made_up(prefix_model):
+    follows = {BOS: {2: 0.55, 3: 0.45}, 2: {3: 0.5, 4: 0.5}, 3: {2: 1.0}, 4: {2: 1.0}}
+
     class Watched(prefix_model):
-        "Each prefix allows the tokens 2 and 3 only; a prefix with another token was made up."
+        "The best beginning of two tokens, 3 2, grew from the second of the first step."
 
         def logits(self, src, prefix):
-            assert set(prefix[1:]) <= {2, 3}
-            out = torch.full((5,), -math.inf)
-            out[2], out[3] = 0.3, 0.1
-            return out
+            assert all(b in follows[a] for a, b in pairwise(prefix))
+            return torch.tensor([follows[prefix[-1]].get(i, 0.0) for i in range(5)]).log()
 
     ((best,),) = search(Watched(5, seed=0), torch.zeros(1, 1).long(), max_len=4, beam=7)
-    assert best.ids == (2, 2, 2, 2)
+    assert best.ids in {(3, 2, 3, 2), (3, 2, 4, 2)}  # 0.45 · 0.5 each; 2 3 2 3 has 0.55 · 0.25
 
 
 # --- the stopping rule ------------------------------------------------------------------------
@@ -327,3 +327,14 @@ def test_half_precision_logits_are_ranked_in_float(prefix_model):
     model, half = prefix_model(7, seed=1), Half(7, seed=1)
     model.logits = lambda src, prefix: half.logits(src, prefix).bfloat16().float()
     assert search(half, src, max_len=7, beam=3) == search(model, src, max_len=7, beam=3)
+
+
+def test_each_sentence_may_have_a_limit_of_its_own(prefix_model):
+    model = prefix_model(5, seed=3)
+    src = torch.tensor([[1], [2], [3]])
+    settings = {"beam": 3, "alpha": 0.6}
+    together = search(model, src, max_len=[2, 5, 3], **settings)
+    for row, limit, found in zip(src, [2, 5, 3], together, strict=True):
+        assert found == search(model, row[None], max_len=limit, **settings)[0]
+    with pytest.raises(ValueError, match=r"max_len=\[2, 0, 3\]"):
+        search(model, src, max_len=[2, 0, 3], **settings)

@@ -133,6 +133,28 @@ def test_a_checkpoint_of_an_older_version_loads(saved):
     assert torch.equal(torch.get_rng_state(), states["cpu"])
 
 
+def test_every_gpu_has_its_state_and_one_that_is_gone_is_left_out(saved, monkeypatch):
+    states, put = [torch.tensor([n] * 16).byte() for n in (3, 5)], []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: states)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda s, device: put.append((str(device), s)))
+    path = save(saved.parent / "gpu", open_trainer(0))
+    for present in (0, 1, 2):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda present=present: present)
+        put.clear()
+        resume(path, open_trainer(1))
+        assert [name for name, _ in put] == [f"cuda:{n}" for n in range(present)]
+        assert all(map(torch.equal, states, [state for _, state in put]))
+
+    random_file = path / "random.safetensors"  # an older version's, with one GPU and no hashes
+    save_file({"cpu": load_file(random_file)["cpu"], "cuda": states[0]}, random_file)
+    progress = json.loads((path / "progress.json").read_text())
+    (path / "progress.json").write_text(json.dumps({**progress, "sha256": {}}))
+    put.clear()
+    resume(path, open_trainer(1))
+    assert [name for name, _ in put] == ["cuda"] and torch.equal(put[0][1], states[0])
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("harm", ["missing", "empty", "short", "one byte short", "garbage"])
 def test_a_damaged_file_is_named_and_nothing_is_loaded(saved, name, harm):
@@ -371,7 +393,7 @@ def child(code, *args):
 
 
 def test_a_kill_at_any_file_event_leaves_only_whole_checkpoints(tmp_path):
-    out, err = child(KILLED_AT_EVERY_EVENT, tmp_path).communicate(timeout=120)
+    out, err = child(KILLED_AT_EVERY_EVENT, tmp_path).communicate(timeout=600)
     assert out.strip().isdigit() and int(out) > 15, err
 
 
@@ -399,7 +421,7 @@ def test_a_kill_at_a_random_moment_leaves_only_whole_checkpoints(tmp_path):
         time.sleep(random.Random().uniform(0, 0.2))
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=600)
     found = checkpoints(tmp_path)
     assert len(found) >= 2
     trainer = open_trainer(1)

@@ -6,11 +6,13 @@
 __all__ = ['PALETTE', 'SEQUENTIAL', 'DIVERGING', 'use_style', 'luminance', 'contrast', 'heatmap']
 
 # %% ../../nbs/base/03_figures.ipynb #imports
+from collections.abc import Sequence
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
-from numpy.typing import ArrayLike
 
 # %% ../../nbs/base/03_figures.ipynb #style
 # Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out best from white.
@@ -55,14 +57,14 @@ def use_style() -> None:
         set_matplotlib_formats("svg", metadata={"Date": None, "Creator": None})
 
 # %% ../../nbs/base/03_figures.ipynb #luminance
-def luminance(colour: ArrayLike) -> float:
+def luminance(colour: Sequence[float]) -> float:
     "The relative luminance of an sRGB colour with parts from 0 to 1: black is 0, white is 1."
     parts = np.asarray(colour, dtype=float)[:3]
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
-def contrast(one: ArrayLike, other: ArrayLike) -> float:
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
     "How far two colours stand apart in lightness: 1 for equal ones, 21 for black and white."
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
@@ -70,12 +72,12 @@ def contrast(one: ArrayLike, other: ArrayLike) -> float:
 # %% ../../nbs/base/03_figures.ipynb #heatmap
 def heatmap(
     ax: Axes,
-    values: ArrayLike,  # rows by columns: lists, an array or a tensor
+    values: Any,  # rows by columns: lists, an array or a tensor
     *,
     rows: list[str] | None = None,  # tick labels, top to bottom
     columns: list[str] | None = None,  # tick labels, left to right
-    low: float | None = None,  # the value at the bottom of the colour scale
-    high: float | None = None,
+    low: int | float | None = None,  # the value at the bottom of the colour scale
+    high: int | float | None = None,
     cmap: str = SEQUENTIAL,
     digits: int | None = None,  # print each value with that many decimals
 ) -> AxesImage:

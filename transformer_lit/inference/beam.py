@@ -7,6 +7,7 @@ __all__ = ['Hypothesis', 'length_penalty', 'beam_search']
 
 # %% ../../nbs/inference/02_beam.ipynb #imports
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -115,7 +116,7 @@ def beam_search(
     *,
     bos: int,
     eos: int,
-    max_len: int,  # tokens of a translation, the end token included
+    max_len: int | Sequence[int],  # tokens, the end token included: of all, or of each sentence
     beam: int = 5,
     n_best: int = 1,  # hypotheses to return for each sentence
     alpha: float | int = 1.0,  # strength of the length penalty; 0 ranks by log-probability
@@ -126,11 +127,12 @@ def beam_search(
     `beam` hypotheses are finished or no open beginning can still enter its list. A beam as wide as
     there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
     """
-    if not 1 <= n_best <= beam or max_len < 1 or not 0 <= alpha < math.inf:
+    longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
+    if not 1 <= n_best <= beam or min(longest) < 1 or not 0 <= alpha < math.inf:
         raise ValueError(f"cannot search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
     found = [_Finished(n_best, alpha) for _ in src]
-    running = [_Sentence(beam, max_len, eos, finished) for finished in found]
-    state = model.start(len(src), max_len, src, src_mask)
+    running = [_Sentence(beam, n, eos, f) for n, f in zip(longest, found, strict=True)]
+    state = model.start(len(src), max(longest), src, src_mask)
     state.select(torch.arange(len(src), device=src.device).repeat_interleave(beam))
     ids = torch.full((len(src) * beam, 1), bos, device=src.device)
     while running:

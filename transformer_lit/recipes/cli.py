@@ -9,7 +9,8 @@ __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', '
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,6 @@ def data_fetch(name: Annotated[str, typer.Argument(help="Name of a data set.")])
 # %% ../../nbs/recipes/03_cli.ipynb #train
 @app.command()
 def train(
-    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="What to train: translation.")],
     preset: Annotated[str, typer.Option(help="Data, sizes and schedule.")] = "numbers",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
@@ -81,7 +81,9 @@ def train(
     training = translation.open_training(settings, out, seed=seed, device=device, resume=resume)
     with _bar(settings.steps, "train", training.trainer.done) as bar:
         translation.run_training(training, lambda log: _show(bar, log.loss))
-    command = shlex.join(["transformer-lit", *(context.obj or sys.argv[1:])])
+    command = _command(
+        recipe, preset=preset, seed=seed, source=source, target=target, form=form, steps=steps
+    )
     with _bar(None, "score") as bar:
         result = translation.finish_training(
             training, name=name, command=command, results=results, progress=bar.update
@@ -99,6 +101,14 @@ def _look_ahead(settings: Any, device: str, folders: Sequence[Path]) -> None:
     of = (settings.dataset, settings.source, settings.target)
     for split in ("train", "val", settings.test):
         datasets.load_pairs(*of, split, form=settings.form, progressbar=True)
+
+
+def _command(recipe: str, **options: Any) -> str:
+    "The line that repeats a training anywhere: what decides its result, not where it is written."
+    given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    return shlex.join(
+        ["transformer-lit", "train", recipe, *(word for pair in given for word in pair)]
+    )
 
 
 def _show(bar: tqdm, loss: float) -> None:
@@ -134,7 +144,10 @@ def translate(
         except InputError as error:
             raise InputError(f"{file}, line {place + 1}: {error}") from error
     out = [""] * len(lines)
-    with tqdm(total=len(places), desc="translate", file=sys.stderr, delay=2) as bar:
+    with (
+        _threads(len(places)),
+        tqdm(total=len(places), desc="translate", file=sys.stderr, delay=2) as bar,
+    ):
         sentences = [lines[place] for place in places]
         found = translator.translate(sentences, beam=beam, progress=bar.update)
     for place, translation in zip(places, found, strict=True):
@@ -142,6 +155,19 @@ def translate(
     typer.echo("".join(f"{line}\n" for line in out), nl=False)
 
 # %% ../../nbs/recipes/03_cli.ipynb #lines-in
+@contextmanager
+def _threads(sentences: int) -> Iterator[None]:
+    "One thread for one sentence: its steps are so small that threads wait longer than they work."
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if sentences == 1 else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _sentence(text: str) -> str:
     if not text.strip():
         raise InputError("the sentence is empty; there is nothing to translate")
@@ -187,13 +213,13 @@ _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0 is success, 2 a failure that the user can mend, told in one line on standard error, 130 Ctrl-C.
+    0 is success, 130 Ctrl-C, 2 a failure that the user can mend, told in one line on stderr.
     """
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
     try:
-        code = app(args=args, obj=args, prog_name="transformer-lit", standalone_mode=False)
+        code = app(args=args, prog_name="transformer-lit", standalone_mode=False)
         sys.stdout.flush()  # now, while a full disk can still be told
     except (KeyboardInterrupt, typer.Abort):
         code = 130
