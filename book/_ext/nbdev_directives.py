@@ -1,7 +1,7 @@
 """Show nbdev notebooks in the book without their directives.
 
-On `source-read` the notebook's JSON is rewritten in memory: lines such as `#| hide` are cut from code
-cells and become the cell tags and metadata that MyST-NB understands. The file on disk is left alone.
+On `source-read` the notebook's JSON is rewritten in memory: lines such as `#| hide` are cut from
+code cells and become the tags and metadata that MyST-NB understands. The file is left alone.
 The repository's address stands in settings.ini alone; buttons that need it get it from here.
 """
 

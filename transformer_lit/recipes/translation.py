@@ -119,7 +119,7 @@ PRESETS = {
     ),
 }
 
-
+# %% ../../nbs/recipes/01_translation.ipynb #preset-by-name
 def preset(name: str, **changes: Any) -> TranslationPreset:
     "The preset of that name, with fields changed where given; `InputError` for an unknown name."
     if name not in PRESETS:
@@ -189,10 +189,9 @@ class Translator:
         folder = Path(folder)
         info = read_json(folder / "config.json")
         try:
-            config = TransformerConfig(**info.pop("model"))
+            model = Transformer(TransformerConfig(**info.pop("model")))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{folder}/config.json describes no translator ({error})") from error
-        model = Transformer(config)
         load_weights(model, folder / "model.safetensors")
         return cls(model.to(device), BPETokenizer.load(folder / "tokenizer.json"), info)
 
@@ -299,8 +298,8 @@ def open_training(
     number of threads.
     """
     out, where = Path(out), pick_device(device)
+    train, val = (_pairs(recipe, split) for split in ("train", "val"))  # before a file is written
     _claim(out, {"recipe": asdict(recipe), "seed": seed}, resume)
-    train, val = (_pairs(recipe, split) for split in ("train", "val"))
     if where.type == "cpu":
         keep_freed_memory()
     tokenizer = _tokenizer(out / "tokenizer.json", train, recipe.vocab_size)
@@ -424,7 +423,7 @@ def finish_training(
     files = [path / "model.safetensors" for path in checkpoints(out / "checkpoints")]
     training.model.load_state_dict(average_weights(files[-recipe.average :]))
     val_loss = training.trainer.evaluate(training.val, translation_step(smoothing=0.0))
-    kept = ("source", "target", "form", "metric")
+    kept = ("dataset", "form", "source", "target", "metric")
     info = {name: getattr(recipe, name) for name in kept}
     translator = Translator(training.model, training.tokenizer, info)
     if (out / "model").exists():

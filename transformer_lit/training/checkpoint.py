@@ -41,7 +41,7 @@ def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | No
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    "The tensors of a safetensors file, aliases included; `InputError` when it is missing or damaged."
+    "The tensors of a safetensors file, aliases included; `InputError` if missing or damaged."
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
@@ -192,7 +192,7 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Put back what `save_checkpoint` wrote at `path` and return its `progress`.
 
-    `InputError` names the file that is missing, damaged or of another model; nothing is changed then.
+    `InputError` names a file that is missing, damaged or of another model; nothing is changed.
     """
     path = Path(path)
     progress = read_json(path / "progress.json")

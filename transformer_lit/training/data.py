@@ -86,7 +86,7 @@ def bucket_by_length(
 
 # %% ../../nbs/training/02_data.ipynb #stream
 class PairStream:
-    """An endless, repeatable stream of `PairBatch`es: each epoch every pair once, in a new order.
+    """An endless, repeatable stream of batches: each epoch every pair once, in a new order.
 
     `position` is (epoch, batch) of the next batch to hand out. Set it and the stream goes on from
     there, so a training can be resumed. The order depends on `seed` and the epoch alone.
