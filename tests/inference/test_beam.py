@@ -88,9 +88,13 @@ def test_a_beam_of_one_is_greedy(prefix_model, max_len, alpha):
 
 
 def loops(model, src, V, *, beam, L, alpha, n_best):
-    "The rules of the chapter, a sentence alone, and no bound: it stops when all places are spent."
+    "The rules of the chapter, a sentence alone, and without the bound."
     beginnings, finished = [((), 0.0)], []
-    while beginnings and len(finished) < beam:
+    while beginnings:
+        if len(finished) >= beam:
+            (ids, so_far), listed = beginnings[0], sorted(finished, key=lambda f: -f[0])
+            if so_far / ((5 + len(ids)) / 6) ** alpha <= listed[n_best - 1][0]:
+                break
         candidates = []
         for ids, so_far in beginnings:
             row = model.logits(src, (BOS, *ids)).log_softmax(-1).tolist()
@@ -338,3 +342,13 @@ def test_each_sentence_may_have_a_limit_of_its_own(prefix_model):
         assert found == search(model, row[None], max_len=limit, **settings)[0]
     with pytest.raises(ValueError, match=r"max_len=\[2, 0, 3\]"):
         search(model, src, max_len=[2, 0, 3], **settings)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_poor_ends_do_not_end_the_search_of_a_sure_model(beam, alpha):
+    # This catches the bug where `beam` finished hypotheses ended the search, whatever their worth:
+    # the end token ranks second at each step, with next to no probability.
+    table = {(2,) * n: (0.02, 0.001, 0.969, 0.01) for n in range(7)} | {(2,) * 7: (1.0, 0, 0, 0)}
+    ((best,),) = search(Fixed(table), ONE, max_len=20, beam=beam, alpha=alpha)
+    assert best.ids == (2,) * 7

@@ -42,12 +42,15 @@ class _Finished:
         self.best = sorted([*self.best, new], key=lambda h: -h.score)[: self.n_best]
         self.count += 1
 
-    def may_enter(self, log_prob: float, max_len: int) -> bool:
-        "Whether a beginning of that log-probability can still lead to one of the `n_best`."
+    def may_enter(self, log_prob: float, length: int) -> bool:
+        """Whether a hypothesis of that log-probability and length would be one of the `n_best`.
+
+        With the longest length it is a bound for every way to go on: a log-probability only falls,
+        and no length divides it by more.
+        """
         if len(self.best) < self.n_best:
             return True
-        # a log-probability only falls, and no length divides it by more than the longest does
-        return log_prob / length_penalty(max_len, self.alpha) > self.best[-1].score
+        return log_prob / length_penalty(length, self.alpha) > self.best[-1].score
 
 # %% ../../nbs/inference/02_beam.ipynb #sentence
 class _Sentence:
@@ -82,10 +85,16 @@ class _Sentence:
         return rows + rows[:1] * spare
 
     def over(self) -> bool:
-        "True when nothing is open, every place is spent, or no beginning can enter the list."
-        if not self.open or self.finished.count >= self.width:
+        """True when nothing is open, or no beginning can enter the list of the finished.
+
+        With fewer than `width` finished, a beginning is judged by its best possible future; after
+        that, by what it is now.
+        """
+        if not self.open:
             return True
-        return not self.finished.may_enter(self.log_probs[0], self.max_len)
+        spent = self.finished.count >= self.width
+        length = len(self.open[0]) if spent else self.max_len
+        return not self.finished.may_enter(self.log_probs[0], length)
 
 # %% ../../nbs/inference/02_beam.ipynb #candidates
 def _candidates(
@@ -123,16 +132,17 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """For each source row up to `n_best` finished hypotheses, best first.
 
-    A hypothesis is finished when it ends with `eos` or fills `max_len`. A sentence is over when
-    `beam` hypotheses are finished or no open beginning can still enter its list. A beam as wide as
-    there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
+    A hypothesis is finished when it ends with `eos` or fills `max_len`. A sentence is over when no
+    open beginning can still enter its list, or when `beam` hypotheses are finished and none would
+    enter as it stands. A beam as wide as there are sequences finds what trying them all finds; a
+    beam of 1 is greedy choice.
     """
     longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
-    if not 1 <= n_best <= beam or min(longest) < 1 or not 0 <= alpha < math.inf:
+    if not 1 <= n_best <= beam or min(longest, default=1) < 1 or not 0 <= alpha < math.inf:
         raise ValueError(f"cannot search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
     found = [_Finished(n_best, alpha) for _ in src]
     running = [_Sentence(beam, n, eos, f) for n, f in zip(longest, found, strict=True)]
-    state = model.start(len(src), max(longest), src, src_mask)
+    state = model.start(len(src), max(longest, default=1), src, src_mask)
     state.select(torch.arange(len(src), device=src.device).repeat_interleave(beam))
     ids = torch.full((len(src) * beam, 1), bos, device=src.device)
     while running:
