@@ -38,7 +38,7 @@ def make_mask(kind, T, S):
     return mask
 
 
-def both_agree(leaves, **options):
+def check_both_agree(leaves, **options):
     "Values of both kernels, and the gradients of one random weighted sum of them."
     T, e = leaves[0].shape[2], leaves[2].shape[3]
     weight = torch.randn(B, H, T, e)
@@ -61,14 +61,14 @@ def test_values_and_gradients_agree(lengths, mask, biased, causal):
     if biased:
         options["bias"] = torch.randn(1, H, *lengths, requires_grad=True)
         leaves.append(options["bias"])
-    both_agree(leaves, **options)
+    check_both_agree(leaves, **options)
 
 
 @pytest.mark.parametrize("kv_heads", [1, K, H])
 @pytest.mark.parametrize("mask", [None, "full"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_heads_agree(kv_heads, mask, causal):
-    both_agree(inputs(11, 11, kv_heads), mask=make_mask(mask, 11, 11), causal=causal)
+    check_both_agree(inputs(11, 11, kv_heads), mask=make_mask(mask, 11, 11), causal=causal)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
@@ -77,7 +77,7 @@ def test_grouped_heads_agree(kv_heads, mask, causal):
 @pytest.mark.parametrize("lengths", [(3, 11), (11, 11)])
 def test_any_scale_is_passed_on(scale, mask, causal, lengths):
     "This catches the bug where the kernel's causal flag scales -inf by zero, or by less: nan."
-    both_agree(inputs(*lengths), scale=scale, mask=make_mask(mask, *lengths), causal=causal)
+    check_both_agree(inputs(*lengths), scale=scale, mask=make_mask(mask, *lengths), causal=causal)
 
 
 def test_a_scale_of_zero_gives_the_mean_of_the_visible_values():
@@ -89,12 +89,12 @@ def test_a_scale_of_zero_gives_the_mean_of_the_visible_values():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [K, H])
 def test_values_may_have_a_size_of_their_own(causal, kv_heads):
-    both_agree(inputs(11, 11, kv_heads, e=E), causal=causal)
+    check_both_agree(inputs(11, 11, kv_heads, e=E), causal=causal)
 
 
 def test_a_bias_for_each_row_of_the_batch():
     bias = torch.randn(B, H, 3, 11, requires_grad=True)
-    both_agree([*inputs(3, 11), bias], bias=bias, mask=make_mask("padding", 3, 11))
+    check_both_agree([*inputs(3, 11), bias], bias=bias, mask=make_mask("padding", 3, 11))
 
 
 @pytest.mark.parametrize("biased", [False, True])
