@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch_names import torch_weights
 
 from transformer_lit.attention.masks import causal_mask, length_mask
-from transformer_lit.block.layers import DecoderLayer
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.position.absolute import sinusoids
 
@@ -37,24 +37,6 @@ def batch():
 # --- the same function as torch's ---------------------------------------------------------------
 
 
-def torch_layer(layer):
-    attns, residuals = {"self_attn": layer.attn}, [layer.attn_residual, layer.ffn_residual]
-    if isinstance(layer, DecoderLayer):
-        attns["multihead_attn"] = layer.cross_attn
-        residuals.insert(1, layer.cross_residual)
-    named = {}
-    for name, attn in attns.items():
-        for kind in ("weight", "bias"):
-            rows = [getattr(proj, kind) for proj in (attn.q_proj, attn.k_proj, attn.v_proj)]
-            named[f"{name}.in_proj_{kind}"] = torch.cat(rows)
-            named[f"{name}.out_proj.{kind}"] = getattr(attn.o_proj, kind)
-    parts = {"linear1": layer.ffn.up_proj, "linear2": layer.ffn.down_proj}
-    parts |= {f"norm{i}": residual.norm for i, residual in enumerate(residuals, 1)}
-    for name, part in parts.items():
-        named |= {f"{name}.weight": part.weight, f"{name}.bias": part.bias}
-    return named
-
-
 def torch_model(model):
     "`nn.Transformer` with our weights; its final norms stay only where ours has them."
     c, pre = model.config, model.config.residual == "pre"
@@ -67,7 +49,7 @@ def torch_model(model):
     weights = {}
     for side in ("encoder", "decoder"):
         for i, layer in enumerate(getattr(model, side)):
-            named = torch_layer(layer)
+            named = torch_weights(layer)
             weights |= {f"{side}.layers.{i}.{name}": value for name, value in named.items()}
         if not pre:
             getattr(theirs, side).norm = None
