@@ -30,7 +30,7 @@ REAL_DATA = os.environ.get("TRANSFORMER_LIT_DATA", "")  # before any test change
 
 @pytest.fixture
 def real_data_folder():
-    "The folder with the real data; for tests marked `multi30k`, which are skipped without it."
+    "The folder with the real data; for tests marked `multi30k` or `real_data`, skipped without it."
     return REAL_DATA
 
 
@@ -40,16 +40,25 @@ def multi30k_is_here():
     return bool(REAL_DATA) and any(map(os.path.isfile, places))
 
 
+def texts_are_here():
+    "Whether the running texts and word lists lie there: plays, novels, judgements of words."
+    folders = ("tinyshakespeare", "english_novels", "word_eval")
+    return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
+
+
+MARKERS = {"multi30k": multi30k_is_here, "real_data": texts_are_here}
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "multi30k: needs the real Multi30k in TRANSFORMER_LIT_DATA")
+    config.addinivalue_line("markers", "real_data: needs plays, novels and word lists there")
 
 
 def pytest_collection_modifyitems(items):
-    if multi30k_is_here():
-        return
-    reason = "Multi30k does not lie in the folder that TRANSFORMER_LIT_DATA names"
+    missing = [marker for marker, here in MARKERS.items() if not here()]
     for item in items:
-        if item.get_closest_marker("multi30k"):
+        for marker in filter(item.get_closest_marker, missing):
+            reason = f"data of {marker} do not lie in the folder that TRANSFORMER_LIT_DATA names"
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
