@@ -19,17 +19,15 @@ from transformer_lit.recipes.translation import (
     Translator,
     describe,
     finish_training,
-    learning_curve,
     open_training,
     preset,
-    read_log,
-    run_training,
     score,
     translation_step,
 )
 from transformer_lit.training.checkpoint import checkpoints
 from transformer_lit.training.data import collate
 from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import read_log
 
 SIZES = {"d_model": 10, "d_ff": 13, "n_heads": 2, "n_layers": 1, "dropout": 0.1, "max_len": 97}
 
@@ -55,7 +53,7 @@ def losses(folder):
 
 def train(recipe, out, **options):
     training = open_training(recipe, out, device="cpu", **options)
-    run_training(training)
+    training.run.train()
     return training
 
 
@@ -71,14 +69,14 @@ def test_a_cut_run_goes_on_to_the_same_losses(recipe, tmp_path, cut):
     assert ours[-1] == theirs[-1] and len(ours) == 7
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert whole.tokens == resumed.tokens
+    assert whole.run.tokens == resumed.run.tokens
 
 
 KILLED = """
 import sys
-from transformer_lit.recipes.translation import open_training, preset, run_training
+from transformer_lit.recipes.translation import open_training, preset
 recipe = preset("numbers", sizes={sizes}, vocab_size=271, max_tokens=500, steps=40, every=3)
-run_training(open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv))
+open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv).run.train()
 """
 
 
@@ -203,18 +201,6 @@ def test_scores_are_those_of_the_metric(tiny_translator):
     assert "tok:13a" in score(raw, pairs)["signature"]
     assert "tok:none" in score(tok, pairs)["signature"]
     assert "case:lc" in score(raw, pairs)["signature"]
-
-
-def test_a_learning_curve_weighs_tokens():
-    rows = [
-        {"step": 1, "loss": 4.0, "tokens": 1},
-        {"step": 2, "loss": 1.0, "tokens": 3, "val_loss": 2.0},
-        {"step": 3, "loss": 5.0, "tokens": 2, "val_loss": 1.5},
-    ]
-    assert learning_curve(rows) == [
-        {"step": 2, "train_loss": 7 / 4, "val_loss": 2.0},
-        {"step": 3, "train_loss": 5.0, "val_loss": 1.5},
-    ]
 
 
 def test_presets():

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from benchmarks import tokenizer as tokenizer_benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
@@ -30,6 +31,8 @@ LINES = [
 ]
 TOKENIZER = BPETokenizer.train(LINES, 331)
 CHAR = {byte: char for char, byte in byte_alphabet().items()}
+# the same examples in every run, and none kept in a folder: a red test is red for everybody
+DETERMINISTIC = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
 
 def merges_of(tokenizer):
@@ -107,7 +110,7 @@ def test_merges_do_not_cross_words():
         assert " " not in token.lstrip(" ")
 
 
-@settings(max_examples=500, deadline=None)
+@DETERMINISTIC
 @given(st.text())
 def test_decode_undoes_encode(text):
     ids = TOKENIZER.encode(text)
@@ -116,7 +119,20 @@ def test_decode_undoes_encode(text):
     assert TOKENIZER.encode_all([text, text]) == [ids, ids]
 
 
-@settings(max_examples=200, deadline=None)
+def test_a_smaller_vocabulary_has_the_first_merges_of_a_larger_one():
+    for size in (259, 263, 307):
+        assert merges_of(BPETokenizer.train(LINES, size)) == merges_of(TOKENIZER)[: size - 259]
+
+
+@DETERMINISTIC
+@given(st.text(), st.text())
+def test_a_border_between_words_is_a_border_between_tokens(left, right):
+    # "a" and " b" are cut apart before any merge, whatever letters stand around the space
+    left, right = f"{left}a", f" b{right}"
+    assert TOKENIZER.encode(left + right) == TOKENIZER.encode(left) + TOKENIZER.encode(right)
+
+
+@DETERMINISTIC
 @given(st.lists(st.sampled_from([*SPECIALS, " ", "  ", "\n", "\x00", "Ġ", "Ċ", "<", "eos", "🚲"])))
 def test_special_tokens_and_spaces_in_text_are_text(parts):
     text = "".join(parts)
@@ -244,3 +260,37 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(InputError, match=r"other\.json is a tokenizer of another kind"):
         BPETokenizer.load(path)
+
+
+def test_the_benchmark_measures_all_three_ways(capsys, tmp_path):
+    rows = tokenizer_benchmark.main(["--quick", "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())  # a quick run is no record
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
+    by_unit = {unit: [r for r in rows if r["unit"] == unit] for unit in ("words", "pieces")}
+    (characters,) = [r for r in rows if r["unit"] == "characters"]
+    tokens = [r["tokens"] for r in by_unit["pieces"]]
+    assert tokens == sorted(tokens, reverse=True)
+    assert tokens[0] == rows[0]["bytes"] > characters["tokens"]  # "ü" is two bytes
+    assert all(r["unknown"] == 0 for r in by_unit["pieces"])
+    assert by_unit["words"][-1]["unknown"] > 0.1  # German writes a number as one word
+
+
+def test_the_benchmark_counts():
+    characters, words, pieces = tokenizer_benchmark.measure(["a b, a", "a c"], ["a d", "b?"], [259])
+    shared = {"bytes": 2.5}
+    assert words == shared | {
+        "unit": "words", "vocab_size": 4, "tokens": 2, "unknown": 0.5, "unused": 0
+    }  # fmt: skip
+    assert characters == shared | {
+        "unit": "characters", "vocab_size": 5, "tokens": 2.5, "unknown": 0.4, "unused": 0
+    }  # fmt: skip
+    assert pieces == shared | {
+        "unit": "pieces", "vocab_size": 259, "tokens": 2.5, "unknown": 0, "unused": 256 - 5
+    }  # fmt: skip
+
+
+def test_the_benchmark_keeps_the_most_frequent_words():
+    texts = ["b b a"] + [f"w{n}" for n in range(300)]
+    rows = tokenizer_benchmark.measure(texts, ["b a", "w99"], [259])
+    words = {r["vocab_size"]: r["unknown"] for r in rows if r["unit"] == "words"}
+    assert words == {259: 1 / 3, 302: 0}  # of those that occur once, the alphabet's first are kept

@@ -143,9 +143,10 @@ class MultiHeadAttention(_Projections):
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)
         k, v = self.keys_values(x, pos) if memory is None else memory
         k, v = (k, v) if cache is None else cache.update(k, v)
-        S = k.shape[2]
-        k_pos = key_positions(pos, S) if memory is None else torch.arange(S, device=x.device)
-        bias = self.position.bias(q, k, pos, k_pos)
+        S, bias = k.shape[2], None
+        if type(self.position).bias is not Position.bias:  # or nobody asks where the keys stand
+            k_pos = key_positions(pos, S) if memory is None else torch.arange(S, device=x.device)
+            bias = self.position.bias(q, k, pos, k_pos)
         p = self.dropout if self.training else 0.0
         out = self.attend(
             q, k, v, mask=mask, bias=bias, causal=self.causal, scale=self.scale, dropout=p

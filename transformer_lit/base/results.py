@@ -112,15 +112,21 @@ def read_measurement(path: str | Path) -> Measurement:
     return _read_record(path, Measurement)
 
 # %% ../../nbs/base/04_results.ipynb #table
+def _score(metrics: dict[str, Any]) -> str:
+    if "bleu" in metrics:
+        return f"BLEU {metrics['bleu']:.2f}, beam {metrics['beam']}"
+    if "exact" in metrics:
+        return f"{metrics['exact']:.1%} exact, beam {metrics['beam']}"
+    return f"{metrics['bits_per_byte']:.3f} bits per byte"
+
+
 def result_table(results: Iterable[Result]) -> str:
     "The records as a Markdown table, one row each."
     head = "| data set | direction | test | score | loss | parameters | seed | minutes | machine |"
     rows = [head, "|---|---|---|---|---|---|---|---|---|"]
     for r in results:
-        value = r.metrics
-        score = f"BLEU {value['bleu']:.2f}" if "bleu" in value else f"{value['exact']:.1%} exact"
-        loss, minutes = f"{value['val_loss']:.3f}", f"{r.minutes:.0f}"
-        cells = [r.dataset, r.direction, r.split, f"{score}, beam {value['beam']}", loss]
+        loss, minutes = f"{r.metrics['val_loss']:.3f}", f"{r.minutes:.0f}"
+        cells = [r.dataset, r.direction or "–", r.split, _score(r.metrics), loss]
         cells += [f"{r.parameters:,}", str(r.seed), minutes, r.device]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)

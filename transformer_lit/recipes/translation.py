@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'TranslationPreset', 'preset', 'translation_step', 'Translator', 'score', 'describe', 'Training',
-           'open_training', 'read_log', 'run_training', 'finish_training', 'learning_curve']
+           'open_training', 'finish_training']
 
 # %% ../../nbs/recipes/01_translation.ipynb #imports
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,10 +20,8 @@ from transformer_lit.base.files import (
     InputError,
     atomic_path,
     read_json,
-    read_text,
     remove_folder,
     write_json,
-    write_text,
 )
 from ..base.results import Result, current_commit, write_result
 from ..inference.beam import Hypothesis, beam_search
@@ -34,9 +31,7 @@ from ..text.tokenizer import BPETokenizer
 from transformer_lit.training.checkpoint import (
     average_weights,
     checkpoints,
-    load_checkpoint,
     load_weights,
-    save_checkpoint,
     save_weights,
 )
 from transformer_lit.training.data import (
@@ -47,9 +42,9 @@ from transformer_lit.training.data import (
     fixed_batches,
 )
 from ..training.loss import cross_entropy
+from ..training.run import Run, claim_folder, learning_curve, read_log
 from ..training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import (
-    StepLog,
     Trainer,
     device_name,
     keep_freed_memory,
@@ -279,8 +274,7 @@ class Training:
     model: Transformer
     trainer: Trainer
     val: list[PairBatch]
-    seconds: float = 0.0  # spent in optimiser steps, over all resumes
-    tokens: int = 0  # target tokens seen
+    run: Run  # its `train` trains
 
 
 def open_training(
@@ -299,7 +293,7 @@ def open_training(
     """
     out, where = Path(out), pick_device(device)
     train, val = (_pairs(recipe, split) for split in ("train", "val"))  # before a file is written
-    _claim(out, {"recipe": asdict(recipe), "seed": seed}, resume)
+    claim_folder(out, {**asdict(recipe), "seed": seed}, resume=resume)
     if where.type == "cpu":
         keep_freed_memory()
     tokenizer = _tokenizer(out / "tokenizer.json", train, recipe.vocab_size)
@@ -319,29 +313,14 @@ def open_training(
         dtype=dtype,
     )
     batches = fixed_batches(_ids(tokenizer, val), recipe.max_tokens, **special)
-    training = Training(recipe, out, seed, tokenizer, model, trainer, batches)
-    _restore(training)
-    return training
+    run = Run(out, trainer, _evaluation(trainer, batches), recipe.steps, recipe.every)
+    run.keep = recipe.average
+    run.restore()
+    return Training(recipe, out, seed, tokenizer, model, trainer, batches, run)
 
 # %% ../../nbs/recipes/01_translation.ipynb #setup
-def _claim(out: Path, ours: dict[str, Any], resume: bool) -> None:
-    "Make the folder ours: a new one, or for a run that goes on one of the same settings."
-    about = out / "run.json"
-    if not about.exists():
-        write_json(about, ours)
-    elif not resume:
-        raise InputError(
-            f"{out} holds a training already; go on with --resume or choose another --out"
-        )
-    else:  # only the number of steps may change: training longer, or stopping earlier
-        theirs, mine = ({**run["recipe"], "seed": run["seed"]} for run in (read_json(about), ours))
-        changed = [
-            f"{k} {theirs.get(k)!r} → {v!r}"
-            for k, v in mine.items()
-            if theirs.get(k) != v and k != "steps"
-        ]
-        if changed:
-            raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
+def _evaluation(trainer: Trainer, batches: list[PairBatch]) -> Callable[[], float]:
+    return lambda: trainer.evaluate(batches, translation_step(smoothing=0.0))
 
 
 def _pairs(recipe: TranslationPreset, split: str) -> list[tuple[str, str]]:
@@ -361,54 +340,6 @@ def _ids(
     sources, targets = (tokenizer.encode_all(side) for side in zip(*pairs, strict=True))
     return list(zip(sources, targets, strict=True))
 
-
-def _restore(training: Training) -> None:
-    "Go back to the newest checkpoint, and cut the log to what it knows."
-    log, kept = training.out / "log.jsonl", []
-    if found := checkpoints(training.out / "checkpoints"):
-        progress = load_checkpoint(found[-1], training.model, training.trainer.optimizer)
-        training.trainer.done = progress["step"]
-        training.trainer.batches.position = tuple(progress["position"])
-        training.seconds, training.tokens = progress["seconds"], progress["tokens"]
-        kept = [row for row in read_log(log) if row["step"] <= progress["step"]]
-    write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
-
-
-def read_log(path: str | Path) -> list[dict[str, Any]]:
-    "The rows of a training log; a last line that a kill has cut is left out."
-    lines = read_text(path).splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-# %% ../../nbs/recipes/01_translation.ipynb #run
-def run_training(training: Training, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
-    "Train to the last step: a log line each, now and then a checkpoint and the validation loss."
-    recipe, trainer = training.recipe, training.trainer
-    with open(training.out / "log.jsonl", "a", encoding="utf-8") as file:
-        for log in trainer.run(recipe.steps):
-            training.seconds += log.seconds
-            training.tokens += log.tokens
-            row = asdict(log)
-            due = log.step % recipe.every == 0 or log.step == recipe.steps
-            if due:
-                row["val_loss"] = trainer.evaluate(training.val, translation_step(smoothing=0.0))
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            if due:
-                _save(training)
-            on_step(log)
-
-
-def _save(training: Training) -> None:
-    progress = {
-        "step": training.trainer.done,
-        "position": training.trainer.batches.position,
-        "seconds": training.seconds,
-        "tokens": training.tokens,
-    }
-    folder = training.out / "checkpoints"
-    keep = training.recipe.average
-    save_checkpoint(folder, training.model, training.trainer.optimizer, progress, keep=keep)
-
 # %% ../../nbs/recipes/01_translation.ipynb #finish
 def finish_training(
     training: Training,
@@ -422,7 +353,7 @@ def finish_training(
     recipe, out = training.recipe, training.out
     files = [path / "model.safetensors" for path in checkpoints(out / "checkpoints")]
     training.model.load_state_dict(average_weights(files[-recipe.average :]))
-    val_loss = training.trainer.evaluate(training.val, translation_step(smoothing=0.0))
+    val_loss = training.run.evaluate()
     kept = ("dataset", "form", "source", "target", "metric")
     info = {name: getattr(recipe, name) for name in kept}
     translator = Translator(training.model, training.tokenizer, info)
@@ -452,21 +383,8 @@ def _record(training: Training, *, name: str, command: str, metrics: dict[str, A
         seed=training.seed,
         device=device_name(training.trainer.device),
         torch=torch.__version__,
-        minutes=round(training.seconds / 60, 2),
-        tokens_per_second=round(training.tokens / training.seconds, 1),
+        minutes=round(training.run.seconds / 60, 2),
+        tokens_per_second=round(training.run.tokens / training.run.seconds, 1),
         curve=learning_curve(read_log(training.out / "log.jsonl")),
         metrics=metrics,
     )
-
-
-def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float]]:
-    "Step, training loss (of the tokens since the row before) and validation loss, where measured."
-    curve, loss, tokens = [], 0.0, 0
-    for row in rows:
-        loss, tokens = loss + row["loss"] * row["tokens"], tokens + row["tokens"]
-        if "val_loss" in row:
-            curve.append(
-                {"step": row["step"], "train_loss": loss / tokens, "val_loss": row["val_loss"]}
-            )
-            loss, tokens = 0.0, 0
-    return curve

@@ -1,0 +1,296 @@
+"""Attention three ways: by the formula, fused, and torch's bare kernel; in time, memory, decoding.
+
+- `time`: `attend_fused` beside a bare `F.scaled_dot_product_attention`, and `attend` beside
+  `attend_fused`. Sides take turns, and each pair of neighbours gives one ratio, so that what else
+  the machine does falls on both.
+- `memory`: what a call adds to the peak of a process, each in a process of its own.
+- `decode`: tokens a second of a LLaMA-style decoder with 6, 2 and 1 key/value heads, sides in turn.
+
+`--quick` takes tiny sizes and few pairs, and stores nothing.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from math import comb
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_lit.attention.attend import attend
+from transformer_lit.attention.fused import attend_fused
+from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.training.trainer import device_name
+
+H, K, D = 6, 2, 64  # heads, key/value heads where they are shared, head size
+LENGTHS = (256, 1024, 4096)
+CURVE = (256, 512, 1024, 2048, 4096)  # of peak memory
+EDGE = (2048, 4096)  # where the peaks of special cases are compared
+MIB = 2**20
+
+# What is asked of a kernel: the options of `attend`, beside q, k and v.
+Options = dict[str, Any]
+
+
+def inputs(case: str, T: int) -> tuple[list[Tensor], Options]:
+    "q, k, v and the options of a case."
+    heads = K if case == "grouped" else H
+    width = D // 2 if case == "narrow values" else D
+    q, k, v = torch.randn(1, H, T, D), torch.randn(1, heads, T, D), torch.randn(1, heads, T, width)
+    options: Options = {"causal": case in ("causal", "grouped", "dropout")}
+    if case == "padding mask":
+        options["mask"] = (torch.arange(T) < T - T // 8)[None, None, None]
+    if case == "table mask":  # causal once more, but as a table
+        options["mask"] = torch.ones(T, T, dtype=torch.bool).tril()[None, None]
+    if case == "learned bias":
+        options["bias"] = torch.zeros(1, H, T, T, requires_grad=True)
+    if case == "dropout":
+        options["dropout"] = 0.1
+    return [q, k, v], options
+
+
+def bare(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool) -> Tensor:
+    "The kernel as one would call it without this package."
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = {
+    "attend": attend,
+    "attend_fused": attend_fused,
+    "bare": bare,
+}
+
+
+def call(kernel: str, work: str, leaves: Sequence[Tensor], options: Options) -> None:
+    "One call; with `both`, and the gradients of all that enters."
+    if work == "forward":
+        with torch.no_grad():
+            KERNELS[kernel](*leaves, **options)
+        return
+    leaves = [x.requires_grad_() for x in leaves]
+    out = KERNELS[kernel](*leaves, **options)
+    bias = options.get("bias")
+    torch.autograd.grad(out, [*leaves, *([] if bias is None else [bias])], torch.ones_like(out))
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and an interval that holds the true median with at least 95 %.
+
+    Each value lies above the true median or below it, like a coin; so ranks give the bounds.
+    """
+    ordered, n = sorted(values), len(values)
+    rank, tail = 0, 1 / 2**n  # probability that at most `rank` values lie below the median
+    while tail + comb(n, rank + 1) / 2**n <= 0.025:
+        rank += 1
+        tail += comb(n, rank) / 2**n
+    return median(ordered), ordered[rank], ordered[n - 1 - rank]
+
+
+def take_turns(sides: Sequence[Callable[[], None]], pairs: int) -> list[list[float]]:
+    "Seconds of each side, turn by turn; the order changes from turn to turn."
+    for side in sides:
+        side()
+    seconds: list[list[float]] = [[] for _ in sides]
+    for turn in range(pairs):
+        order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
+        for i in order:
+            start = time.perf_counter()
+            sides[i]()
+            seconds[i].append(time.perf_counter() - start)
+    return seconds
+
+
+def compared(
+    names: tuple[str, str], seconds: tuple[Sequence[float], Sequence[float]], **about: Any
+) -> dict[str, Any]:
+    "A row: how many times as long the first side takes as the second, and milliseconds of both."
+    one, other = seconds
+    middle, low, high = interval([a / b for a, b in zip(one, other, strict=True)])
+    row = about | {"pairs": len(one), "side": names[0], "other": names[1]}
+    row |= {"ratio": middle, "low": low, "high": high}
+    return row | {"ms": 1e3 * median(one), "other_ms": 1e3 * median(other)}
+
+
+def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
+    "Ours to the bare kernel in every case; the formula to ours, and a table to the flag, over T."
+    rows = []
+    cases = [("causal", T) for T in lengths]
+    other_cases = ("no mask", "grouped", "padding mask", "table mask")
+    cases += [(case, lengths[len(lengths) // 2]) for case in other_cases]
+    for (case, T), work in product(cases, ("forward", "both")):
+        leaves, options = inputs(case, T)
+        names = ["attend_fused", "bare"] + ["attend"] * (case == "causal")
+        sides = [partial(call, name, work, leaves, options) for name in names]
+        ours, theirs, *formula = take_turns(sides, pairs)
+        about = {"case": case, "work": work, "T": T}
+        rows.append(compared(("attend_fused", "bare"), (ours, theirs), **about))
+        rows += [compared(("attend", "attend_fused"), (x, ours), **about) for x in formula]
+    for T, work in product(lengths, ("forward", "both")):  # the same triangle, said in two ways
+        leaves, table = inputs("table mask", T)
+        sides = [partial(call, "bare", work, leaves, o) for o in (table, {"causal": True})]
+        about = {"case": "triangle", "work": work, "T": T}
+        rows.append(compared(("a mask", "is_causal"), tuple(take_turns(sides, pairs)), **about))
+    return rows
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
+    "Bytes that one call adds to the peak of this process. Ask once in a process."
+    call(kernel, work, *inputs(case, 16))  # what is loaded at the first call
+    leaves, options = inputs(case, T)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    call(kernel, work, leaves, options)
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # from KiB: Linux
+
+
+def memory_rows(lengths: Sequence[int], edge: Sequence[int]) -> list[dict[str, Any]]:
+    "Peaks of attend and attend_fused over T, and of attend_fused in special cases at two T."
+    asked = [
+        (kernel, work, "causal", T)
+        for kernel in ("attend", "attend_fused")
+        for work in ("forward", "both")
+        for T in lengths
+    ]
+    special = ("no mask", "grouped", "narrow values", "padding mask", "table mask")
+    asked += [("attend_fused", "both", c, T) for c in special for T in edge]
+    asked += [("attend_fused", "both", c, T) for c in ("learned bias", "dropout") for T in edge]
+    rows = []
+    for kernel, work, case, T in asked:
+        command = [sys.executable, "-m", "benchmarks.attention", "--child"]
+        command.append(json.dumps([kernel, work, case, T]))
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        mib = int(done.stdout) / MIB
+        rows.append({"side": kernel, "work": work, "case": case, "T": T, "mib": mib})
+    return rows
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+def decoder(n_kv_heads: int) -> Llama:
+    torch.manual_seed(0)
+    sizes = {"d_model": H * D, "n_layers": 6, "n_heads": H, "d_ff": 1024}
+    return Llama(LlamaConfig(vocab_size=4096, n_kv_heads=n_kv_heads, **sizes)).eval()
+
+
+def filled(model: Llama, batch: int, held: int, room: int) -> Any:
+    "A decoding state as it is after a prompt of `held` tokens; the keys are noise."
+    state = model.start(batch, held + room)
+    n_kv_heads = model.config.n_kv_heads
+    for cache in state.caches:
+        cache.update(*torch.randn(2, batch, n_kv_heads, held, D))
+    return state
+
+
+def decode(model: Llama, ids: Tensor, state: Any, steps: int) -> None:
+    "Some decoding steps, which the state then forgets."
+    held = state.length
+    with torch.no_grad():
+        for _ in range(steps):
+            model.step(ids, state)
+    state.truncate(held)
+
+
+def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> list[dict[str, Any]]:
+    "Tokens a second by number of key/value heads and of tokens held; the speed-up over MHA."
+    rows = []
+    models = {n: decoder(n) for n in (H, K, 1)}
+    ids = torch.zeros(batch, 1, dtype=torch.long)
+    for held in lengths:
+        states = {n: filled(model, batch, held, steps) for n, model in models.items()}
+        sides = [partial(decode, models[n], ids, states[n], steps) for n in models]
+        seconds = take_turns(sides, pairs)
+        for n, spent in zip(models, seconds, strict=True):
+            faster = interval([a / b for a, b in zip(seconds[0], spent, strict=True)])
+            row = {"n_kv_heads": n, "n_heads": H, "batch": batch, "held": held, "pairs": pairs}
+            row |= {"tokens_per_second": batch * steps / median(spent)}
+            rows.append(row | dict(zip(("speed_up", "low", "high"), faster, strict=True)))
+    return rows
+
+
+# --- the command --------------------------------------------------------------------------------
+
+ABOUT = {
+    "time": "Each row times `side` and `other` in turn on fp32 tensors, batch 1, 6 heads of 64 "
+    "(grouped: 2 key/value heads). work: forward, without gradients, or both, forward and backward."
+    " ratio: median over the pairs of time of side / time of other; low, high: its 95 % interval."
+    " ms, other_ms: medians in milliseconds. triangle: the bare kernel, causal by a Boolean table "
+    "or by its flag.",
+    "memory": "mib: MiB that one call adds to the peak of a process of its own, one thread, fp32, "
+    "batch 1, 6 heads of 64, inputs not counted. work: forward, without gradients, or both.",
+    "decode": "A LLaMA-style decoder of 6 layers, width 384, 6 heads, fp32, decoding one token at "
+    "a time for each sentence of a batch, when the cache holds `held` tokens. speed_up: over as "
+    "many key/value heads as heads; median over the pairs, with its 95 % interval low, high.",
+}
+
+
+def measure(part: str, quick: bool) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    pairs = 3 if quick else 21
+    if part == "time":
+        return time_rows((16, 32, 64) if quick else LENGTHS, pairs)
+    if part == "memory":
+        return memory_rows((64,), ()) if quick else memory_rows(CURVE, EDGE)
+    return decode_rows(2, (16,), 2, pairs) if quick else decode_rows(8, LENGTHS, 4, pairs)
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    "Rows as a table; a column for each field."
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [columns]
+    for row in rows:
+        cells = [row.get(name, "") for name in columns]
+        lines.append([f"{x:.3f}" if isinstance(x, float) else str(x) for x in cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    "Measure, print, and store each part as results/measurements/attention_PART.json."
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(ABOUT)}; all unless given")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.child:
+        torch.set_num_threads(1)
+        print(peak_of_call(*given.child))
+        return
+    for part in given.parts or ABOUT:
+        if part not in ABOUT:
+            parser.error(f"unknown part {part!r}; known are: {', '.join(ABOUT)}")
+        rows = measure(part, given.quick)
+        show(rows)
+        if not given.quick:
+            measurement = Measurement(
+                name=f"attention_{part}",
+                about=ABOUT[part],
+                command=f"python -m benchmarks.attention {part}",
+                commit=current_commit(),
+                device=device_name(torch.device("cpu")),
+                torch=torch.__version__,
+                rows=rows,
+            )
+            print(write_measurement("results/measurements", measurement))
+
+
+if __name__ == "__main__":
+    main()

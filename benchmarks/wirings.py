@@ -1,0 +1,223 @@
+"""Four residual wirings on real text: learning rates, warm-up and depth.
+
+A character model of EncoderLayers with causal attention is trained on tiny Shakespeare, once for
+each wiring, learning rate, depth, seed, with and without warm-up. Nothing else differs: a seed
+means the same batches and the same first weights for all wirings, but for the factor beta that
+belongs to DeepNorm. Then each wiring is trained for longer with the rate and the warm-up that
+served it best. `--quick` trains a few steps on generated text and stores nothing.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.base.datasets import load_pairs, load_text
+from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.block.feedforward import FeedForward
+from transformer_lit.block.init import deepnorm_init, xavier_init
+from transformer_lit.block.layers import EncoderLayer
+from transformer_lit.block.norm import LayerNorm
+from transformer_lit.block.residual import (
+    DeepNorm,
+    PostNorm,
+    PreNorm,
+    SandwichNorm,
+    deepnorm_scales,
+)
+from transformer_lit.position.absolute import Sinusoidal
+from transformer_lit.text.embedding import TokenEmbedding
+
+WIRINGS = ("post", "pre", "sandwich", "deep")
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+DEPTHS = (2, 6, 12, 24)
+SEEDS = 3
+STEPS, WARMUP, EVERY = 150, 50, 15
+LONG_STEPS, LONG_EVERY = 1000, 50
+D_MODEL, D_FF, HEADS = 32, 128, 4
+BATCH, LENGTH = 8, 64  # windows in a batch, characters in a window
+VAL_WINDOWS = 32
+ABOUT = (
+    f"One training run on the characters of tiny Shakespeare in a row: Adam (betas 0.9 and 0.98, "
+    f"no clipping, no dropout), {BATCH} windows of {LENGTH} characters in a "
+    f"batch, width {D_MODEL}, d_ff {D_FF}, {HEADS} heads. wiring: post, pre, sandwich or deep. "
+    "layers: depth. rate: the learning rate. warmup: steps over which it rises from 0, 0 for none. "
+    f"steps, every: {STEPS} steps for each rate and depth, {LONG_STEPS} for the best rate and "
+    "warm-up of each wiring, with the validation loss in nats per character after each `every` "
+    "steps in `losses`, null where it is not finite. unigram: the loss of a model that knows how "
+    "frequent each character is, no more."
+)
+
+
+class Decoder(nn.Module):
+    "A decoder-only character model in one wiring."
+
+    def __init__(self, wiring: str, layers: int, vocab_size: int, *, d_model: int, d_ff: int):
+        super().__init__()
+        _, scale = deepnorm_scales(decoder_layers=layers)
+        make = {
+            "post": lambda: PostNorm(LayerNorm(d_model)),
+            "pre": lambda: PreNorm(LayerNorm(d_model)),
+            "sandwich": lambda: SandwichNorm(LayerNorm(d_model), LayerNorm(d_model)),
+            "deep": lambda: DeepNorm(LayerNorm(d_model), alpha=scale.alpha),
+        }[wiring]
+        self.tok_emb, self.position = TokenEmbedding(vocab_size, d_model), Sinusoidal(d_model)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                MultiHeadAttention(d_model, HEADS, causal=True),
+                FeedForward(d_model, d_ff),
+                residual=make,
+            )
+            for _ in range(layers)
+        )
+        needs_norm = self.layers[0].attn_residual.needs_final_norm
+        self.norm = LayerNorm(d_model) if needs_norm else nn.Identity()
+        self.lm_head = nn.Linear(d_model, vocab_size)
+        xavier_init(self.lm_head)
+        if wiring == "deep":
+            deepnorm_init(self.layers, scale.beta)
+        else:
+            xavier_init(self.layers)
+
+    def forward(self, ids: Tensor) -> Tensor:  # B T -> B T V
+        x = self.tok_emb(ids) + self.position(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return self.lm_head(self.norm(x))
+
+
+def windows(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    "`count` windows of LENGTH + 1 characters from random places: count T+1."
+    starts = torch.randint(len(ids) - LENGTH, (count,), generator=generator)
+    return ids[starts[:, None] + torch.arange(LENGTH + 1)]
+
+
+def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+
+def train(
+    train_ids: Tensor, val: Tensor, run: dict[str, Any], *, vocab_size: int
+) -> list[float | None]:
+    "The validation losses of one run; training ends where the loss is no longer finite."
+    torch.manual_seed(run["seed"])
+    model = Decoder(run["wiring"], run["layers"], vocab_size, d_model=D_MODEL, d_ff=D_FF)
+    batches = torch.Generator().manual_seed(run["seed"])
+    optimiser = torch.optim.Adam(model.parameters(), lr=run["rate"], betas=(0.9, 0.98))
+    losses: list[float | None] = []
+    for step in range(1, run["steps"] + 1):
+        warm = min(1.0, step / run["warmup"]) if run["warmup"] else 1.0
+        optimiser.param_groups[0]["lr"] = warm * run["rate"]
+        loss = loss_of(model, windows(train_ids, BATCH, batches))
+        if not torch.isfinite(loss):
+            break
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if step % run["every"] == 0:
+            with torch.no_grad():
+                value = loss_of(model, val).item()
+            losses.append(value if math.isfinite(value) else None)
+    return losses + [None] * (run["steps"] // run["every"] - len(losses))
+
+
+def plan(
+    rates: Sequence[float], depths: Sequence[int], seeds: int, **lengths: int
+) -> Iterator[dict[str, Any]]:
+    """Runs in an order in which wirings take turns: the grid of rates at one depth, then depths.
+
+    The depths are crossed at the middle rate of the grid; its own depth, the second, is there
+    already.
+    """
+    for seed in range(seeds):
+        for layers in (depths[1], *(d for d in depths if d != depths[1])):
+            for rate in rates if layers == depths[1] else (rates[len(rates) // 2],):
+                for warmup in (0, WARMUP):
+                    for wiring in WIRINGS:
+                        run = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
+                        yield {**run, "seed": seed, **lengths}
+
+
+def best(rows: list[dict[str, Any]], layers: int, **lengths: int) -> Iterator[dict[str, Any]]:
+    "Longer runs: for each wiring the rate and warm-up with the lowest mean loss at that depth."
+    settings = sorted({(row["rate"], row["warmup"]) for row in rows})
+    seeds = sorted({row["seed"] for row in rows})
+    chosen = {}
+    for wiring in WIRINGS:
+        means = {}
+        for rate, warmup in settings:
+            wanted = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
+            lasts = [row["losses"][-1] for row in rows if wanted.items() <= row.items()]
+            if lasts and None not in lasts:
+                means[rate, warmup] = sum(lasts) / len(lasts)
+        chosen[wiring] = min(means, key=means.__getitem__)
+    for seed in seeds:
+        for wiring, (rate, warmup) in chosen.items():
+            run = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
+            yield {**run, "seed": seed, **lengths}
+
+
+def text_ids(quick: bool) -> tuple[Tensor, Tensor, int]:
+    "Training and validation characters as ids, and the number of different ones."
+    if quick:
+        texts = ["\n".join(de for _, de in load_pairs("numbers", "en", "de", "val"))] * 2
+    else:
+        texts = [load_text("tinyshakespeare", split) for split in ("train", "val")]
+    alphabet = {char: i for i, char in enumerate(sorted(set("".join(texts))))}
+    train_ids, val_ids = (torch.tensor([alphabet[char] for char in text]) for text in texts)
+    return train_ids, val_ids, len(alphabet)
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    "Train all runs, print their last losses, and store them unless `--quick`."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.wirings", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few steps on generated text")
+    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    options = parser.parse_args(argv)
+    train_ids, val_ids, vocab_size = text_ids(options.quick)
+    val = windows(val_ids, VAL_WINDOWS, torch.Generator().manual_seed(0))
+    shares = train_ids.bincount(minlength=vocab_size) / len(train_ids)
+    unigram = -shares[val[:, 1:]].log().mean().item()
+    rates, depths, seeds = ((1e-3,), (1, 2), 1) if options.quick else (RATES, DEPTHS, SEEDS)
+    short = {"steps": 4, "every": 2} if options.quick else {"steps": STEPS, "every": EVERY}
+    long = {"steps": 6, "every": 3} if options.quick else {"steps": LONG_STEPS, "every": LONG_EVERY}
+    rows: list[dict[str, Any]] = []
+    start = time.perf_counter()
+
+    def measure(runs: Iterator[dict[str, Any]]) -> None:
+        for run in runs:
+            losses = train(train_ids, val, run, vocab_size=vocab_size)
+            rows.append({**run, "unigram": unigram, "losses": losses})
+            last = "diverged" if losses[-1] is None else f"{losses[-1]:.3f}"
+            print(
+                f"{run['wiring']:<10}{run['layers']:>7}{run['rate']:>9.0e}{run['warmup']:>9}"
+                f"{run['seed']:>6}{run['steps']:>7}{last:>10}{time.perf_counter() - start:>7.0f}",
+                flush=True,
+            )
+
+    print(f"a model of frequencies alone: {unigram:.3f}")
+    heads = ("layers", 7), ("rate", 9), ("warm-up", 9), ("seed", 6), ("steps", 7), ("loss", 10)
+    print("wiring    ", *(f"{head:>{width}}" for head, width in (*heads, ("s", 7))), sep="")
+    measure(plan(rates, depths, seeds, **short))
+    measure(best(list(rows), depths[1], **long))
+    if not options.quick:
+        measurement = Measurement(
+            name="wirings",
+            about=ABOUT,
+            command="python -m benchmarks.wirings",
+            commit=current_commit(),
+            device="cpu",
+            torch=torch.__version__,
+            rows=rows,
+        )
+        print("written:", write_measurement(options.out, measurement))
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A run in a folder: its settings are remembered, its log is cut where its checkpoint ends."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lit.base.files import InputError
+from transformer_lit.training.checkpoint import checkpoints
+from transformer_lit.training.data import TextStream
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
+from transformer_lit.training.schedule import adamw, inverse_sqrt
+from transformer_lit.training.trainer import Trainer
+
+
+def open_run(out, *, steps=11, every=3, keep=2):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(13, 5), nn.Dropout(0.2), nn.Linear(5, 13))
+    stream = TextStream(torch.arange(301) % 13, length=7, batch_size=3, seed=0)
+    trainer = Trainer(
+        model,
+        lambda model, batch: cross_entropy(model(batch.ids), batch.targets),
+        adamw(model),
+        inverse_sqrt(0.01, 5),
+        stream,
+    )
+    run = Run(out, trainer, lambda: float(trainer.done), steps=steps, every=every, keep=keep)
+    run.restore()
+    return run
+
+
+def test_settings_are_remembered_and_differences_named(tmp_path):
+    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
+    with pytest.raises(InputError, match=r"holds a training already.*--resume"):
+        claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
+    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
+    with pytest.raises(InputError, match=r"peak 0\.1 → 0\.2; seed None → 1"):
+        claim_folder(
+            tmp_path / "a", {"peak": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
+        )
+
+
+def test_a_tuple_and_its_list_in_the_file_are_the_same_setting(tmp_path):
+    claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=False)
+    claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=True)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4, 7, 10])
+def test_a_run_that_was_cut_goes_on_to_the_same_losses(tmp_path, cut):
+    open_run(tmp_path / "whole").train()
+
+    class Stop(Exception):
+        pass
+
+    def stop(log):
+        if log.step == cut:
+            raise Stop
+
+    with pytest.raises(Stop):
+        open_run(tmp_path / "cut").train(stop)
+    resumed = open_run(tmp_path / "cut")
+    assert resumed.trainer.done == cut // 3 * 3
+    resumed.train()
+    rows = [read_log(tmp_path / name / "log.jsonl") for name in ("whole", "cut")]
+    for row in (*rows[0], *rows[1]):
+        del row["seconds"]
+    assert rows[0] == rows[1]
+    assert [row["step"] for row in rows[0] if "val_loss" in row] == [3, 6, 9, 11]
+    assert resumed.tokens == sum(row["tokens"] for row in rows[0])
+    assert len(checkpoints(tmp_path / "cut/checkpoints")) == 2
+
+
+def test_a_line_that_a_kill_has_cut_is_left_out(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"step": 1}) + "\n" + '{"step": 2')
+    assert read_log(path) == [{"step": 1}]
+
+
+def test_a_learning_curve_weighs_tokens():
+    rows = [
+        {"step": 1, "loss": 4.0, "tokens": 1},
+        {"step": 2, "loss": 1.0, "tokens": 3, "val_loss": 2.0},
+        {"step": 3, "loss": 5.0, "tokens": 2, "val_loss": 1.5},
+    ]
+    assert learning_curve(rows) == [
+        {"step": 2, "train_loss": 7 / 4, "val_loss": 2.0},
+        {"step": 3, "train_loss": 5.0, "val_loss": 1.5},
+    ]
