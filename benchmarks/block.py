@@ -2,8 +2,9 @@
 
 Each comparison times two sides in turn, forward and forward with backward, and keeps the ratio of
 each pair of neighbours: what else the machine does then falls on both. Printed are the median of
-the ratios and the interval that holds the true median with at least 95 %. A side whose name begins
-with ours is the package's module. `--quick` takes tiny sizes and three pairs, and stores nothing.
+the ratios and the interval that holds the true median with at least 95 %. The clock is that of the
+process, on one thread: waiting for a core that others use is not counted. "our" modules are the
+package's. `--quick` takes tiny sizes and three pairs, and stores nothing.
 """
 
 import argparse
@@ -24,8 +25,8 @@ ABOUT = (
     "A row times `side` against `other` on random fp32 or bf16 tensors of tokens × d_model, one "
     "thread, sides in turn. work: forward (no gradient kept) or both (forward and backward). "
     "ratio: median over the pairs of the time of side / the time of other; low and high: its 95 % "
-    "interval by order statistics. side_ms, other_ms: median milliseconds. by hand: the formula in "
-    "torch operations, one for one."
+    "interval by order statistics. side_ms, other_ms: median milliseconds of CPU time. by hand: "
+    "the formula in torch operations, one for one."
 )
 
 
@@ -61,16 +62,16 @@ class NormByHand(nn.Module):
 
 
 def time_once(module: nn.Module, x: Tensor, gradient: Tensor | None) -> float:
-    "Seconds for one call; with its backward pass when a gradient to send back is given."
+    "Seconds of work for one call; with its backward pass when `gradient` is what to send back."
     module.zero_grad()
     x.grad = None
-    start = time.perf_counter()
+    start = time.process_time()
     if gradient is None:
         with torch.no_grad():
             module(x)
     else:
         module(x).backward(gradient)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -10,7 +10,6 @@ how far they are open, what they depend on, and what the loss becomes when they 
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,11 +46,11 @@ ABOUT_GATES = (
     "histogram: share of (unit, position) pairs with silu(gate) in the bins between edges. "
     "closed: share with |silu(gate)| < 0.1. by_character_gate, by_character_up: share of the "
     "variance of silu(gate) and of the other factor that the current character explains, mean "
-    "over units. loss: nats per character; still_gate: with silu(gate) of this layer held at its "
-    "mean for each unit; still_up: with the other factor held so; without: with this layer's "
-    "output at zero."
+    "over units. loss: nats per character; cut_gate: with silu(gate) of this layer set to 0 where "
+    "it is negative; still_gate: with silu(gate) held at each unit's mean; still_up: with the "
+    "other factor held so; without: with this layer's output at zero."
 )
-EDGES = [-0.3, -0.2, -0.1, 0.1, 0.3, 0.5, 1.0, 2.0, 4.0, math.inf]
+EDGES = [i / 20 for i in range(-6, 21)] + [math.inf]  # silu has no value below −0.279
 
 
 class CharacterModel(nn.Module):
@@ -197,9 +196,11 @@ def explained(values: Tensor, groups: Tensor) -> float:
     return (between / values.var(0, correction=0).clamp(min=1e-12)).mean().item()
 
 
-def held_still(module: nn.Module, mean: Tensor, run: Callable[[], float]) -> float:
-    "`run()` with the output of `module` replaced by `mean`."
-    handle = module.register_forward_hook(lambda module, inputs, output: mean.expand_as(output))
+def with_output(
+    module: nn.Module, change: Callable[[Tensor], Tensor], run: Callable[[], float]
+) -> float:
+    "`run()` with the output of `module` replaced by `change(output)`."
+    handle = module.register_forward_hook(lambda module, inputs, output: change(output))
     try:
         return run()
     finally:
@@ -233,9 +234,10 @@ def look_at_gates(model: CharacterModel, block: Tensor, seed: int) -> list[dict[
                 "seed": seed,
                 "layer": index,
                 "loss": loss(),
-                "still_gate": held_still(ffn.activation, gate.mean(0), loss),
-                "still_up": held_still(ffn.up_proj, up.mean(0), loss),
-                "without": held_still(ffn, torch.zeros(C), loss),
+                "cut_gate": with_output(ffn.activation, torch.relu, loss),
+                "still_gate": with_output(ffn.activation, gate.mean(0).expand_as, loss),
+                "still_up": with_output(ffn.up_proj, up.mean(0).expand_as, loss),
+                "without": with_output(ffn, torch.zeros_like, loss),
                 "closed": (gate.abs() < 0.1).float().mean().item(),
                 "edges": EDGES[:-1],
                 "histogram": (counts / gate.numel()).tolist(),
@@ -262,47 +264,47 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train, print a table, and store the records unless `--quick`."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.feedforward", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three steps on generated text")
+    parser.add_argument("--only", choices=("units", "gates"), help="one of the two parts")
     parser.add_argument("--out", default="results/measurements", help="folder of the records")
     options = parser.parse_args(argv)
     data = load(options.quick)
     rates, seeds, steps = ((1e-2,), (0,), 3) if options.quick else (RATES, SEEDS, STEPS)
-    units, gates = [], []
-    for rate in rates:
-        for activation in ("relu", "gelu"):
-            for seed in seeds:
-                start = time.perf_counter()
-                units += (rows := measure_units(activation, rate, seed, data, steps))
-                print(
-                    f"{activation}  rate {rate:<6} seed {seed}  silent {rows[-1]['silent']:6.2%}  "
-                    f"active {rows[-1]['active']:5.1%}  loss {rows[-1]['val_loss']:.3f}  "
-                    f"{time.perf_counter() - start:.0f} s",
-                    flush=True,
-                )
-    for seed in seeds:
-        gates += (rows := measure_gates(seed, data, steps))
+    records = []
+    if options.only != "gates":
+        rows = []
+        for rate in rates:
+            for activation in ("relu", "gelu"):
+                for seed in seeds:
+                    rows += measure_units(activation, rate, seed, data, steps)
+                    print(
+                        f"{activation} rate {rate:<6} seed {seed}  silent {rows[-1]['silent']:6.2%}"
+                        f"  active {rows[-1]['active']:5.1%}  loss {rows[-1]['val_loss']:.3f}",
+                        flush=True,
+                    )
+        records.append(("dead_relus", ABOUT_UNITS, rows))
+    if options.only != "units":
+        rows = [row for seed in seeds for row in measure_gates(seed, data, steps)]
         for row in rows:
             print(
-                f"swiglu seed {seed} layer {row['layer']}  closed {row['closed']:5.1%}  "
-                f"loss {row['loss']:.3f}  gate still {row['still_gate']:.3f}  "
-                f"other still {row['still_up']:.3f}  without {row['without']:.3f}",
+                f"swiglu  seed {row['seed']} layer {row['layer']}  closed {row['closed']:5.1%}  "
+                f"loss {row['loss']:.3f}  gate cut {row['cut_gate']:.3f} still "
+                f"{row['still_gate']:.3f}  other still {row['still_up']:.3f}  without "
+                f"{row['without']:.3f}",
                 flush=True,
             )
-    if not options.quick:
-        for name, about, rows in (
-            ("dead_relus", ABOUT_UNITS, units),
-            ("gates", ABOUT_GATES, gates),
-        ):
-            record = Measurement(
-                name=name,
-                about=about,
-                command="python -m benchmarks.feedforward",
-                commit=current_commit(),
-                device="cpu",
-                torch=torch.__version__,
-                rows=rows,
-            )
-            print("written:", write_measurement(options.out, record))
-    return units + gates
+        records.append(("gates", ABOUT_GATES, rows))
+    for name, about, rows in () if options.quick else records:
+        record = Measurement(
+            name=name,
+            about=about,
+            command="python -m benchmarks.feedforward",
+            commit=current_commit(),
+            device="cpu",
+            torch=torch.__version__,
+            rows=rows,
+        )
+        print("written:", write_measurement(options.out, record))
+    return [row for *_, rows in records for row in rows]
 
 
 if __name__ == "__main__":

@@ -49,17 +49,20 @@ from transformer_lit.text.word_vectors import (
 
 WORDS, SMALLER, SEEDS = 2_000_000, (250_000, 500_000, 1_000_000), (0, 1, 2)
 MIN_COUNT, D_MODEL, EPOCHS, GLOVE_EPOCHS = 10, 100, 3, 8
-PERMUTATIONS = 10_000
+BUCKETS = 2**15  # of FastText
+PERMUTATIONS = 2_000
 METHODS = ("cbow", "skipgram", "glove", "fasttext")
 PAIRS = {"wordsim": "wordsim353", "simlex": "simlex999"}
 ABOUT = {
     "word_vectors": (
         "A trained table of word vectors in a row; method untrained: random vectors, untrained "
-        "fasttext: random n-grams. words: running words read. vocab_size: words with a vector. "
+        "fasttext: random n-grams; glove, one table: the input table alone. words: running words "
+        "read. vocab_size: words with a vector. "
         "minutes: of processor time for training, one thread. first_loss, last_loss: mean over "
         "50 steps. wordsim, simlex: Spearman's correlation over the _pairs whose words have "
-        "vectors; _chance: the 99.9th percentile of its absolute value over 10,000 shufflings of "
-        "the judgements; _unseen: the same correlation over the _unseen_pairs with a word that "
+        "vectors; _chance: the 99th percentile of its absolute value over 2,000 shufflings of "
+        "the judgements; _p: the share of them that reach the value of the real order; _unseen: "
+        "the same correlation over the _unseen_pairs with a word that "
         "has no vector of its own (FastText). analogies: share of right answers to the questions "
         "whose four words have vectors; _all: with the question's words allowed as answers; "
         "_without_a_and_b: the answer is the word nearest to the third. groups: right and asked."
@@ -175,7 +178,7 @@ def fit(
             model, pairs, counts, epochs=sizes["glove_epochs"], batch=2**15, seed=seed
         )
     if method == "fasttext":
-        model = FastText(vocabulary.words, d_model)
+        model = FastText(vocabulary.words, d_model, n_buckets=BUCKETS)
     else:
         model = {"cbow": CBOW, "skipgram": SkipGram}[method](len(vocabulary), d_model)
     if not epochs:
@@ -183,14 +186,19 @@ def fit(
     return model, train_windows(model, ids, vocabulary.counts, epochs=epochs, seed=seed)
 
 
-def chance(x: Tensor, y: Tensor, permutations: int) -> float:
-    "What chance alone reaches in one of a thousand cases: |rank correlation| under shuffling."
-    torch.manual_seed(0)
-    _, a = torch.unique(x, return_inverse=True)  # ranks up to ties, which hardly move a percentile
-    ranks = (a.argsort().argsort().double(), y.argsort().argsort().double())
-    a, b = ((r - r.mean()) / r.std(correction=0) for r in ranks)
-    shuffled = [a @ b[torch.randperm(len(b))] / len(b) for _ in range(permutations)]
-    return torch.stack(shuffled).abs().quantile(0.999).item()
+def by_chance(x: Tensor, y: Tensor, permutations: int) -> tuple[float, float]:
+    """How the rank correlation of shuffled judgements is distributed.
+
+    Returns the 99th percentile of its absolute value, and p: the share of shufflings (with the real
+    order as one of them) that reach the absolute value of the real order.
+    """
+    draw = torch.Generator().manual_seed(0)
+    real = abs(spearman(x, y))
+    shuffled = [
+        abs(spearman(x, y[torch.randperm(len(y), generator=draw)])) for _ in range(permutations)
+    ]
+    reached = torch.tensor([real, *shuffled])
+    return reached[1:].quantile(0.99).item(), (reached >= real - 1e-12).double().mean().item()
 
 
 def with_unseen(model: FastText, pairs: Iterable[tuple[str, str, float]]) -> dict[str, Any]:
@@ -227,7 +235,7 @@ def scores(
         cosines, judged = judged_pairs(vectors, lists[name])
         row |= {key: spearman(cosines, judged), f"{key}_pairs": len(judged)}
         row |= {f"{key}_listed": len(lists[name])}
-        row |= {f"{key}_chance": chance(cosines, judged, permutations)}
+        row |= zip((f"{key}_chance", f"{key}_p"), by_chance(cosines, judged, permutations))
         if isinstance(model, FastText):
             row |= {f"{key}_{k}": v for k, v in with_unseen(model, lists[name]).items()}
     groups = {
@@ -456,6 +464,11 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
             row, model, vectors = measure(words, method, seed, lists, **extra, **sizes)
             rows.append(row)
             show(row)
+            if method == "glove":  # the same training, without the second table
+                vectors_in = WordVectors(vectors.words, model.input)
+                alone = scores(vectors_in, None, lists, extra.get("permutations", PERMUTATIONS))
+                rows.append({**row, "method": "glove, one table", **alone})
+                show(rows[-1])
             if seed == 0 and method in METHODS:
                 near += neighbours(method, model, vectors)
             if seed == 0 and method == "skipgram":

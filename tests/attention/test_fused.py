@@ -2,9 +2,11 @@
 
 import itertools
 
+import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
@@ -69,6 +71,68 @@ def test_values_and_gradients_agree(lengths, mask, biased, causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_heads_agree(kv_heads, mask, causal):
     check_both_agree(inputs(11, 11, kv_heads), mask=make_mask(mask, 11, 11), causal=causal)
+
+
+@pytest.mark.parametrize("kv_heads", [1, K])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_one_query_for_each_of_many_heads(kv_heads, mask, biased):
+    "This catches the bug where masks and biases of single heads go to the wrong group."
+    leaves = inputs(1, 11, kv_heads)
+    options = {"mask": make_mask(mask, 1, 11), "causal": True}
+    if biased:
+        options["bias"] = torch.randn(1, H, 1, 11, requires_grad=True)
+        leaves.append(options["bias"])
+    check_both_agree(leaves, **options)
+
+
+def test_a_decoding_step_hands_the_kernel_no_group(monkeypatch):
+    "Heads of a group are queries of one head, so keys are neither copied nor read twice."
+    seen = []
+
+    def spy(q, k, v, enable_gqa, **options):
+        seen.append((tuple(q.shape), tuple(k.shape), enable_gqa))
+        return torch.zeros_like(q)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    assert attend_fused(*inputs(1, 11, K)).shape == (B, H, 1, D)
+    assert seen == [((B, K, H // K, D), (B, K, 11, D), False)]
+
+
+@pytest.mark.parametrize("T", [1, 3])
+def test_without_keys_every_row_is_zero(T):
+    q, k, v = inputs(T, 0, K)
+    mask = torch.ones(B, 1, T, 0, dtype=torch.bool)
+    for options in ({}, {"mask": mask}, {"causal": True}):
+        assert torch.equal(attend_fused(q, k, v, **options), torch.zeros(B, H, T, D))
+
+
+class Largest(TorchDispatchMode):
+    "Notes the number of elements of the largest tensor that an operation returns."
+
+    size = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        out = op(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else (out,):
+            self.size = max(self.size, x.numel() if isinstance(x, torch.Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("kv_heads", [1, K, H])
+@pytest.mark.parametrize("e", [3, D, E])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"scale": 2.0}, {"mask": "padding"}])
+def test_no_table_is_made_where_nobody_brings_one(kv_heads, e, options):
+    T = 101
+    leaves = inputs(T, T, kv_heads, e)
+    if "mask" in options:
+        options = {"mask": make_mask("padding", T, T)}
+    with Largest() as seen:
+        torch.autograd.grad(attend_fused(*leaves, **options).sum(), leaves)
+    assert seen.size <= B * H * T * max(D, E)
+    with Largest() as seen:
+        attend(*leaves, **options)
+    assert seen.size >= B * H * T * T  # the measure sees a table where there is one
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
@@ -168,3 +232,54 @@ def test_a_bfloat16_query_takes_a_float32_bias():
     torch.testing.assert_close(
         attend_fused(q, k, v, bias=bias).float(), expected, rtol=2e-2, atol=2e-2
     )
+
+
+@pytest.fixture
+def no_shape_checks():
+    "The annotations would refuse wrong shapes first; users of the package run without them."
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+Q, KEYS = (B, H, 5, D), (B, K, 11, D)
+WRONG = {
+    "another head size": ([Q, (B, K, 11, 3), KEYS], {}, [Q, (B, K, 11, 3), KEYS]),
+    "another batch": ([Q, (3, K, 11, D), (3, K, 11, D)], {}, [Q, (3, K, 11, D)]),
+    "fewer values than keys": ([Q, KEYS, (B, K, 7, D)], {}, [KEYS, (B, K, 7, D)]),
+    "heads of keys and values": ([Q, KEYS, (B, H, 11, D)], {}, [KEYS, (B, H, 11, D)]),
+    "no head axis": ([(B, 5, D), (B, 11, D), (B, 11, D)], {}, [(B, 5, D), (B, 11, D)]),
+    "K does not divide H": ([Q, (B, 4, 11, D), (B, 4, 11, D)], {}, [Q, (B, 4, 11, D)]),
+    "no key head": ([Q, (B, 0, 11, D), (B, 0, 11, D)], {}, [Q, (B, 0, 11, D)]),
+    "mask of another T": ([Q, KEYS, KEYS], {"mask": (B, 1, 3, 11)}, [(B, 1, 3, 11), (B, H, 5, 11)]),
+    "mask of two axes": ([Q, KEYS, KEYS], {"mask": (5, 11)}, [(5, 11), (B, H, 5, 11)]),
+    "mask for key heads": ([Q, KEYS, KEYS], {"mask": (B, K, 5, 11)}, [(B, K, 5, 11)]),
+    "bias of another S": ([Q, KEYS, KEYS], {"bias": (1, H, 5, 7)}, [(1, H, 5, 7), (B, H, 5, 11)]),
+}
+
+
+@pytest.mark.parametrize("kernel", [attend, attend_fused])
+@pytest.mark.parametrize("case", WRONG)
+def test_shapes_that_cannot_work_are_named(kernel, case, no_shape_checks):
+    shapes, options, named = WRONG[case]
+    kinds = {"mask": torch.bool, "bias": torch.float}
+    options = {name: torch.zeros(x, dtype=kinds[name]) for name, x in options.items()}
+    with pytest.raises(ValueError) as error:
+        kernel(*(torch.zeros(x) for x in shapes), **options)
+    assert all(str(shape) in str(error.value) for shape in named)
+
+
+@pytest.mark.parametrize("kernel", [attend, attend_fused])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_a_mask_that_is_not_boolean_is_refused(kernel, dtype, no_shape_checks):
+    "This catches the bug where a mask of 0 and -inf is taken for one of False and True."
+    mask = torch.zeros(B, 1, 5, 11, dtype=dtype)
+    with pytest.raises(ValueError, match=rf"{dtype} of shape \({B}, 1, 5, 11\)"):
+        kernel(torch.zeros(Q), torch.zeros(KEYS), torch.zeros(KEYS), mask=mask)
+
+
+@pytest.mark.parametrize("kernel", [attend, attend_fused])
+def test_a_bias_that_is_boolean_is_refused(kernel, no_shape_checks):
+    bias = torch.ones(B, H, 5, 11, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"torch.bool of shape"):
+        kernel(torch.zeros(Q), torch.zeros(KEYS), torch.zeros(KEYS), bias=bias)

@@ -1,10 +1,16 @@
-"""LayerNorm against numbers by hand, torch's layer, and finite differences."""
+"""Both norms against numbers by hand, torch's and Hugging Face's layers, finite differences."""
+
+import inspect
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.t5.modeling_t5 import T5LayerNorm
 
-from transformer_lit.block.norm import LayerNorm, layer_norm
+from benchmarks import block as benchmark
+from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm, rms_norm
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +80,141 @@ def test_it_starts_as_gain_one_and_offset_zero():
     assert norm.weight.tolist() == [1, 1, 1] and norm.bias.tolist() == [0, 0, 0]
 
 
+def test_the_numbers_of_rms_norm_by_hand():
+    x, gain, eps = [1.0, -2.0, 6.0], [1.0, -1.0, 2.0], 0.5
+    size = (sum(v * v for v in x) / 3 + eps) ** 0.5
+    expected = torch.tensor([g * v / size for v, g in zip(x, gain)])
+    torch.testing.assert_close(rms_norm(torch.tensor(x), torch.tensor(gain), eps=eps), expected)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7), (2, 5, 3, 7), (0, 7), (3, 1)])
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_rms_norm_and_its_gradients_are_those_of_torch(shape, eps):
+    ours, theirs = RMSNorm(shape[-1], eps=eps), nn.RMSNorm(shape[-1], eps=eps)
+    nn.init.normal_(ours.weight)
+    theirs.load_state_dict(ours.state_dict())
+    x = (3 + 5 * torch.randn(shape)).requires_grad_()
+    dy = torch.randn(shape)
+    torch.testing.assert_close(ours(x), theirs(x))
+    got = torch.autograd.grad(ours(x), (x, ours.weight), dy)
+    expected = torch.autograd.grad(theirs(x), (x, theirs.weight), dy)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("theirs", [LlamaRMSNorm(7, eps=1e-3), T5LayerNorm(7, eps=1e-3)])
+@pytest.mark.parametrize("size", [1.0, 1e-2, 0.0])
+def test_rms_norm_is_that_of_llama_and_t5(theirs, size):
+    """The smaller rows tell eps inside the root from eps outside it."""
+    nn.init.normal_(theirs.weight)
+    ours = RMSNorm(7, eps=1e-3)
+    ours.load_state_dict(theirs.state_dict())
+    x = size * torch.randn(2, 3, 7)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_the_gradient_of_rms_norm_is_the_derived_one():
+    x, dy = torch.randn(2, 3, 7, dtype=torch.double)
+    gain = torch.randn(7, dtype=torch.double, requires_grad=True)
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(rms_norm, (x, gain))
+    assert torch.autograd.gradgradcheck(rms_norm, (x, gain))
+    (dx,) = torch.autograd.grad(rms_norm(x, gain), x, dy)
+    size = (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    x_hat, h = x / size, gain * dy
+    torch.testing.assert_close(dx, (h - x_hat * (h * x_hat).mean(-1, keepdim=True)) / size)
+
+
+def test_a_row_of_zeros_stays_zero_and_has_a_finite_gradient():
+    x = torch.zeros(2, 5, requires_grad=True)
+    y = RMSNorm(5)(x)
+    assert (y == 0).all()
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(dx, torch.full((2, 5), 1e3))  # 1/√eps
+
+
+def test_layer_norm_is_rms_norm_of_the_centred_input():
+    x = 3 + torch.randn(2, 3, 7)
+    centred = x - x.mean(-1, keepdim=True)
+    torch.testing.assert_close(RMSNorm(7, eps=1e-5)(centred), LayerNorm(7)(x))
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_a_stretch_does_not_get_through_and_a_shift_only_through_rms_norm(norm):
+    x = torch.randn(2, 3, 7, dtype=torch.double)
+    layer = norm(7, eps=0.0).double()
+    torch.testing.assert_close(layer(5 * x), layer(x))
+    assert torch.allclose(layer(x + 5), layer(x)) == (norm is LayerNorm)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_are_rounded_once(dtype):
+    """A wider computation rounded at the end: within half a step of the exact value.
+
+    This catches a mean, a square or a normalised input that was rounded on the way.
+    """
+    x, gain, offset = (4 + torch.randn(61, 97)), torch.randn(97), torch.randn(97)
+    x, gain, offset = (t.to(dtype) for t in (x, gain, offset))
+    # half a step is eps / 2 of the value; 1.02 for what float32 itself rounds
+    half_a_step = {"rtol": 1.02 * torch.finfo(dtype).eps / 2, "atol": 1e-6}
+    wide = [t.double() for t in (x, gain, offset)]
+    exact = F.rms_norm(wide[0], (97,), wide[1], 1e-6)
+    torch.testing.assert_close(rms_norm(x, gain).double(), exact, **half_a_step)
+    assert rms_norm(x, gain).dtype == dtype
+    exact = F.layer_norm(wide[0], (97,), *wide[1:])
+    torch.testing.assert_close(layer_norm(x, gain, offset).double(), exact, **half_a_step)
+    assert layer_norm(x, gain, offset).dtype == dtype
+
+
+def test_bf16_differs_from_llama_by_its_second_rounding_at_most():
+    ours, theirs = RMSNorm(97).bfloat16(), LlamaRMSNorm(97).bfloat16()
+    nn.init.normal_(ours.weight)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(61, 97).bfloat16()
+    two_steps = {"rtol": 2 * torch.finfo(torch.bfloat16).eps, "atol": 0.0}  # half: 1/256
+    torch.testing.assert_close(ours(x), theirs(x), **two_steps)
+
+
+def test_a_square_beyond_float16_does_no_harm():
+    x = torch.tensor([300.0, 100.0, -50.0], dtype=torch.float16)
+    expected = F.rms_norm(x.float(), (3,)).half()
+    torch.testing.assert_close(rms_norm(x, torch.ones(3).half()), expected)
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_autocast_keeps_the_dtype_of_the_input(norm, dtype):
+    with torch.autocast("cpu", torch.bfloat16):
+        assert norm(7)(torch.randn(3, 7, dtype=dtype)).dtype == dtype
+
+
+class OnGPU(torch.Tensor):
+    "A tensor that says it lies on a GPU."
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(("dtype", "fused"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_a_gpu_gets_torch_s_kernel_where_the_dtypes_agree(monkeypatch, dtype, fused):
+    calls = []
+    monkeypatch.setattr(F, "rms_norm", lambda *args: calls.append(args[1:]) or args[0])
+    norm, x = RMSNorm(7, eps=0.5), torch.randn(2, 3, 7, dtype=dtype)
+    y = norm(x.as_subclass(OnGPU))
+    assert y.dtype == dtype
+    if fused:
+        [(shape, weight, eps)] = calls
+        assert (shape, eps) == ((7,), 0.5) and weight is norm.weight
+    else:
+        assert not calls
+        torch.testing.assert_close(y.as_subclass(torch.Tensor), norm(x))
+
+
+def test_a_width_that_would_broadcast_is_refused():
+    """The tests check shapes before any call; a user's program does not, so look beneath that."""
+    with pytest.raises(ValueError, match="width 1, the gain 7"):
+        inspect.unwrap(rms_norm)(torch.randn(3, 1), torch.ones(7))
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 @pytest.mark.parametrize(
     ("d_model", "eps", "said"),
     [
@@ -83,6 +224,30 @@ def test_it_starts_as_gain_one_and_offset_zero():
         (3, float("nan"), "nan"),
     ],
 )
-def test_impossible_values_are_named(d_model, eps, said):
+def test_impossible_values_are_named(norm, d_model, eps, said):
     with pytest.raises(ValueError, match=said):
-        LayerNorm(d_model, eps=eps)
+        norm(d_model, eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0, 1.0, 2.0], (2.0, 1.0, 3.0)),  # three values cannot do better
+        ([float(v) for v in range(20, 0, -1)], (10.5, 6.0, 15.0)),  # the 6th and the 15th of 20
+    ],
+)
+def test_the_interval_of_the_benchmark_is_that_of_the_tables(values, expected):
+    assert benchmark.median_interval(values) == expected
+
+
+def test_the_benchmark_runs_and_pairs_what_it_says(capsys):
+    rows = benchmark.main(["--quick"])
+    assert {"our RMSNorm", "our SwiGLU"} <= {row["side"] for row in rows}
+    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
+    assert capsys.readouterr().out.count("\n") == 1 + len(rows)
+    for side, other, make in benchmark.cases(8, 24):
+        one, two = make()
+        if {side[:4], other[:5]} == {"our ", "torch"}:
+            x = torch.randn(5, 8)
+            two.load_state_dict(one.state_dict())
+            torch.testing.assert_close(one(x), two(x))

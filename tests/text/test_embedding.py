@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lit.text.embedding import TokenEmbedding, embed
 
@@ -117,6 +118,42 @@ def test_builds_on_the_meta_device():
         tok_emb = TokenEmbedding(V, C)
         assert tok_emb(torch.zeros(B, T, dtype=torch.int64)).shape == (B, T, C)
     assert tok_emb.tied_head().weight is tok_emb.weight
+
+
+class Recorder(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.seen.append(op.overloadpacket.__name__)
+        return op(*args, **kwargs or {})
+
+
+def test_a_good_batch_pays_for_a_lookup_and_nothing_else():
+    # A check that reads the ids (`ids.max()`, `.item()`) would make a GPU's every step wait.
+    tok_emb, ids = TokenEmbedding(V, C), torch.randint(V, (B, T))
+    with Recorder() as recorder, torch.no_grad():
+        tok_emb(ids)
+    assert recorder.seen == ["embedding", "mul"]
+
+
+def test_an_id_outside_leaves_gradient_and_table_alone():
+    tok_emb = TokenEmbedding(V, C)
+    before = tok_emb.weight.detach().clone()
+    with pytest.raises(ValueError, match=rf"token id {V} .*V={V}"):
+        tok_emb(torch.tensor([[0, V]])).sum().backward()
+    assert tok_emb.weight.grad is None
+    assert_close(tok_emb.weight.detach(), before)
+
+
+def test_the_first_bad_id_is_the_one_that_is_named():
+    with pytest.raises(ValueError, match=rf"token id {V + 5} "):
+        TokenEmbedding(V, C)(torch.tensor([[3, V + 5], [-2, V]]))
+
+
+def test_no_ids_give_no_vectors():
+    assert TokenEmbedding(V, C)(torch.zeros(B, 0, dtype=torch.int64)).shape == (B, 0, C)
 
 
 def test_the_check_of_ids_breaks_no_compiled_graph():

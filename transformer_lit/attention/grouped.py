@@ -45,8 +45,9 @@ def _pooled(
     linear: nn.Linear, d_head: int, n_kv_heads: int, pool: Callable[[Tensor], Tensor]
 ) -> nn.Linear:
     # The rows of a projection are heads one after another: head h has rows h·D to (h+1)·D.
-    out = nn.Linear(linear.in_features, n_kv_heads * d_head, linear.bias is not None)
-    out = out.to(linear.weight)
+    sizes = linear.in_features, n_kv_heads * d_head, linear.bias is not None
+    like = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+    out = nn.utils.skip_init(nn.Linear, *sizes, **like)  # its random values would be thrown away
     with torch.no_grad():
         for name, x in linear.named_parameters():
             groups = x.unflatten(0, (n_kv_heads, -1, d_head))  # K G D …

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Result', 'write_result', 'read_result', 'read_results', 'current_commit', 'Measurement', 'write_measurement',
-           'read_measurement', 'result_table']
+           'read_measurement', 'result_table', 'Paired', 'paired', 'by_entry']
 
 # %% ../../nbs/base/04_results.ipynb #imports
+import statistics
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,38 @@ def result_table(results: Iterable[Result]) -> str:
         cells += [f"{r.parameters:,}", str(r.seed), minutes, r.device]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+# %% ../../nbs/base/04_results.ipynb #compare
+@dataclass(frozen=True)
+class Paired:
+    "The difference between two entries, seed by seed."
+
+    mean: float
+    error: float  # standard error of the mean
+    pairs: int
+
+    @property
+    def separated(self) -> bool:
+        "Whether 0 lies outside the 95 % interval by Student's t."
+        return abs(self.mean) > _T95[self.pairs - 1] * self.error
+
+
+# two-sided 95 % points of Student's t by degrees of freedom, as tables print them
+_T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
+    "The paired difference first − second; the n-th values of both share a seed. 2 to 10 pairs."
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not 2 <= len(differences) <= len(_T95) + 1:
+        raise ValueError(f"need 2 to {len(_T95) + 1} pairs, got {len(differences)}")
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    return Paired(statistics.mean(differences), error, len(differences))
+
+
+def by_entry(records: Iterable[Result]) -> dict[str, list[Result]]:
+    "Records by entry, each list in the order of seeds."
+    groups: dict[str, list[Result]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(record.metrics["entry"], []).append(record)
+    return groups

@@ -26,6 +26,7 @@ from transformer_lit.block.residual import (
     deepnorm_scales,
 )
 from .gpt import DecoderOnly
+from .transformer import check_sizes
 from ..position.absolute import LearnedPosition, Sinusoidal
 from ..position.disentangled import DisentangledBias, TransformerXLBias
 from ..position.relative import ALiBi, T5Bias
@@ -55,6 +56,7 @@ class AssemblyConfig:
     init: str = "xavier"  # or "gpt2"; with DeepNorm, DeepNorm's own
 
     def __post_init__(self):
+        check_sizes(self)
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 given = getattr(self, name)

@@ -20,6 +20,7 @@ from ..block.init import gpt2_init
 from ..block.layers import EncoderLayer
 from ..block.norm import LayerNorm
 from ..block.residual import PreNorm
+from .transformer import check_sizes
 from ..position.absolute import LearnedPosition
 from ..text.embedding import TokenEmbedding
 
@@ -77,7 +78,11 @@ class DecoderOnly(nn.Module):
         return self.lm_head(self.hidden(ids, pos=pos, mask=mask))
 
     def start(
-        self, batch_size: int, max_len: int, src: None = None, src_mask: None = None
+        self,
+        batch_size: int,
+        max_len: int,
+        src: Tensor | None = None,
+        src_mask: Tensor | None = None,
     ) -> DecodingState:
         "An empty decoding state for up to `max_len` positions; there is no source to encode."
         if src is not None or src_mask is not None:
@@ -102,6 +107,9 @@ class GPTConfig:
     dropout: float = 0.1
     bias: bool = True  # offsets in the attention projections
     tied: bool = True  # the output layer shares the token table
+
+    def __post_init__(self):
+        check_sizes(self)
 
 # %% ../../nbs/models/02_gpt.ipynb #code
 class GPT(DecoderOnly):

@@ -18,6 +18,7 @@ from ..block.layers import EncoderLayer
 from ..block.norm import RMSNorm
 from ..block.residual import PreNorm
 from .gpt import DecoderOnly
+from .transformer import check_sizes
 from ..position.rope import RoPE
 from ..text.embedding import TokenEmbedding
 
@@ -38,6 +39,13 @@ class LlamaConfig:
     eps: float = 1e-5
     dropout: float = 0.0
     tied: bool = False  # the output layer shares the token table
+
+    def __post_init__(self):
+        check_sizes(self)
+        if self.d_head is None and self.d_model % self.n_heads:
+            raise ValueError(
+                f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}; give d_head"
+            )
 
 # %% ../../nbs/models/03_llama.ipynb #code
 class Llama(DecoderOnly):

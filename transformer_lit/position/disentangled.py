@@ -27,14 +27,19 @@ def _row_scores(
     return x @ rows.permute(1, 2, 0)
 
 
+def _pick(
+    scores: Float[Tensor, "B H L R"], index: Int[Tensor, "#B 1 L M"]
+) -> Float[Tensor, "B H L M"]:
+    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
+
+
 def content_to_position(
     q: Float[Tensor, "B H T D"],
     rel_k: Float[Tensor, "R K D"],  # a key for each of R distances
     index: Int[Tensor, "#B 1 T S"],  # which of them lies between query t and key s
 ) -> Float[Tensor, "B H T S"]:
     "q_t · rel_k[index_ts]: R products for each query, of which each key picks one."
-    scores = _row_scores(q, rel_k)
-    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
+    return _pick(_row_scores(q, rel_k), index)
 
 
 def position_to_content(
@@ -43,7 +48,7 @@ def position_to_content(
     index: Int[Tensor, "#B 1 T S"],
 ) -> Float[Tensor, "B H T S"]:
     "k_s · rel_q[index_ts]: R products for each key, of which each query picks one."
-    return content_to_position(k, rel_q, index.mT).mT
+    return _pick(_row_scores(k, rel_q), index.mT).mT
 
 # %% ../../nbs/position/03_disentangled.ipynb #sizes
 def _head_sizes(
@@ -103,7 +108,8 @@ class TransformerXLBias(Position):
             by_distance = content_to_position((q + self.v[:, None]) * self.scale, r, apart - first)
         except RuntimeError as error:
             raise ValueError(
-                f"positions jump by more than one: {q_pos.tolist()}, {k_pos.tolist()}"
+                "neighbours must lie one apart or less, so that distances take at most "
+                f"{R} values; they run from {first.item()} to {apart.max().item()}"
             ) from error
         return by_distance + _row_scores(k, self.u[None] * self.scale).mT  # the second: B H 1 S
 
@@ -123,7 +129,7 @@ def deberta_bucket(
         )
     far = distance.abs()
     # float32 throughout, as in the program of the authors: a rounding decides a bucket
-    top = torch.tensor((max_distance - 1) / exact, device=distance.device).log()
+    top = torch.full((), (max_distance - 1) / exact, device=distance.device).log()
     by_log = torch.ceil(torch.log(far.clamp(min=exact) / exact) / top * (exact - 1)).long()
     return torch.where(far <= exact, distance, (by_log + exact) * distance.sign())
 

@@ -150,9 +150,9 @@ LANGUAGE_PRESETS = {
         sizes=_SMALL,
         length=64,
         batch_size=16,
-        steps=3000,
+        steps=2400,
         peak=4e-3,
-        every=1000,
+        every=800,
     ),
     "shakespeare": _SHAKESPEARE,
     "novels": replace(  # about 30M parameters

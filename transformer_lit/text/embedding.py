@@ -14,7 +14,7 @@ from torch import Tensor, nn
 def embed(ids: Int[Tensor, "..."], table: Float[Tensor, "V C"]) -> Float[Tensor, "... C"]:
     """The rows of `table` that `ids` name: one-hot vectors times the table, without the product.
 
-    An id outside the table is a `ValueError` on a CPU. A GPU's kernel asserts it without our help;
+    An id outside the table is a `ValueError` on a CPU. CUDA's kernel asserts it without our help;
     to look at the ids here would make each step wait for the device.
     """
     try:

@@ -1,0 +1,144 @@
+"""What the heads of the shipped translation model look at in one sentence, for chapters to draw.
+
+The model translates *A man is riding a bike.* greedily; then sentence and translation go through it
+once more, and each attention tells its weights. For each head there is also the mean weight that a
+query gives to the position before its own, to its own, and to the next, over the captions of
+Multi30k's validation split: a pattern in one sentence may be chance. `--quick` takes no captions
+and stores nothing.
+"""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.attention import show
+from transformer_lit import load
+from transformer_lit.attention.attend import attention_weights
+from transformer_lit.attention.fused import attend_fused
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.base.datasets import load_pairs
+from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.inference.sampling import generate
+from transformer_lit.recipes.translation import Translator
+from transformer_lit.training.trainer import device_name
+
+MODEL = "multi30k-en-de"
+SENTENCE = "A man is riding a bike."
+CAPTIONS = 200
+OFFSETS = {"previous": -1, "own": 0, "next": 1}
+
+
+def attentions(model: torch.nn.Module) -> dict[tuple[str, int], MultiHeadAttention]:
+    "Each attention of the translator, by its part and the number of its layer from 1."
+    found = {}
+    for n, layer in enumerate(model.encoder, 1):
+        found["encoder", n] = layer.attn
+    for n, layer in enumerate(model.decoder, 1):
+        found["decoder", n], found["cross", n] = layer.attn, layer.cross_attn
+    return found
+
+
+@torch.inference_mode()
+def weights_of(
+    translator: Translator, source: list[int], target: list[int]
+) -> dict[tuple[str, int], Tensor]:
+    "H T S for each attention, when the decoder reads `target` (which begins with bos)."
+    seen: dict[tuple[str, int], Tensor] = {}
+
+    def listen(name: tuple[str, int], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        asked = {key: options[key] for key in ("mask", "bias", "causal", "scale")}
+        seen[name] = attention_weights(q, k, **asked)[0]
+        return attend_fused(q, k, v, **options)
+
+    plugs = attentions(translator.model)
+    for name, attention in plugs.items():
+        attention.attend = partial(listen, name)
+    translator.model(torch.tensor([source]), torch.tensor([target]))
+    for attention in plugs.values():
+        attention.attend = attend_fused
+    return seen
+
+
+def greedy(translator: Translator, source: list[int]) -> list[int]:
+    tokenizer = translator.tokenizer
+    begin = torch.tensor([[tokenizer.bos]])
+    options = {"max_new": 2 * len(source) + 10, "eos": tokenizer.eos, "temperature": 0}
+    return generate(translator.model, begin, src=torch.tensor([source]), **options)[0]
+
+
+def mean_at(weights: Tensor, offset: int) -> Tensor:
+    "H: what queries give to the position `offset` from their own, on the mean, where there is one."
+    return weights.diagonal(offset, dim1=-2, dim2=-1).mean(-1)
+
+
+def head_rows(captions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    "A row for each head: its weights in the sentence, and its habits over the captions."
+    translator = load(MODEL)
+    tokenizer = translator.tokenizer
+    source = [*translator.encode([SENTENCE])[0], tokenizer.eos]
+    target = [tokenizer.bos, *greedy(translator, source)]
+    maps = weights_of(translator, source, target)
+
+    sums = {name: torch.zeros(len(OFFSETS), len(weights)) for name, weights in maps.items()}
+    for one, other in captions:
+        [first], [second] = translator.encode([one]), translator.encode([other])
+        ids = [*first, tokenizer.eos], [tokenizer.bos, *second]
+        for name, weights in weights_of(translator, *ids).items():
+            sums[name] += torch.stack([mean_at(weights, offset) for offset in OFFSETS.values()])
+
+    rows = []
+    for (part, layer), weights in maps.items():
+        for head in range(len(weights)):
+            row: dict[str, Any] = {"part": part, "layer": layer, "head": head + 1}
+            if part != "cross" and captions:  # there, the same place is not the same word
+                means = (sums[part, layer][:, head] / len(captions)).tolist()
+                row |= {name: round(x, 3) for name, x in zip(OFFSETS, means, strict=True)}
+            row["weights"] = [[round(x, 3) for x in line] for line in weights[head].tolist()]
+            rows.append(row)
+    words = {"source": words_of(tokenizer, source), "target": words_of(tokenizer, target)}
+    return [{"part": "tokens", **words}, *rows]
+
+
+def words_of(tokenizer: Any, ids: list[int]) -> list[str]:
+    "Each token as it reads; the begin and the end token as their names."
+    names = {tokenizer.bos: "bos", tokenizer.eos: "eos"}
+    return [names.get(i) or tokenizer.decode([i]).strip() for i in ids]
+
+
+ABOUT = (
+    f"The first row: tokens of {SENTENCE!r} with an end token, and of its greedy translation by "
+    f"the shipped model {MODEL} after the begin token. Then a row for each head (layers and heads "
+    "counted from 1). weights: what each query (row) gives to each key, to three digits. previous, "
+    f"own, next: the mean weight at these places over the first {CAPTIONS} captions of Multi30k's "
+    "validation split, with the human translation as target."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    "Look, print the habits, and store all as results/measurements/heads.json."
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="no captions, nothing stored")
+    given = parser.parse_args(arguments)
+    captions = [] if given.quick else load_pairs("multi30k", "en", "de", "val")[:CAPTIONS]
+    rows = head_rows(captions)
+    print(" ".join(rows[0]["source"]), "->", " ".join(rows[0]["target"]))
+    show([{key: x for key, x in row.items() if key != "weights"} for row in rows[1:]])
+    if not given.quick:
+        measurement = Measurement(
+            name="heads",
+            about=ABOUT,
+            command="python -m benchmarks.heads",
+            commit=current_commit(),
+            device=device_name(torch.device("cpu")),
+            torch=torch.__version__,
+            rows=rows,
+        )
+        print(write_measurement("results/measurements", measurement))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,342 @@
+"""Rotary positions against loops, Hugging Face's Llama and exact arithmetic, and as a plug."""
+
+import copy
+import math
+import pickle
+import subprocess
+import sys
+from decimal import Decimal, getcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from transformers import LlamaConfig
+from transformers.models.llama import modeling_llama
+
+from transformer_lit.attention.cache import KVCache
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.position.rope import (
+    RoPE,
+    interleaved_order,
+    rope_frequencies,
+    rotate_half_split,
+    rotate_interleaved,
+)
+
+FAR = 100_000
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def by_hand(x, m, base=10_000.0):
+    D = len(x)
+    out = [0.0] * D
+    for i in range(D // 2):
+        c, s = (f(m * base ** (-2 * i / D)) for f in (math.cos, math.sin))
+        out[i] = x[i] * c - x[i + D // 2] * s
+        out[i + D // 2] = x[i + D // 2] * c + x[i] * s
+    return out
+
+
+def tables(pos, D, base=10_000.0, dtype=torch.float32):
+    angle = pos[..., None] * rope_frequencies(D, base)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def llama(D, base=10_000.0, **more):
+    rope = {"rope_type": "default", "rope_theta": base}
+    return LlamaConfig(head_dim=D, rope_parameters=rope, **more)
+
+
+# --- oracles ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [2, 6, 14, 22])
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0, 7.0])
+def test_equals_loops_for_positions_of_both_shapes(D, base):
+    B, N, T = 2, 3, 5
+    x, pos = torch.randn(B, N, T, D), torch.randint(1009, (B, T))
+    expected = torch.tensor(
+        [
+            [
+                [by_hand(x[b, h, t].tolist(), int(pos[b, t]), base) for t in range(T)]
+                for h in range(N)
+            ]
+            for b in range(B)
+        ]
+    )
+    rope = RoPE(D, base)
+    assert_close(rope.rotate(x, pos), expected)
+    assert_close(rope.rotate(x, pos[1])[1], expected[1])
+
+
+@pytest.mark.parametrize("D", [2, 14, 26])
+@pytest.mark.parametrize("base", [10_000.0, 500_000.0])
+def test_equals_the_rotation_of_hugging_faces_llama(D, base):
+    q, k, pos = torch.randn(2, 5, 7, D), torch.randn(2, 3, 7, D), torch.randint(31, (2, 7))
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(llama(D, base))(q, pos)
+    rope = RoPE(D, base)
+    expected = modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+    assert_close((rope.rotate(q, pos), rope.rotate(k, pos)), expected)
+
+
+def test_differs_from_hugging_faces_only_by_its_rounding_of_far_angles():
+    x, pos = torch.randn(1, 1, 3, 14), torch.tensor([FAR - 7, FAR, FAR + 7])
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(llama(14))(x, pos[None])
+    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    difference = (RoPE(14).rotate(x, pos) - theirs).abs().max()
+    # their angle is a product of rounded factors, rounded again: three times 2⁻²⁴ of it
+    assert 1e-5 < difference < 3 * 2**-24 * (FAR + 7) * 2 * x.abs().max()
+
+
+@pytest.mark.parametrize(("H", "K"), [(6, 6), (6, 3), (6, 2), (6, 1)])
+def test_attention_equals_a_layer_of_hugging_faces_llama(H, K):
+    D, C = 14, 66
+    config = llama(D, hidden_size=C, num_attention_heads=H, num_key_value_heads=K)
+    config._attn_implementation = "eager"
+    theirs = modeling_llama.LlamaAttention(config, 0)
+    ours = MultiHeadAttention(C, H, K, d_head=D, causal=True, position=RoPE(D))
+    ours.load_state_dict(theirs.state_dict())
+    x, pos = torch.randn(2, 11, C), torch.arange(3, 14)
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, pos[None])
+    hidden = torch.full((11, 11), -torch.inf).triu(1)[None, None]
+    assert_close(ours(x, pos=pos), theirs(x, (cos, sin), hidden)[0])
+
+
+@pytest.mark.parametrize("D", [2, 6, 14, 22])
+def test_both_layouts_and_complex_numbers_agree_under_the_permutation(D):
+    x, pos, order = torch.randn(2, 3, 5, D), torch.arange(5), interleaved_order(D)
+    cos, sin = tables(pos, D)
+    interleaved = rotate_interleaved(x, cos, sin)
+    assert sorted(order.tolist()) == list(range(D))
+    assert_close(rotate_half_split(x[..., order], cos, sin), interleaved[..., order])
+    assert_close(RoPE(D).rotate(x[..., order], pos), interleaved[..., order])
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
+    assert_close(interleaved, torch.view_as_real(turned).flatten(-2))
+
+
+def test_frequencies_are_those_of_the_paper():
+    assert_close(rope_frequencies(6, 10.0).tolist(), [1.0, 10 ** (-1 / 3), 10 ** (-2 / 3)])
+    with torch.device("meta"):
+        assert rope_frequencies(6).is_cpu
+    assert rope_frequencies(6).dtype == torch.float64
+
+
+# --- precision ----------------------------------------------------------------------------------
+
+
+def exact_cosines(m, D):
+    "By decimal arithmetic of 60 digits: the fraction of a turn, and its cosine."
+    getcontext().prec = 60
+    tau = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
+    turns = [m * Decimal(10_000) ** (Decimal(-2 * i) / D) / tau for i in range(D // 2)]
+    return torch.tensor([math.cos(2 * math.pi * float(t % 1)) for t in turns], dtype=torch.float64)
+
+
+def cosines(rope, m, dtype=torch.float32):
+    D = rope.d_head
+    x = torch.cat([torch.ones(D // 2), torch.zeros(D // 2)]).view(1, 1, 1, D).to(dtype)
+    return rope.rotate(x, torch.tensor([m]))[0, 0, 0, : D // 2]
+
+
+def on_meta(rope):
+    with torch.device("meta"):
+        model = nn.ModuleList([RoPE(rope.d_head)])
+    return model.to_empty(device="cpu")[0]
+
+
+@pytest.mark.parametrize(
+    "treat",
+    [
+        lambda rope: rope,
+        lambda rope: rope.bfloat16(),
+        lambda rope: rope.half(),
+        lambda rope: rope.to(torch.float32),
+        lambda rope: nn.Sequential(rope).to(torch.bfloat16)[0],
+        lambda rope: rope.to_empty(device="cpu"),
+        lambda rope: rope.to("meta").to_empty(device="cpu"),
+        lambda rope: copy.deepcopy(rope),
+        lambda rope: pickle.loads(pickle.dumps(rope)),
+        on_meta,
+    ],
+)
+@pytest.mark.parametrize("m", [1009, FAR, 1_000_003])
+def test_angles_are_exact_far_out_whatever_is_done_to_the_model(treat, m):
+    rope = treat(RoPE(62))
+    assert_close(cosines(rope, m), exact_cosines(m, 62).float())
+    assert_close(cosines(rope.double(), m, torch.float64), exact_cosines(m, 62), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_test_above_would_find_angles_of_fewer_bits(dtype):
+    table = (torch.tensor(FAR, dtype=dtype) * rope_frequencies(62).to(dtype)).cos()
+    with pytest.raises(AssertionError):
+        assert_close(table.float(), exact_cosines(FAR, 62).float())
+
+
+def test_autocast_leaves_the_angles_alone():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(cosines(RoPE(62), FAR), exact_cosines(FAR, 62).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_comes_out_as_it_went_in_and_near_the_truth(dtype):
+    x, pos = torch.randn(2, 3, 5, 14).to(dtype), FAR + torch.arange(5)
+    out, truth = RoPE(14).rotate(x, pos), RoPE(14).rotate(x.double(), pos)
+    assert out.dtype == dtype
+    # cos and sin, a product and the sum are rounded, each by half a unit of at most 2·max|x|
+    assert (out.double() - truth).abs().max() < 4 * torch.finfo(dtype).eps * x.abs().max()
+
+
+# --- properties ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [2, 14])
+@pytest.mark.parametrize("shift", [1, 29, 10_007])
+def test_scores_depend_on_the_distance_alone(D, shift):
+    rope, (q, k) = RoPE(D), torch.randn(2, 1, 3, 11, D)
+    pos = torch.randint(101, (11,))
+    scores = rope.rotate(q, pos) @ rope.rotate(k, pos).mT
+    moved = rope.rotate(q, pos + shift) @ rope.rotate(k, pos + shift).mT
+    # sums of D products of about 1, whose factors are rounded a second time
+    assert_close(moved, scores, rtol=1e-5, atol=1e-5)
+    other = rope.rotate(q, pos + shift) @ rope.rotate(k, pos).mT
+    assert (other - scores).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("D", [2, 14])
+def test_norms_are_kept_and_the_gradient_is_the_turn_back(D):
+    rope, pos = RoPE(D), torch.randint(1009, (3, 5))
+    x = torch.randn(3, 2, 5, D, dtype=torch.float64, requires_grad=True)
+    out = rope.rotate(x, pos)
+    assert_close(out.norm(dim=-1), x.norm(dim=-1))
+    (back,) = torch.autograd.grad(out, x, out.detach())
+    assert_close(back, x.detach())
+
+
+@pytest.mark.parametrize(("H", "K"), [(6, 6), (6, 2), (6, 1)])
+@pytest.mark.parametrize("chunks", [[1] * 11, [11], [5, 1, 2, 3]])
+@pytest.mark.parametrize("late", [False, True])
+def test_cached_equals_full(H, K, chunks, late):
+    attn = MultiHeadAttention(29, H, K, d_head=14, causal=True, position=RoPE(14))
+    x, cache = torch.randn(2, 11, 29), KVCache(13)
+    pos = torch.arange(11) + (torch.tensor([[0], [37]]) if late else 0)
+    outs = [
+        attn(piece, pos=place, cache=cache)
+        for piece, place in zip(x.split(chunks, 1), pos.split(chunks, -1))
+    ]
+    assert_close(torch.cat(outs, 1), attn(x, pos=pos))
+
+
+def test_a_scaling_gives_frequencies_and_a_factor():
+    asked = []
+
+    def scaling(d_head, base):
+        asked.append((d_head, base))
+        return torch.tensor([0.3, 0.02, 0.0], dtype=torch.float64), 1.7
+
+    rope, x, pos = RoPE(6, 77.0, scaling=scaling), torch.randn(1, 2, 5, 6), torch.arange(5)
+    angle = pos[:, None] * torch.tensor([0.3, 0.02, 0.0])
+    assert asked == [(6, 77.0)]
+    assert rope.frequencies.tolist() == [0.3, 0.02, 0.0]
+    assert_close(rope.rotate(x, pos), 1.7 * rotate_half_split(x, angle.cos(), angle.sin()))
+
+
+# --- one object for all layers ------------------------------------------------------------------
+
+
+def test_nothing_is_trained_or_saved():
+    rope = RoPE(6)
+    rope.rotate(torch.randn(1, 1, 3, 6), torch.arange(3))
+    assert not list(rope.parameters()) and not rope.state_dict()
+
+
+def test_layers_that_ask_for_equal_positions_share_the_tables():
+    rope, x, pos = RoPE(6), torch.randn(2, 3, 5, 6), torch.arange(5)
+    first = rope.tables(pos, x)
+    for again in (pos, torch.arange(5), torch.arange(5, dtype=torch.int32)):
+        assert all(a is b for a, b in zip(rope.tables(again, x), first))
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_tables_follow_positions_that_are_written_to_in_place(inference):
+    rope, x = RoPE(6), torch.randn(1, 2, 1, 6)
+    with torch.inference_mode(inference):
+        pos = torch.tensor([3])
+        rope.rotate(x, pos)
+        pos += 4
+        assert_close(rope.rotate(x, pos), RoPE(6).rotate(x, torch.tensor([7])))
+
+
+def test_tables_follow_shape_and_type():
+    rope, x = RoPE(6), torch.randn(2, 3, 5, 6)
+    for pos in (torch.arange(5), torch.arange(5).expand(2, 5), torch.arange(3), torch.arange(5)):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            some = x[:, :, : pos.shape[-1]].to(dtype)
+            assert torch.equal(rope.rotate(some, pos), RoPE(6).rotate(some, pos))
+
+
+def test_tables_of_inference_mode_serve_a_training_step():
+    # A tensor made in inference mode cannot be saved for a backward pass.
+    rope, x, pos = RoPE(6), torch.randn(2, 3, 5, 6, requires_grad=True), torch.arange(5)
+    with torch.inference_mode():
+        rope.rotate(x, pos)
+    rope.rotate(x, pos).square().sum().backward()
+    assert_close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.parametrize("where", ["cpu", "meta"])
+def test_positions_may_lie_elsewhere_than_the_heads(where):
+    rope, x = RoPE(6), torch.randn(2, 3, 5, 6, device="meta")
+    out = rope.rotate(x, torch.arange(5, device=where))
+    assert out.is_meta and out.shape == x.shape
+
+
+def test_no_positions_no_heads():
+    assert RoPE(6).rotate(torch.randn(2, 3, 0, 6), torch.arange(0)).shape == (2, 3, 0, 6)
+
+
+def test_compiles_without_a_graph_break():
+    # in a process of its own: here the tests' check of shapes is in the way
+    code = """
+import torch
+from transformer_lit.position.rope import RoPE
+rope, x = RoPE(6), torch.randn(2, 3, 5, 6)
+compiled = torch.compile(rope.rotate, backend="eager", fullgraph=True)
+for pos in (torch.arange(5), torch.arange(7, 12), torch.arange(5).expand(2, 5)):
+    torch.testing.assert_close(compiled(x, pos), RoPE(6).rotate(x, pos))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [0, 1, 7, -2])
+def test_an_odd_or_empty_head_is_refused(D):
+    for make in (RoPE, rope_frequencies):
+        with pytest.raises(ValueError, match=rf"even.* {D}$"):
+            make(D)
+
+
+@pytest.mark.parametrize("base", [1.0, 0.0, -10.0, math.nan])
+def test_a_base_that_spreads_nothing_is_refused(base):
+    with pytest.raises(ValueError, match=rf"base .*{base}"):
+        RoPE(6, base)
+
+
+@pytest.mark.parametrize("pos", [[0, -3, 2], [[0, 1, 2], [5, 4, -3]]])
+def test_a_negative_position_is_named(pos):
+    rope, x = RoPE(6), torch.randn(2, 1, 3, 6)
+    for _ in range(2):  # the refusal is not remembered as an answer
+        with pytest.raises(ValueError, match="-3"):
+            rope.rotate(x, torch.tensor(pos))
+
+
+def test_heads_of_another_size_are_named():
+    with pytest.raises(ValueError, match=r"size 6.*\(2, 1, 3, 10\)"):
+        RoPE(6).rotate(torch.randn(2, 1, 3, 10), torch.arange(3))
