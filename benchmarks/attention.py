@@ -1,12 +1,12 @@
 """Attention three ways: by the formula, fused, and torch's bare kernel; in time, memory, decoding.
 
 - `time`: `attend_fused` beside a bare `F.scaled_dot_product_attention`, and `attend` beside
-  `attend_fused`. Sides take turns, and each pair of neighbours gives one ratio, so that what else
-  the machine does falls on both.
+  `attend_fused`. Sides take turns, and each pair of neighbours gives one ratio.
 - `memory`: what a call adds to the peak of a process, each in a process of its own.
 - `decode`: tokens a second of a LLaMA-style decoder with 6, 2 and 1 key/value heads, sides in turn.
 
-`--quick` takes tiny sizes and few pairs, and stores nothing.
+All with one thread. Time is that of the processor: what it does for others between two turns of a
+side does not count. `--quick` takes tiny sizes and few pairs, and stores nothing.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from transformer_lit.base.results import Measurement, current_commit, write_meas
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.trainer import device_name
 
-H, K, D = 6, 2, 64  # heads, key/value heads where they are shared, head size
+D = 64  # head size
 LENGTHS = (256, 1024, 4096)
 CURVE = (256, 512, 1024, 2048, 4096)  # of peak memory
 EDGE = (2048, 4096)  # where the peaks of special cases are compared
@@ -42,18 +42,19 @@ MIB = 2**20
 Options = dict[str, Any]
 
 
-def inputs(case: str, T: int) -> tuple[list[Tensor], Options]:
-    "q, k, v and the options of a case."
-    heads = K if case == "grouped" else H
+def inputs(case: str, T: int, n_heads: int) -> tuple[list[Tensor], Options]:
+    "q, k, v and the options of a case; with `grouped`, a third of the heads have keys."
+    n_kv_heads = max(1, n_heads // 3) if case == "grouped" else n_heads
     width = D // 2 if case == "narrow values" else D
-    q, k, v = torch.randn(1, H, T, D), torch.randn(1, heads, T, D), torch.randn(1, heads, T, width)
+    shapes = (n_heads, T, D), (n_kv_heads, T, D), (n_kv_heads, T, width)
+    q, k, v = (torch.randn(1, *shape) for shape in shapes)
     options: Options = {"causal": case in ("causal", "grouped", "dropout")}
     if case == "padding mask":
         options["mask"] = (torch.arange(T) < T - T // 8)[None, None, None]
     if case == "table mask":  # causal once more, but as a table
         options["mask"] = torch.ones(T, T, dtype=torch.bool).tril()[None, None]
     if case == "learned bias":
-        options["bias"] = torch.zeros(1, H, T, T, requires_grad=True)
+        options["bias"] = torch.zeros(1, n_heads, T, T, requires_grad=True)
     if case == "dropout":
         options["dropout"] = 0.1
     return [q, k, v], options
@@ -102,16 +103,16 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def take_turns(sides: Sequence[Callable[[], None]], pairs: int) -> list[list[float]]:
-    "Seconds of each side, turn by turn; the order changes from turn to turn."
+    "CPU seconds of each side, turn by turn; the order changes from turn to turn."
     for side in sides:
         side()
     seconds: list[list[float]] = [[] for _ in sides]
     for turn in range(pairs):
         order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
         for i in order:
-            start = time.perf_counter()
+            start = time.process_time()
             sides[i]()
-            seconds[i].append(time.perf_counter() - start)
+            seconds[i].append(time.process_time() - start)
     return seconds
 
 
@@ -133,7 +134,7 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
     other_cases = ("no mask", "grouped", "padding mask", "table mask")
     cases += [(case, lengths[len(lengths) // 2]) for case in other_cases]
     for (case, T), work in product(cases, ("forward", "both")):
-        leaves, options = inputs(case, T)
+        leaves, options = inputs(case, T, 2)
         names = ["attend_fused", "bare"] + ["attend"] * (case == "causal")
         sides = [partial(call, name, work, leaves, options) for name in names]
         ours, theirs, *formula = take_turns(sides, pairs)
@@ -141,7 +142,7 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
         rows.append(compared(("attend_fused", "bare"), (ours, theirs), **about))
         rows += [compared(("attend", "attend_fused"), (x, ours), **about) for x in formula]
     for T, work in product(lengths, ("forward", "both")):  # the same triangle, said in two ways
-        leaves, table = inputs("table mask", T)
+        leaves, table = inputs("table mask", T, 2)
         sides = [partial(call, "bare", work, leaves, o) for o in (table, {"causal": True})]
         about = {"case": "triangle", "work": work, "T": T}
         rows.append(compared(("a mask", "is_causal"), tuple(take_turns(sides, pairs)), **about))
@@ -153,8 +154,8 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
 
 def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
     "Bytes that one call adds to the peak of this process. Ask once in a process."
-    call(kernel, work, *inputs(case, 16))  # what is loaded at the first call
-    leaves, options = inputs(case, T)
+    call(kernel, work, *inputs(case, 16, 6))  # what is loaded at the first call
+    leaves, options = inputs(case, T, 6)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     call(kernel, work, leaves, options)
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # from KiB: Linux
@@ -186,7 +187,7 @@ def memory_rows(lengths: Sequence[int], edge: Sequence[int]) -> list[dict[str, A
 
 def decoder(n_kv_heads: int) -> Llama:
     torch.manual_seed(0)
-    sizes = {"d_model": H * D, "n_layers": 6, "n_heads": H, "d_ff": 1024}
+    sizes = {"d_model": 6 * D, "n_layers": 6, "n_heads": 6, "d_ff": 1024}
     return Llama(LlamaConfig(vocab_size=4096, n_kv_heads=n_kv_heads, **sizes)).eval()
 
 
@@ -211,7 +212,7 @@ def decode(model: Llama, ids: Tensor, state: Any, steps: int) -> None:
 def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> list[dict[str, Any]]:
     "Tokens a second by number of key/value heads and of tokens held; the speed-up over MHA."
     rows = []
-    models = {n: decoder(n) for n in (H, K, 1)}
+    models = {n: decoder(n) for n in (6, 2, 1)}
     ids = torch.zeros(batch, 1, dtype=torch.long)
     for held in lengths:
         states = {n: filled(model, batch, held, steps) for n, model in models.items()}
@@ -219,7 +220,7 @@ def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> l
         seconds = take_turns(sides, pairs)
         for n, spent in zip(models, seconds, strict=True):
             faster = interval([a / b for a, b in zip(seconds[0], spent, strict=True)])
-            row = {"n_kv_heads": n, "n_heads": H, "batch": batch, "held": held, "pairs": pairs}
+            row = {"n_kv_heads": n, "n_heads": 6, "batch": batch, "held": held, "pairs": pairs}
             row |= {"tokens_per_second": batch * steps / median(spent)}
             rows.append(row | dict(zip(("speed_up", "low", "high"), faster, strict=True)))
     return rows
@@ -228,16 +229,17 @@ def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> l
 # --- the command --------------------------------------------------------------------------------
 
 ABOUT = {
-    "time": "Each row times `side` and `other` in turn on fp32 tensors, batch 1, 6 heads of 64 "
-    "(grouped: 2 key/value heads). work: forward, without gradients, or both, forward and backward."
-    " ratio: median over the pairs of time of side / time of other; low, high: its 95 % interval."
-    " ms, other_ms: medians in milliseconds. triangle: the bare kernel, causal by a Boolean table "
-    "or by its flag.",
+    "time": "Each row times `side` and `other` in turn on fp32 tensors, one thread, batch 1, 2 "
+    "heads of 64 (grouped: 1 key/value head). work: forward, without gradients, or both, with "
+    "backward. ratio: median over the pairs of time of side / time of other; low, high: its 95 % "
+    "interval. ms, other_ms: medians in milliseconds of CPU time. triangle: the bare kernel, "
+    "causal by a Boolean table or by its flag.",
     "memory": "mib: MiB that one call adds to the peak of a process of its own, one thread, fp32, "
     "batch 1, 6 heads of 64, inputs not counted. work: forward, without gradients, or both.",
-    "decode": "A LLaMA-style decoder of 6 layers, width 384, 6 heads, fp32, decoding one token at "
-    "a time for each sentence of a batch, when the cache holds `held` tokens. speed_up: over as "
-    "many key/value heads as heads; median over the pairs, with its 95 % interval low, high.",
+    "decode": "A LLaMA-style decoder of 6 layers, width 384, 6 heads, fp32, one thread, that "
+    "decodes one token at a time for each sentence of a batch, when the cache holds `held` tokens. "
+    "tokens_per_second: of CPU time, all sentences together. speed_up: over as many key/value "
+    "heads as heads; median over the pairs, with its 95 % interval low, high.",
 }
 
 
@@ -271,7 +273,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        torch.set_num_threads(1)
         print(peak_of_call(*given.child))
         return
     for part in given.parts or ABOUT:
@@ -293,4 +294,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main()

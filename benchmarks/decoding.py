@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 from transformers import LlamaConfig as TheirLlamaConfig
 
-from benchmarks.attention import interval, show, take_turns
+from benchmarks.timing import interval, show, take_turns
 from transformer_lit.attention.cache import DecodingState, GrowingCache
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.inference.sampling import generate

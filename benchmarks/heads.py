@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.attention import show
+from benchmarks.timing import show
 from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.fused import attend_fused

@@ -37,7 +37,7 @@ PARAMETERS: dict[str, dict[str, float]] = {  # beside the factor
     "linear": {},
     "ntk": {},
     "yarn": {"original_len": LENGTH},
-    "yarn, cool": {"original_len": LENGTH, "attention_factor": 1.0},
+    "yarn, plain": {"original_len": LENGTH, "attention_factor": 1.0},
     "llama3": {"original_len": LENGTH},
 }
 ABOUT = (
@@ -45,7 +45,7 @@ ABOUT = (
     f"{SIZES['d_model']}, {SIZES['n_layers']} layers, {SIZES['n_heads']} heads, d_ff "
     f"{SIZES['d_ff']}, base 10,000, trained for {STEPS} steps of {BATCH} x {LENGTH} characters of "
     f"tiny Shakespeare, peak rate {PEAK}. scaling: none, linear, ntk, yarn, llama3, or 'yarn, "
-    "cool', which is yarn without its temperature. factor: s, 1 for none. context: characters "
+    "plain', which is yarn without its temperature. factor: s, 1 for none. context: characters "
     "that the model is shown. tuned: steps of fine-tuning with that scaling before the "
     f"measurement, on contexts of {TUNE_FACTOR * LENGTH}, as many characters in a step, peak rate "
     f"{TUNE_PEAK}. loss: nats per character over the last {LENGTH} characters of windows of the "
@@ -104,6 +104,7 @@ def measure(train_ids: Tensor, val_ids: Tensor, seed: int, quick: bool) -> list[
         loss = loss_at(stretched, val_ids, context, longest)
         row = {"seed": seed, "scaling": name, "factor": factor, "context": context}
         rows.append({**row, "tuned": tuned, "loss": loss})
+        print(f"{seed:<5}{name:<12}{factor:>6}{context:>9}{tuned:>7}{loss:>9.4f}", flush=True)
 
     for factor in (1, *FACTORS):
         add("none", 1, factor * LENGTH, 0, model)
@@ -144,14 +145,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     texts, rows = characters(options.quick), []
     print(f"{'seed':<5}{'scaling':<12}{'factor':>6}{'context':>9}{'tuned':>7}{'loss':>9}")
     for seed in range(1 if options.quick else SEEDS):
-        fresh = measure(*texts, seed, options.quick)
-        for row in fresh:
-            print(
-                f"{row['seed']:<5}{row['scaling']:<12}{row['factor']:>6}{row['context']:>9}"
-                f"{row['tuned']:>7}{row['loss']:>9.4f}",
-                flush=True,
-            )
-        rows += fresh
+        rows += measure(*texts, seed, options.quick)
     if not options.quick:
         measurement = Measurement(
             name="scaling",

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
 
+from transformer_lit.attention.attend import attend
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
@@ -35,10 +37,10 @@ from transformer_lit.text.embedding import TokenEmbedding
 
 WIRINGS = ("post", "pre", "sandwich", "deep")
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-DEPTHS = (2, 6, 24)
+DEPTHS = (2, 6, 16)
 SEEDS = 3
 STEPS, WARMUP, EVERY = 120, 40, 12
-LONG_STEPS, LONG_EVERY = 600, 30
+LONG_STEPS, LONG_EVERY = 400, 20
 D_MODEL, D_FF, HEADS = 32, 128, 4
 BATCH, LENGTH = 8, 32  # windows in a batch, characters in a window
 VAL_WINDOWS = 64
@@ -57,8 +59,9 @@ ABOUT = (
 class Decoder(nn.Module):
     "A decoder-only character model in one wiring."
 
-    def __init__(self, wiring: str, layers: int, vocab_size: int, *, d_model: int, d_ff: int):
+    def __init__(self, wiring: str, layers: int, vocab_size: int):
         super().__init__()
+        d_model = D_MODEL
         _, scale = deepnorm_scales(decoder_layers=layers)
         make = {
             "post": lambda: PostNorm(LayerNorm(d_model)),
@@ -69,8 +72,8 @@ class Decoder(nn.Module):
         self.tok_emb, self.position = TokenEmbedding(vocab_size, d_model), Sinusoidal(d_model)
         self.layers = nn.ModuleList(
             EncoderLayer(
-                MultiHeadAttention(d_model, HEADS, causal=True),
-                FeedForward(d_model, d_ff),
+                MultiHeadAttention(d_model, HEADS, causal=True, attend=attend),
+                FeedForward(d_model, D_FF),
                 residual=make,
             )
             for _ in range(layers)
@@ -97,69 +100,87 @@ def windows(ids: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return ids[starts[:, None] + torch.arange(LENGTH + 1)]
 
 
-def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-
-
 def train(
-    train_ids: Tensor, val: Tensor, run: dict[str, Any], *, vocab_size: int
-) -> list[float | None]:
-    "The validation losses of one run; training ends where the loss is no longer finite."
-    torch.manual_seed(run["seed"])
-    model = Decoder(run["wiring"], run["layers"], vocab_size, d_model=D_MODEL, d_ff=D_FF)
-    batches = torch.Generator().manual_seed(run["seed"])
-    optimiser = torch.optim.Adam(model.parameters(), lr=run["rate"], betas=(0.9, 0.98), fused=True)
-    losses: list[float | None] = []
-    for step in range(1, run["steps"] + 1):
-        warm = min(1.0, step / run["warmup"]) if run["warmup"] else 1.0
-        optimiser.param_groups[0]["lr"] = warm * run["rate"]
-        loss = loss_of(model, windows(train_ids, BATCH, batches))
-        if not torch.isfinite(loss):
-            break
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        if step % run["every"] == 0:
-            with torch.no_grad():
-                value = loss_of(model, val).item()
-            losses.append(value if math.isfinite(value) else None)
-    return losses + [None] * (run["steps"] // run["every"] - len(losses))
+    train_ids: Tensor, val: Tensor, runs: Sequence[dict[str, Any]], *, vocab_size: int
+) -> list[list[float | None]]:
+    """The validation losses of runs that differ in rate, warm-up and seed alone.
 
-
-def plan(
-    rates: Sequence[float], depths: Sequence[int], seeds: int, **lengths: int
-) -> Iterator[dict[str, Any]]:
-    """Runs in an order in which wirings take turns: the grid of rates at one depth, then depths.
-
-    The depths are crossed at the middle rate of the grid; its own depth, the second, is there
-    already.
+    They train side by side, a leading axis on each weight; no weight belongs to two runs, so each
+    run is what it would be alone.
     """
-    for seed in range(seeds):
-        for layers in (depths[1], *(d for d in depths if d != depths[1])):
-            for rate in rates if layers == depths[1] else (rates[len(rates) // 2],):
-                for warmup in (0, WARMUP):
-                    for wiring in WIRINGS:
-                        run = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
-                        yield {**run, "seed": seed, **lengths}
+    models = []
+    for run in runs:
+        torch.manual_seed(run["seed"])
+        models.append(Decoder(run["wiring"], run["layers"], vocab_size).eval())
+    weights, _ = stack_module_state(models)
+    sources = {run["seed"]: torch.Generator().manual_seed(run["seed"]) for run in runs}
+    rates = torch.tensor([run["rate"] for run in runs])
+    warmups = torch.tensor([max(run["warmup"], 1) for run in runs])
+    # the rate differs from run to run, which torch's Adam cannot have: it steps with rate 1, and
+    # of that step the weights go the part that their rate says
+    optimiser = torch.optim.Adam(weights.values(), lr=1.0, betas=(0.9, 0.98), fused=True)
+
+    def losses_of(batch: Tensor) -> Tensor:  # R B T+1 -> R
+        def loss(weights: dict[str, Tensor], ids: Tensor) -> Tensor:
+            logits = functional_call(models[0], weights, (ids[:, :-1],))
+            return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+        return vmap(loss)(weights, batch)
+
+    curves: list[list[float | None]] = [[] for _ in runs]
+    for step in range(1, runs[0]["steps"] + 1):
+        batches = {seed: windows(train_ids, BATCH, source) for seed, source in sources.items()}
+        optimiser.zero_grad()
+        losses_of(torch.stack([batches[run["seed"]] for run in runs])).sum().backward()
+        before = {name: weight.detach().clone() for name, weight in weights.items()}
+        optimiser.step()
+        parts = (step / warmups).clamp(max=1) * rates
+        with torch.no_grad():
+            for name, weight in weights.items():
+                part = parts.view(-1, *[1] * (weight.ndim - 1))
+                weight.copy_(torch.lerp(before[name], weight, part))
+            if step % runs[0]["every"] == 0:
+                values = losses_of(val.expand(len(runs), *val.shape)).tolist()
+                for curve, value in zip(curves, values, strict=True):
+                    curve.append(value if math.isfinite(value) else None)
+    return curves
 
 
-def best(rows: list[dict[str, Any]], layers: int, **lengths: int) -> Iterator[dict[str, Any]]:
+def grid(
+    rates: Sequence[float], depths: Sequence[int], seeds: int, **lengths: int
+) -> Iterator[list[dict[str, Any]]]:
+    "Groups of runs: all rates at the second depth; at the others the middle one of the rates."
+    for layers in (depths[1], depths[0], *depths[2:]):
+        for wiring in WIRINGS:
+            yield [
+                {
+                    "wiring": wiring,
+                    "layers": layers,
+                    "rate": rate,
+                    "warmup": warmup,
+                    "seed": seed,
+                    **lengths,
+                }
+                for rate in (rates if layers == depths[1] else rates[len(rates) // 2 :][:1])
+                for warmup in (0, WARMUP)
+                for seed in range(seeds)
+            ]
+
+
+def best(
+    rows: Sequence[dict[str, Any]], layers: int, **lengths: int
+) -> Iterator[list[dict[str, Any]]]:
     "Longer runs: for each wiring the rate and warm-up with the lowest mean loss at that depth."
-    settings = sorted({(row["rate"], row["warmup"]) for row in rows})
-    seeds = sorted({row["seed"] for row in rows})
-    chosen = {}
     for wiring in WIRINGS:
-        means = {}
-        for rate, warmup in settings:
-            wanted = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
-            lasts = [row["losses"][-1] for row in rows if wanted.items() <= row.items()]
-            if lasts and None not in lasts:
-                means[rate, warmup] = sum(lasts) / len(lasts)
-        chosen[wiring] = min(means, key=means.__getitem__)
-    for seed in seeds:
-        for wiring, (rate, warmup) in chosen.items():
-            run = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
-            yield {**run, "seed": seed, **lengths}
+        lasts: dict[tuple[float, int], list[float]] = {}
+        for row in rows:
+            if (row["wiring"], row["layers"]) == (wiring, layers):
+                last = math.inf if row["losses"][-1] is None else row["losses"][-1]
+                lasts.setdefault((row["rate"], row["warmup"]), []).append(last)
+        rate, warmup = min(lasts, key=lambda setting: sum(lasts[setting]))
+        run = {"wiring": wiring, "layers": layers, "rate": rate, "warmup": warmup}
+        seeds = sorted({row["seed"] for row in rows})
+        yield [{**run, "seed": seed, **lengths} for seed in seeds]
 
 
 def text_ids(quick: bool) -> tuple[Tensor, Tensor, int]:
@@ -189,21 +210,23 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     start = time.perf_counter()
 
-    def measure(runs: Iterator[dict[str, Any]]) -> None:
-        for run in runs:
-            losses = train(train_ids, val, run, vocab_size=vocab_size)
-            rows.append({**run, "unigram": unigram, "losses": losses})
-            last = "diverged" if losses[-1] is None else f"{losses[-1]:.3f}"
-            print(
-                f"{run['wiring']:<10}{run['layers']:>7}{run['rate']:>9.0e}{run['warmup']:>9}"
-                f"{run['seed']:>6}{run['steps']:>7}{last:>10}{time.perf_counter() - start:>7.0f}",
-                flush=True,
-            )
+    def measure(groups: Iterator[list[dict[str, Any]]]) -> None:
+        for runs in groups:
+            curves = train(train_ids, val, runs, vocab_size=vocab_size)
+            for run, losses in zip(runs, curves, strict=True):
+                rows.append({**run, "unigram": unigram, "losses": losses})
+                last = "diverged" if losses[-1] is None else f"{losses[-1]:.3f}"
+                print(
+                    f"{run['wiring']:<10}{run['layers']:>7}{run['rate']:>9.0e}{run['warmup']:>9}"
+                    f"{run['seed']:>6}{run['steps']:>7}{last:>10}"
+                    f"{time.perf_counter() - start:>7.0f}",
+                    flush=True,
+                )
 
     print(f"a model of frequencies alone: {unigram:.3f}")
     heads = ("layers", 7), ("rate", 9), ("warm-up", 9), ("seed", 6), ("steps", 7), ("loss", 10)
     print("wiring    ", *(f"{head:>{width}}" for head, width in (*heads, ("s", 7))), sep="")
-    measure(plan(rates, depths, seeds, **short))
+    measure(grid(rates, depths, seeds, **short))
     measure(best(list(rows), depths[1], **long))
     if not options.quick:
         measurement = Measurement(

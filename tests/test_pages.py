@@ -28,7 +28,7 @@ def test_the_table_is_made_from_the_records():
 
 
 def test_every_card_is_made_from_a_record():
-    records = read_results(ROOT / "results", task="translation")
+    records = read_results(ROOT / "results")
     assert model_names()
     for name in model_names():
         assert model_card(name) in [card_text(name, record) for record in records]

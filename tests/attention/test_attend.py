@@ -1,5 +1,6 @@
 """Attention against loops and against torch, over masks, bias, grouping, scale and sizes."""
 
+import inspect
 import math
 from itertools import product
 
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from transformer_lit.attention.attend import attend, attention_weights
+from transformer_lit.attention.attend import attend, attention_weights, check_attention
 from transformer_lit.attention.masks import causal_mask
 
 B, H, D, E = 2, 6, 3, 11  # H = 6 can be grouped in four ways
@@ -190,6 +191,72 @@ def test_dropout_zero_draws_nothing():
 def test_refuses_heads_that_cannot_be_shared(K):
     with pytest.raises(ValueError, match=rf"\b6 query heads .*\b{K} key/value heads"):
         attend(*inputs(5, 7, K))
+
+
+GOOD = {"q": (B, H, 5, D), "k": (B, 2, 7, D), "v": (B, 2, 7, E)}
+SCORES = f"({B}, {H}, 5, 7)"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"q": (H, 5, D)},
+        {"k": (1, B, 2, 7, D)},
+        {"q": (B + 1, H, 5, D)},
+        {"k": (B, 2, 7, D + 1)},
+        {"k": (B, 2, 8, D)},
+        {"v": (B, 1, 7, E)},
+        {"v": (1, 2, 7, E)},
+        {"v": (2, 7, E)},
+    ],
+)
+def test_shapes_that_cannot_attend_are_refused_and_named(changed):
+    shapes = GOOD | changed
+    with pytest.raises(ValueError, match="are not B H T D, B K S D, B K S E") as error:
+        check_attention(*(torch.zeros(shape) for shape in shapes.values()))
+    assert all(f"{name} {shape}" in str(error.value) for name, shape in shapes.items())
+
+
+@pytest.mark.parametrize("name", ["mask", "bias"])
+@pytest.mark.parametrize(
+    "shape", [(5, 7), (7,), (B, 5, 7), (B, H, 5, 6), (B, 2, 5, 7), (B, H, 7, 5), (1, B, H, 5, 7)]
+)
+def test_a_table_that_does_not_broadcast_is_refused_and_named(name, shape):
+    table = torch.zeros(shape, dtype=torch.bool if name == "mask" else torch.float32)
+    with pytest.raises(ValueError) as error:
+        check_attention(*map(torch.zeros, GOOD.values()), **{name: table})
+    assert str(error.value) == f"{name} {shape} does not broadcast to B H T S = {SCORES}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_a_mask_of_numbers_is_refused(dtype):
+    "torch's kernel would add floats to the scores, and hide nothing."
+    with pytest.raises(ValueError, match=f"a mask is Boolean.* {dtype} of shape .1, 1, 5, 7."):
+        check_attention(*map(torch.zeros, GOOD.values()), mask=torch.ones(1, 1, 5, 7, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_a_bias_that_is_no_float_is_refused(dtype):
+    with pytest.raises(ValueError, match=f"a bias is a float, got {dtype} of shape .1, 1, 5, 7."):
+        check_attention(*map(torch.zeros, GOOD.values()), bias=torch.ones(1, 1, 5, 7, dtype=dtype))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (B, 1, 1, 7), (1, H, 5, 1), (B, H, 5, 7)])
+def test_every_table_that_broadcasts_is_taken(shape):
+    tables = {"mask": torch.ones(shape, dtype=torch.bool), "bias": torch.zeros(shape)}
+    check_attention(*map(torch.zeros, GOOD.values()), **tables)
+
+
+def test_attention_itself_refuses():
+    "Beneath the check of annotated shapes that these tests add and a user does not have."
+    q, k, v = inputs(5, 7)
+    mask = torch.ones(1, 1, 5, 6, dtype=torch.bool)
+    with pytest.raises(ValueError, match="does not broadcast"):
+        inspect.unwrap(attend)(q, k, v, mask=mask)
+    with pytest.raises(ValueError, match="does not broadcast"):
+        inspect.unwrap(attention_weights)(q, k, mask=mask)
+    with pytest.raises(ValueError, match="are not B H T D"):
+        inspect.unwrap(attend)(q, k, v[:, :, 1:])
 
 
 def test_runs_on_any_device():

@@ -1,6 +1,8 @@
 """The right bytes from the first place that has them, or one error that says what to do."""
 
 import gzip
+import io
+import tarfile
 
 import pooch
 import pytest
@@ -13,7 +15,10 @@ from transformer_lit.base.datasets import (
     available,
     data_hashes,
     fetch,
+    load_analogies,
     load_pairs,
+    load_text,
+    load_word_pairs,
     number_in_english,
     number_in_german,
     number_pairs,
@@ -175,9 +180,7 @@ class TestDownloads:
 
     @pytest.mark.parametrize("call", [available, fetch, data_hashes])
     def test_an_unknown_set_is_named_with_the_known_ones(self, call):
-        with pytest.raises(
-            InputError, match="unknown data set 'wmt14'; known are: multi30k, numbers"
-        ):
+        with pytest.raises(InputError, match="unknown data set 'wmt14'; known are: multi30k, n"):
             call("wmt14")
 
 
@@ -188,7 +191,7 @@ class TestRegistry:
             assert len(set(paths)) == len(paths)
             for file in dataset.files:
                 assert len(file.sha256) == 64
-                assert file.path.startswith(f"{dataset.name}/")
+                assert "/" in file.path and not file.path.startswith("/")
                 assert len(file.homes) >= 2
                 assert all(home.startswith("https://") for home in file.homes)
 
@@ -324,3 +327,93 @@ class TestRealMulti30k:
         assert pairs[0][0] == "A man in an orange hat starring at something."
         assert pairs[0][1] == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."
         assert load_pairs("multi30k", "de", "en", "test_2016_flickr")[0] == pairs[0][::-1]
+
+
+def packed(files, mode):
+    "A tar archive of names and contents."
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class TestNovels:
+    "An archive is joined in the order of names; what may not be used is left out."
+
+    def test_joined_whatever_the_archive_is_packed_with(self, homes, tmp_path):
+        texts = {
+            "x/B_Two_1900.txt": b"\xef\xbb\xbftwo\r\nlines\r\n",
+            "x/A_One_1899.txt": b"one\n",
+            "x/Forster_Howards_1910.txt": b"left out",
+            "x/README.md": b"no novel",
+        }
+        expected = b"\x1cA_One_1899\none\n\x1cB_Two_1900\ntwo\nlines\n"
+        join = DATASETS["novels"].files[0].unpack
+        file = DataFile("toy/novels.txt", sha256(expected), ("https://one/a.tar.gz",), join)
+        for mode in ("w:gz", "w:xz", "w"):
+            homes[file.homes[0]] = packed(texts, mode)
+            assert read_file(file) == expected
+            (tmp_path / "cache/transformer_lit/toy/novels.txt").unlink()  # what it kept
+        put(tmp_path / "data", "toy/novels.tar.xz", packed(texts, "w:xz"))
+        del homes[file.homes[0]]
+        assert read_file(file) == expected
+
+    def test_an_archive_of_other_texts_is_refused(self, homes, tmp_path):
+        file = DATASETS["novels"].files[0]
+        for home in file.homes:
+            homes[home] = packed({"a.txt": b"another"}, "w:gz")
+        with pytest.raises(InputError, match="expected"):
+            read_file(file)
+        homes.update(dict.fromkeys(file.homes, b"no archive at all"))
+        with pytest.raises(InputError, match="is damaged"):
+            read_file(file)
+        assert lying_around(tmp_path) == []
+
+    def test_whole_novels_are_held_out(self, monkeypatch, tmp_path):
+        text = "".join(f"\x1cname{i}\nnovel {i}" for i in range(40)).encode()
+        file = DataFile("toy/n.txt", sha256(text), ())
+        monkeypatch.setitem(DATASETS, "novels", DataSet("novels", "", "", (file,)))
+        put(tmp_path / "data", "toy/n.txt", text)
+        val, train = (load_text("novels", split).split("\n") for split in ("val", "train"))
+        assert val == ["novel 9", "novel 28"]
+        assert sorted(train + val) == sorted(f"novel {i}" for i in range(40))
+
+
+def test_what_is_no_text_and_no_split_is_named():
+    with pytest.raises(InputError, match="numbers is no running text"):
+        load_text("numbers", "train")
+    with pytest.raises(InputError, match="no split 'test'; known are: train, val"):
+        load_text("tinyshakespeare", "test")
+    with pytest.raises(InputError, match="no word pairs 'questions-words'"):
+        load_word_pairs("questions-words")
+    with pytest.raises(InputError, match="tinyshakespeare holds no sentence pairs"):
+        load_pairs("tinyshakespeare", "en", "de", "train")
+
+
+@pytest.mark.real_data
+class TestRealTexts:
+    @pytest.fixture(autouse=True)
+    def named(self, monkeypatch, real_data_folder):
+        monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+
+    def test_the_plays_are_split_after_nine_tenths(self):
+        train, val = (load_text("tinyshakespeare", split) for split in ("train", "val"))
+        assert (len(train), len(val)) == (1_003_854, 111_540)
+        assert len(set(train + val)) == 65 and train.startswith("First Citizen:\n")
+
+    def test_five_of_94_novels_are_held_out(self):
+        train, val = (load_text("novels", split) for split in ("train", "val"))
+        assert len(train) > 13 * len(val) > 5e7
+        assert "Pip" in val and "Pip" * 3 not in train  # Great Expectations
+        assert "\x1c" not in train + val and "\r" not in train + val
+
+    def test_judgements_about_words(self):
+        pairs = load_word_pairs("wordsim353")
+        assert len(pairs) == 353 and ("tiger", "cat", 7.35) in pairs
+        assert len(load_word_pairs("simlex999")) == 999
+        groups = load_analogies()
+        assert len(groups) == 14 and sum(map(len, groups.values())) == 19_544
+        assert groups["family"][0] == ("boy", "girl", "brother", "sister")

@@ -9,10 +9,16 @@ import pytest
 import transformer_lit
 from transformer_lit.base.files import InputError
 from transformer_lit.base.results import (
+    Measurement,
     Result,
+    by_entry,
     current_commit,
+    paired,
+    read_measurement,
     read_result,
     read_results,
+    result_table,
+    write_measurement,
     write_result,
 )
 
@@ -126,3 +132,60 @@ class TestCurrentCommit:
     def test_without_git_it_is_unknown(self, package, monkeypatch):
         monkeypatch.setenv("PATH", str(package))
         assert current_commit() == "unknown"
+
+
+class TestMeasurement:
+    SPEED = Measurement(
+        "speed", "rows of n and ms", "python -m x", "unknown", "CPU", "2.6", [{"n": 1}]
+    )
+
+    def test_round_trip(self, tmp_path):
+        assert read_measurement(write_measurement(tmp_path, self.SPEED)) == self.SPEED
+
+    def test_a_run_is_no_measurement_and_the_other_way_round(self, tmp_path):
+        with pytest.raises(InputError, match="is not a measurement"):
+            read_measurement(write_result(tmp_path, RUN))
+        with pytest.raises(InputError, match="is not a result"):
+            read_result(write_measurement(tmp_path, self.SPEED))
+
+
+class TestPaired:
+    def test_by_hand(self):
+        # differences 1, 2, 3: mean 2, deviation 1, error 1/√3, t = 3.46 < 4.303
+        gap = paired([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+        assert (gap.mean, gap.pairs) == (2.0, 3)
+        assert gap.error == pytest.approx(3**-0.5)
+        assert not gap.separated
+        assert paired([2.0, 4.0, 6.0], [0.5, 2.4, 4.4]).separated  # 1.5, 1.6, 1.6
+
+    @pytest.mark.parametrize(("n", "t"), [(3, 4.302653), (5, 2.776445), (10, 2.262157)])
+    def test_the_bound_is_students_t(self, n, t):
+        "Differences ±1 about a mean of just under and just over t standard errors."
+        base = [1.0, -1.0] * (n // 2) + [0.0] * (n % 2)
+        error = paired(base, [0.0] * n).error
+        for factor, expected in ((0.999, False), (1.001, True)):
+            shifted = [value + factor * t * error for value in base]
+            assert paired(shifted, [0.0] * n).separated is expected
+
+    @pytest.mark.parametrize("n", [0, 1, 11])
+    def test_too_few_or_too_many_pairs(self, n):
+        with pytest.raises(ValueError, match=f"2 to 10 pairs, got {n}"):
+            paired([1.0] * n, [2.0] * n)
+
+    def test_entries_come_in_the_order_of_seeds(self):
+        runs = [
+            replace(RUN, name=f"{e}{s}", seed=s, metrics={"entry": e})
+            for s in (2, 0, 1)
+            for e in ("b", "a")
+        ]
+        groups = by_entry(runs)
+        assert {e: [r.seed for r in records] for e, records in groups.items()} == {
+            "a": [0, 1, 2],
+            "b": [0, 1, 2],
+        }
+
+
+def test_a_language_model_has_a_row_too():
+    run = replace(RUN, direction="", metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
+    row = result_table([run]).splitlines()[-1]
+    assert "| – |" in row and "| 2.164 bits per byte | 1.500 |" in row

@@ -1,11 +1,17 @@
-"""Xavier against its formula, and what it leaves alone."""
+"""Xavier, GPT-2 and DeepNorm against their formulas, and what they leave alone."""
 
 import pytest
 import torch
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
-from transformer_lit.block.init import xavier_init, xavier_std
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.block.feedforward import FeedForward
+from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init, xavier_std
+from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
+from transformer_lit.block.residual import PreNorm
+from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
 
@@ -81,3 +87,143 @@ def test_an_output_layer_that_is_not_tied_is_initialised():
 def test_impossible_fans_are_named(fans, said):
     with pytest.raises(ValueError, match=said):
         xavier_std(*fans)
+
+
+# --- by the names of the matrices ---------------------------------------------------------------
+
+
+def decoder_only(layers, d_model=64):
+    "Embedding, layers and a tied output layer, as a decoder-only model has them."
+    model = nn.Module()
+    model.tok_emb, model.position = TokenEmbedding(1009, d_model), LearnedPosition(211, d_model)
+    model.layers = nn.ModuleList(
+        EncoderLayer(
+            MultiHeadAttention(d_model, 4, causal=True, bias=True),
+            FeedForward(d_model, 4 * d_model),
+            residual=lambda: PreNorm(LayerNorm(d_model)),
+        )
+        for _ in range(layers)
+    )
+    model.norm, model.lm_head = LayerNorm(d_model), model.tok_emb.tied_head()
+    for name, parameter in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):
+            nn.init.constant_(parameter, 2.0)
+    return model
+
+
+def test_gpt2_draws_each_matrix_as_its_name_asks():
+    model = decoder_only(3)
+    gpt2_init(model, 3)
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            assert (weight == 2).all(), name
+        elif name.endswith("bias"):
+            assert (weight == 0).all(), name
+        else:
+            writes = name.endswith(("o_proj.weight", "down_proj.weight"))
+            std = 0.02 / 6**0.5 if writes else 0.02
+            # 4096 draws or more: the deviation is known to 1.1 %
+            assert weight.std().item() == pytest.approx(std, rel=0.05), name
+            assert abs(weight.mean().item()) < 0.1 * std, name
+
+
+def test_gpt2_is_what_the_library_does():
+    "The deviations by name, against those of HF's model, freshly made."
+    sizes = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 1009, "n_positions": 211}
+    theirs = dict(GPT2LMHeadModel(GPT2Config(**sizes)).named_parameters())
+    ours = decoder_only(3)
+    gpt2_init(ours, 3)
+    names = {
+        "tok_emb.weight": "transformer.wte.weight",
+        "position.weight": "transformer.wpe.weight",
+        "layers.1.attn.q_proj.weight": "transformer.h.1.attn.c_attn.weight",
+        "layers.1.attn.o_proj.weight": "transformer.h.1.attn.c_proj.weight",
+        "layers.1.ffn.up_proj.weight": "transformer.h.1.mlp.c_fc.weight",
+        "layers.1.ffn.down_proj.weight": "transformer.h.1.mlp.c_proj.weight",
+    }
+    ours = dict(ours.named_parameters())
+    for own, other in names.items():
+        assert ours[own].std().item() == pytest.approx(theirs[other].std().item(), rel=0.06), own
+
+
+def test_gpt2_takes_another_deviation():
+    model = decoder_only(2)
+    gpt2_init(model, 2, std=0.5)
+    assert model.layers[0].ffn.up_proj.weight.std().item() == pytest.approx(0.5, rel=0.04)
+    assert model.layers[0].ffn.down_proj.weight.std().item() == pytest.approx(0.25, rel=0.04)
+
+
+def test_deepnorm_scales_all_but_queries_and_keys():
+    model = decoder_only(2)
+    tables = model.tok_emb.weight.clone(), model.position.weight.clone()
+    deepnorm_init(model, 0.3)
+    assert torch.equal(model.tok_emb.weight, tables[0])
+    assert torch.equal(model.position.weight, tables[1])
+    for name, weight in model.layers.named_parameters():
+        if "norm" in name:
+            assert (weight == 2).all(), name
+        elif name.endswith("bias"):
+            assert (weight == 0).all(), name
+        else:
+            gain = 1.0 if name.endswith(("q_proj.weight", "k_proj.weight")) else 0.3
+            std = gain * xavier_std(*weight.shape)
+            assert weight.std().item() == pytest.approx(std, rel=0.05), name
+            assert weight.abs().max() > 3 * std, name  # normal: a uniform one ends at √3
+
+
+def test_deepnorm_knows_the_gate_and_gives_other_layers_gain_one():
+    module = nn.ModuleDict({name: nn.Linear(101, 101) for name in ("gate_proj", "lm_head")})
+    deepnorm_init(module, 0.3)
+    assert module["gate_proj"].weight.std().item() == pytest.approx(0.3 * 101**-0.5, rel=0.04)
+    assert module["lm_head"].weight.std().item() == pytest.approx(101**-0.5, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        (lambda m: gpt2_init(m, 2), "down_proj or o_proj; linear: head, in_proj"),
+        (lambda m: deepnorm_init(m, 0.5), "v_proj; linear: head, in_proj"),
+    ],
+)
+def test_a_module_without_the_names_is_refused_and_left_alone(init, said):
+    module = nn.ModuleDict({"in_proj": nn.Linear(5, 7), "head": nn.Linear(7, 5)})
+    before = {name: p.clone() for name, p in module.named_parameters()}
+    with pytest.raises(ValueError, match=said):
+        init(module)
+    assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"n_layers": 0}, "n_layers=0"),
+        ({"n_layers": -3}, "n_layers=-3"),
+        ({"n_layers": 2, "std": 0.0}, r"std=0\.0"),
+        ({"n_layers": 2, "std": float("nan")}, "std=nan"),
+    ],
+)
+def test_impossible_sizes_of_gpt2_are_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        gpt2_init(decoder_only(1), **options)
+
+
+@pytest.mark.parametrize("beta", [0.0, -0.5, float("inf"), float("nan")])
+def test_an_impossible_beta_is_named(beta):
+    with pytest.raises(ValueError, match=str(beta)):
+        deepnorm_init(decoder_only(1), beta)
+
+
+@pytest.mark.parametrize("layers", [3, 24])
+def test_the_stream_of_gpt2_ends_at_one_size(layers):
+    "Each of 2L sublayers adds 1/(2L) of a variance: what is added in all does not depend on L."
+    model = decoder_only(layers)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            nn.init.constant_(parameter, float(name.endswith("weight")))
+    gpt2_init(model, layers, std=64**-0.5)
+    x0 = x = torch.randn(2, 31, 64)
+    with torch.no_grad():
+        for layer in model.layers:
+            x = layer(x)
+    # a feed-forward network adds ½ · 4 = 2 of variance, attention less than 1; half of each
+    assert 0.8 < (x - x0).var().item() < 1.7

@@ -11,7 +11,7 @@ from transformer_lit.attention.multihead import MultiHeadAttention, Position
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
-from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.block.residual import DeepNorm, PostNorm, PreNorm, SandwichNorm
 
 B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
 C = H * D
@@ -20,6 +20,17 @@ C = H * D
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+def sandwich(norm):
+    return SandwichNorm(norm, LayerNorm(C))
+
+
+def deep(norm):
+    return DeepNorm(norm, alpha=2.5)
+
+
+WIRINGS = [PostNorm, PreNorm, sandwich, deep]
 
 
 def attention(**options):
@@ -105,7 +116,7 @@ def test_a_mask_of_the_decoders_own_side_is_applied():
     assert same.tolist() == [True] + [False] * (T - 1)
 
 
-@pytest.mark.parametrize("wiring", [PostNorm, PreNorm])
+@pytest.mark.parametrize("wiring", WIRINGS)
 def test_with_a_cache_the_pieces_are_the_whole(wiring):
     encoder, decoder = encoder_layer(wiring, causal=True), decoder_layer(wiring)
     x = torch.randn(B, T, C)
@@ -136,6 +147,32 @@ def test_positions_reach_self_attention():
     decoder(x, decoder.cross_attn.keys_values(x), pos=pos)
     assert len(recorder.seen) == 4  # queries and keys of two layers
     assert all(torch.equal(seen, pos) for seen in recorder.seen)
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_the_sublayers_run_in_order_each_in_its_own_wiring(wiring):
+    encoder, decoder = encoder_layer(wiring), decoder_layer(wiring)
+    x, m = torch.randn(B, T, C), torch.randn(B, S, C)
+    a = encoder.attn_residual(x, encoder.attn)
+    torch.testing.assert_close(encoder(x), encoder.ffn_residual(a, encoder.ffn))
+    memory = decoder.cross_attn.keys_values(m)
+    a = decoder.attn_residual(x, decoder.attn)
+    c = decoder.cross_residual(a, lambda z: decoder.cross_attn(z, memory))
+    torch.testing.assert_close(decoder(x, memory), decoder.ffn_residual(c, decoder.ffn))
+
+
+class Averages(nn.Module):
+    "A wiring that no chapter knows: half of each, and no norm."
+
+    def forward(self, x, sublayer):
+        return (x + sublayer(x)) / 2
+
+
+def test_any_wiring_and_any_network_will_do():
+    f = nn.Tanh()
+    layer, x = EncoderLayer(attention(), f, residual=Averages), torch.randn(B, T, C)
+    a = (x + layer.attn(x)) / 2
+    torch.testing.assert_close(layer(x), (a + a.tanh()) / 2)
 
 
 def test_every_sublayer_has_a_wiring_of_its_own():

@@ -136,3 +136,35 @@ def test_positions_end_the_blindness_to_order(make):
     pos = make()(torch.arange(5))
     difference = attention(x[:, order] + pos) - attention(x + pos)[:, order]
     assert difference.abs().amax(-1).min() > 1e-3  # at every position
+
+
+@pytest.mark.parametrize("C", [6, 14, 26])
+def test_sinusoids_are_marians_with_the_sines_first(C):
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    theirs = MarianSinusoidalPositionalEmbedding(101, C).create_weight()
+    ours = sinusoids(torch.arange(101), C)
+    # theirs are computed in double precision; ours, float32, know an angle to 101 · 2⁻²⁴, twice
+    near = {"rtol": 1.3e-6, "atol": 101 * 2**-22}
+    assert_close(torch.cat([ours[:, 0::2], ours[:, 1::2]], 1), theirs, **near)
+
+
+def test_a_causal_layer_does_not_see_the_order_of_the_past_and_positions_mend_it():
+    attention, x = MultiHeadAttention(6, 3, causal=True), torch.randn(2, 5, 6)
+    shuffled = x[:, [2, 0, 3, 1, 4]]
+    assert_close(attention(shuffled)[:, -1], attention(x)[:, -1])
+    pos = Sinusoidal(6)(torch.arange(5))
+    assert (attention(shuffled + pos) - attention(x + pos))[:, -1].abs().amax(-1).min() > 1e-3
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_row_that_no_sentence_reaches_is_moved_by_the_decay_alone(decay):
+    position = LearnedPosition(11, 7)
+    before = position.weight.detach().clone()
+    optimiser = torch.optim.AdamW(position.parameters(), lr=0.01, weight_decay=decay)
+    for _ in range(13):
+        optimiser.zero_grad()
+        position(torch.arange(5)).square().sum().backward()
+        optimiser.step()
+    assert_close(position.weight[5:], before[5:] * (1 - 0.01 * decay) ** 13)
+    assert (position.weight[:5] - before[:5]).abs().min() > 0.01

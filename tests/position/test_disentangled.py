@@ -397,6 +397,9 @@ def test_transformer_xl_names_distances_that_it_has_no_row_for(causal):
     first = 0 if causal else -9
     with pytest.raises(ValueError, match=rf"one apart.* from {first} to 9"):
         plug.bias(q, q, torch.tensor([0, 1, 9]), torch.tensor([0, 1, 9]))
+    plug.r_proj = torch.nn.Linear(C, 4 * D)  # keys of distances for 4 heads, where there are 6
+    with pytest.raises(RuntimeError, match="size"):  # any other fault keeps its name
+        plug.bias(q, q, torch.arange(3), torch.arange(3))
 
 
 SIZES = [

@@ -13,7 +13,8 @@ import torch
 
 from transformer_lit.base import datasets
 from transformer_lit.base.results import read_results
-from transformer_lit.recipes import translation
+from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.recipes import language_model, translation
 from transformer_lit.recipes.cli import main
 
 SENTENCE = "A man is riding a bike."
@@ -21,7 +22,7 @@ LONG = "man " * 40  # more tokens than the tiny model takes
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path, data_folder, tiny_translator):
+def here(monkeypatch, tmp_path, data_folder, tiny_translator, tiny_writer):
     "A folder of its own with a model, a text, and no data; what a command leaves can be seen."
     folder = tmp_path / "here"
     tiny_translator.save(folder / "model")
@@ -33,8 +34,19 @@ def here(monkeypatch, tmp_path, data_folder, tiny_translator):
         shutil.copytree(folder / "model", folder / f"cut-{name}")
         damaged = folder / f"cut-{name}" / name
         damaged.write_bytes(damaged.read_bytes()[:-9])
+    tiny_writer.save(folder / "writer")
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tiny_writer():
+    "An untrained language model of three letters, a space and a line feed."
+    torch.manual_seed(0)
+    tokenizer = language_model.CharTokenizer("\n abc")
+    model = Llama(LlamaConfig(5, d_model=8, n_layers=1, n_heads=2, d_ff=7, max_len=11))
+    info = {"family": "llama", "dataset": "tinyshakespeare"}
+    return language_model.LanguageModel(model, tokenizer, info)
 
 
 @pytest.fixture
@@ -78,6 +90,10 @@ def translate(*args):
     return ("translate", "--model", "model", *args)
 
 
+def generate(*args):
+    return ("generate", "--model", "writer", *args)
+
+
 FAILURES = {
     "no command": (("--nonsense",), "No such option"),
     "unknown command": (("translat", "x"), "No such command"),
@@ -86,9 +102,12 @@ FAILURES = {
     "beam of no width": (translate("x", "--beam", "0"), "--beam"),
     "beam that is no number": (translate("x", "--beam", "wide"), "--beam"),
     "no step": (("train", "translation", "--steps", "0"), "--steps"),
-    "unknown recipe": (("train", "summarisation"), "'summarisation'; known are: translation"),
+    "unknown recipe": (
+        ("train", "summarisation"),
+        "'summarisation'; known are: translation, language-model",
+    ),
     "unknown preset": (("train", "translation", "--preset", "big"), "'big'; known are: numbers"),
-    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: multi30k, numbers"),
+    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: multi30k, n"),
     "unknown data set to evaluate": (
         ("evaluate", "--checkpoint", "model", "--dataset", "wmt14"),
         "'wmt14'; known are",
@@ -127,6 +146,34 @@ FAILURES = {
     "nothing to translate": (translate(), "either a sentence or --file"),
     "both": (translate("x", "--file", "in.txt"), "either a sentence or --file"),
     "missing file": (translate("--file", "nope.txt"), "cannot read nope.txt: No such file"),
+    "a translator writes no text": (("generate", "a", "--model", "model"), "model translates"),
+    "a writer does not translate": (("translate", "a", "--model", "writer"), "does not translate"),
+    "no writer": (("generate", "a", "--model", "nope"), "no model 'nope'"),
+    "unknown character": (generate("a x"), "never seen the character 'x'"),
+    "prompt that is no text": (generate("a\udcff"), "not UTF-8"),
+    "temperature below 0": (generate("a", "--temperature", "-0.5"), "--temperature"),
+    "temperature without end": (generate("a", "--temperature", "inf"), "--temperature"),
+    "temperature that is none": (generate("a", "--temperature", "nan"), "--temperature"),
+    "top-p of 0": (generate("a", "--top-p", "0"), "--top-p must be above 0 and at most 1"),
+    "top-p above 1": (generate("a", "--top-p", "1.5"), "--top-p must be above 0 and at most 1"),
+    "top-k of 0": (generate("a", "--top-k", "0"), "--top-k"),
+    "fewer than no tokens": (generate("a", "--max-new", "-1"), "--max-new"),
+    "no text to train on": (
+        ("train", "language-model", "--preset", "shakespeare-cpu"),
+        "tinyshakespeare/input.txt is not in",
+    ),
+    "unknown preset of a language model": (
+        ("train", "language-model", "--preset", "big"),
+        "'big'; known are: ",
+    ),
+    "a language model has one language": (
+        ("train", "language-model", "--target", "de"),
+        "--target: a language model has one language",
+    ),
+    "no text to evaluate on": (("evaluate", "--checkpoint", "writer"), "is not in"),
+    "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
+    "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),
+    "no seed": (("bakeoff", "block", "--seeds", "0"), "--seeds"),
     "file that is a folder": (translate("--file", "model"), "cannot read model"),
     "file that is not UTF-8": (translate("--file", "latin.txt"), "latin.txt is not UTF-8"),
     "output below a file": (
@@ -185,7 +232,11 @@ def test_a_wrong_hash_is_named_by_every_command(run, here, data_folder):
 
 class TestHelp:
     @pytest.mark.parametrize(
-        "command", ["", "data", "data list", "data fetch", "train", "translate", "evaluate"]
+        "command",
+        [
+            *("", "data", "data list", "data fetch", "train", "translate", "generate"),
+            *("evaluate", "bakeoff"),
+        ],
     )
     def test_every_command_explains_itself(self, run, command):
         code, out, err = run(*command.split(), "--help")
@@ -200,8 +251,11 @@ class TestData:
     def test_list_says_what_is_here(self, run):
         code, out, err = run("data", "list")
         assert (code, err) == (0, "")
-        assert [line.split()[0] for line in out.splitlines()] == ["multi30k", "numbers"]
-        assert "to fetch" in out.splitlines()[0] and "here" in out.splitlines()[1]
+        states = {line.split()[0]: line[17:25].strip() for line in out.splitlines()}
+        assert list(states) == list(datasets.DATASETS)
+        here = {"numbers", "book"}
+        assert {name for name, state in states.items() if state == "here"} == here & set(states)
+        assert {*states.values()} == {"here", "to fetch"}
 
     def test_fetch_prints_the_files(self, run, monkeypatch, data_folder):
         file = datasets.DataFile("toy/a.txt", datasets.sha256(b"a"), ())
@@ -252,6 +306,48 @@ class TestTranslate:
         asked = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
         expected = [" ".join(f"<{a.strip()}>".splitlines()) if a.strip() else "" for a in asked]
         assert lines == expected[: len(lines)]
+
+
+class TestGenerate:
+    def test_the_prompt_and_its_continuation(self, run, tiny_writer):
+        code, out, err = run(*generate("ab c", "--max-new", "30", "--temperature", "0"))
+        expected = "".join(tiny_writer.stream("ab c", max_new=30, temperature=0))
+        assert (code, out, err) == (0, f"ab c{expected}\n", "")
+
+    def test_a_seed_repeats_a_text_and_an_empty_prompt_is_one(self, run):
+        texts = [run(*generate("", "--seed", str(seed)))[1] for seed in (1, 1, 2)]
+        assert texts[0] == texts[1] != texts[2]
+        assert all(len(text) == 301 for text in texts)
+
+    def test_a_prompt_longer_than_the_context(self, run):
+        code, out, _ = run(*generate("abc " * 50, "--max-new", "5"))
+        assert code == 0 and len(out) == 206 and out.startswith("abc " * 50)
+
+
+class TestLanguageModel:
+    def test_train_then_evaluate_then_generate(self, run, here, monkeypatch):
+        text = "a cab, a cab. " * 40
+        monkeypatch.setattr(datasets, "load_text", lambda *args, **options: text)
+        monkeypatch.setattr(language_model, "load_text", lambda *args: text)
+        small = dataclasses.replace(
+            language_model.LANGUAGE_PRESETS["shakespeare-cpu"],
+            sizes={"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 7},
+            **{"length": 5, "batch_size": 2, "steps": 2, "every": 1, "warmup": 1},
+        )
+        monkeypatch.setitem(language_model.LANGUAGE_PRESETS, "shakespeare-cpu", small)
+        options = ("--preset", "shakespeare-cpu", "--seed", "3")
+        code, out, err = run("train", "language-model", *options, "--out", "run")
+        assert code == 0, err
+        assert out.count("\n") == 1 and "bits per byte" in out and "model in run/model" in out
+        (record,) = read_results(here / "results")
+        assert record.name == "shakespeare-cpu-seed3"
+        assert record.command == (
+            "transformer-lit train language-model --preset shakespeare-cpu --seed 3"
+        )
+        code, scored, err = run("evaluate", "--checkpoint", "run")
+        assert (code, scored.strip()) == (0, out.split(";")[0])
+        code, out, _ = run("generate", "a c", "--model", "run", "--max-new", "9")
+        assert code == 0 and out.startswith("a c") and len(out) == 13
 
 
 class TestTraining:

@@ -152,3 +152,21 @@ def test_the_shipped_model_translates_the_running_sentence():
     assert "multi30k" in card and "BLEU" in card
     german = load("multi30k-en-de").translate([SENTENCE])[0]
     assert "Fahrrad" in german
+
+
+def test_the_shipped_writer_writes():
+    assert "shakespeare" in model_names()
+    card = model_card("shakespeare")
+    assert "tinyshakespeare" in card and "nats per token" in card
+    writer = load("shakespeare")
+    text = "".join(writer.stream("ROMEO:", max_new=50, temperature=0))
+    assert len(text) == 50 and text.startswith("\n")
+    assert writer.measure("To be, or not to be: that is the question:\n" * 2)["val_loss"] < 2
+
+
+def test_a_model_of_an_unknown_task_is_named(tmp_path, tiny_translator):
+    tiny_translator.save(tmp_path / "model")
+    config = (tmp_path / "model/config.json").read_text()
+    (tmp_path / "model/config.json").write_text(config.replace("{", '{"task": "vision",', 1))
+    with pytest.raises(InputError, match=r"config\.json is of a task 'vision'"):
+        load(tmp_path / "model")

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from transformer_lit.training.data import (
     PairBatch,
     PairStream,
+    TextStream,
     bucket_by_length,
     collate,
     fixed_batches,
     pad,
+    text_blocks,
 )
 
 SPECIAL = {"pad_id": 0, "bos": 1, "eos": 2}
@@ -226,3 +228,66 @@ def test_fixed_batches_hold_every_pair_once_in_one_order():
     assert all(map(same, batches, fixed_batches(corpus(), 97, **SPECIAL)))
     widths = [batch.tgt_out.shape[1] for batch in batches]
     assert widths == sorted(widths)
+
+
+class TestRunningText:
+    def test_blocks_hold_every_token_once_as_a_target(self):
+        for n, length in ((37, 5), (36, 5), (6, 5), (12, 1)):
+            batches = text_blocks(torch.arange(n), length, 3)
+            targets = torch.cat([batch.targets.flatten() for batch in batches])
+            assert targets.tolist() == list(range(1, (n - 1) // length * length + 1))
+            for batch in batches:
+                assert torch.equal(batch.targets, batch.ids + 1) and batch.ids.shape[1] == length
+
+    def test_an_epoch_holds_no_block_twice_and_begins_anywhere(self):
+        stream = TextStream(torch.arange(101), length=7, batch_size=3, seed=5)
+        offsets = set()
+        for number in range(60):
+            starts = stream.epoch(number).sort().values
+            assert (starts.diff() == 7).all() and starts[0] < 7 and starts[-1] + 7 <= 100
+            assert starts[-1] + 14 > 100  # no whole block is left over at the end
+            offsets.add(int(starts[0]))
+        assert offsets == set(range(7))
+
+    def test_the_stream_deals_out_its_epochs(self):
+        stream = TextStream(torch.arange(101), length=7, batch_size=3, seed=5)
+        batches = iter(stream)
+        for number in range(3):
+            rows = []
+            while stream.position[0] == number:
+                batch = next(batches)
+                assert torch.equal(batch.targets, batch.ids + 1)
+                rows += batch.ids[:, 0].tolist()
+            assert rows == stream.epoch(number).tolist()
+
+    @pytest.mark.parametrize("taken", [0, 1, 4, 5, 9])
+    def test_it_goes_on_from_a_position(self, taken):
+        one = TextStream(torch.arange(101), length=7, batch_size=3, seed=2)
+        first = list(islice(one, 12))
+        two = TextStream(torch.arange(101), length=7, batch_size=3, seed=2)
+        list(islice(two, taken))
+        three = TextStream(torch.arange(101), length=7, batch_size=3, seed=2)
+        three.position = two.position
+        for ours, theirs in zip(islice(three, 12 - taken), first[taken:], strict=True):
+            assert torch.equal(ours.ids, theirs.ids)
+
+    def test_the_order_depends_on_the_seed(self):
+        orders = [
+            TextStream(torch.arange(501), length=7, batch_size=3, seed=seed).epoch(0).tolist()
+            for seed in (0, 0, 1)
+        ]
+        assert orders[0] == orders[1] != orders[2]
+
+    def test_what_cannot_be_cut_is_named(self):
+        with pytest.raises(ValueError, match="5 tokens has no block of 5 and one more"):
+            text_blocks(torch.arange(5), 5, 3)
+        with pytest.raises(ValueError, match="length=0"):
+            text_blocks(torch.arange(5), 0, 3)
+        with pytest.raises(ValueError, match="9 tokens is too short for blocks of 5"):
+            TextStream(torch.arange(9), length=5, batch_size=1, seed=0)
+        with pytest.raises(ValueError, match="batch_size=0"):
+            TextStream(torch.arange(19), length=5, batch_size=0, seed=0)
+        stream = TextStream(torch.arange(19), length=5, batch_size=1, seed=0)
+        stream.position = (0, 99)
+        with pytest.raises(ValueError, match=r"epoch 0 .* has no batch 99"):
+            next(iter(stream))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_lit.training.schedule import adamw, inverse_sqrt, paper_schedule
+from transformer_lit.training.schedule import adamw, cosine, inverse_sqrt, paper_schedule
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +112,27 @@ def test_inverse_sqrt_refuses(peak, warmup):
 def test_paper_schedule_refuses(d_model, warmup):
     with pytest.raises(ValueError, match=f"got d_model={d_model}, warmup={warmup}"):
         paper_schedule(d_model, warmup)
+
+
+def test_cosine_against_torchs_after_warm_up():
+    ours = cosine(0.3, warmup=5, steps=36, final=0.2)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=31, eta_min=0.06)
+    for step in range(5, 37):
+        assert ours(step) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert [ours(step) for step in range(1, 6)] == pytest.approx([0.06, 0.12, 0.18, 0.24, 0.3])
+    assert ours(1000) == pytest.approx(0.06)  # it stays at its end
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"peak": 0.0}, {"warmup": 0}, {"steps": 5}, {"final": 1.5}, {"final": -0.1}]
+)
+def test_a_cosine_that_cannot_be_is_named(wrong):
+    sizes = {"peak": 0.1, "warmup": 5, "steps": 7, "final": 0.1} | wrong
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name}={wrong[name]}"):
+        cosine(sizes["peak"], sizes["warmup"], sizes["steps"], final=sizes["final"])
+    with pytest.raises(ValueError, match="steps count from 1, got 0"):
+        cosine(0.1, 5, 7)(0)

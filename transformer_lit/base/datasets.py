@@ -81,18 +81,22 @@ def _multi30k_file(line: str) -> DataFile:
     return DataFile(f"multi30k/{path}", digest, homes)
 
 # %% ../../nbs/base/02_datasets.ipynb #texts
-_SHAKESPEARE_HOME = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/"
-    "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/input.txt"
+_CHAR_RNN = "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
+_PLAYS = "data/tinyshakespeare/input.txt"
+_SHAKESPEARE_HOMES = (
+    f"https://raw.githubusercontent.com/karpathy/char-rnn/{_CHAR_RNN}/{_PLAYS}",
+    f"https://cdn.jsdelivr.net/gh/karpathy/char-rnn@{_CHAR_RNN}/{_PLAYS}",
 )
-_NOVELS_HOME = (
-    "https://codeload.github.com/computationalstylistics/100_english_novels/tar.gz/"
-    "143e601875d70e195f2cc5ebd8b034609271194d"
+_NOVELS_COMMIT = "143e601875d70e195f2cc5ebd8b034609271194d"
+_CORPUS = "computationalstylistics/100_english_novels"
+_NOVELS_HOMES = (
+    f"https://codeload.github.com/{_CORPUS}/tar.gz/{_NOVELS_COMMIT}",
+    f"https://github.com/{_CORPUS}/archive/{_NOVELS_COMMIT}.tar.gz",
 )
-_NOVELS_LEFT_OUT = ("Forster_", "Bennet_Imperial", "Galsworthy_River", "Woolf_Years")
 _SHAKESPEARE_HASH = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 _NOVELS_HASH = "66551ed4e84b3dc91be1a228a7ea5881e96396b7915c304154f1b25e43f2f237"
 _NOVELS_PATH = "english_novels/english_novels.txt"
+_NOVELS_LEFT_OUT = ("Forster_", "Bennet_Imperial", "Galsworthy_River", "Woolf_Years")
 _SEPARATOR = "\x1c"  # the file separator of ASCII; no novel holds one
 
 
@@ -108,7 +112,11 @@ def _join_novels(archive: bytes) -> bytes:
     return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
 
 # %% ../../nbs/base/02_datasets.ipynb #words
-_GENSIM = "gensim/37f90ec121eb7cd401448a947e80953e0c53ccdc/gensim/test/test_data/"
+_GENSIM_COMMIT = "37f90ec121eb7cd401448a947e80953e0c53ccdc"
+_WORD_HOMES = (
+    f"https://raw.githubusercontent.com/piskvorky/gensim/{_GENSIM_COMMIT}/gensim/test/test_data/",
+    f"https://cdn.jsdelivr.net/gh/piskvorky/gensim@{_GENSIM_COMMIT}/gensim/test/test_data/",
+)
 _WORD_HASHES = """
 questions-words.txt 8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36
 wordsim353.tsv f92a022fc2537793a15bc3a8c162ebcd74990e033a228bb6388cb71e4c0b1e1d
@@ -118,8 +126,7 @@ simlex999.txt d5e0501971478a511430ee880bd0121e94ac701ba86d90544d83e6d2ba3db05d
 
 def _word_file(line: str) -> DataFile:
     name, digest = line.split()
-    home = f"https://raw.githubusercontent.com/piskvorky/{_GENSIM}{name}"
-    return DataFile(f"word_eval/{name}", digest, (home,))
+    return DataFile(f"word_eval/{name}", digest, tuple(home + name for home in _WORD_HOMES))
 
 # %% ../../nbs/base/02_datasets.ipynb #datasets
 DATASETS = {
@@ -140,13 +147,13 @@ DATASETS = {
             "tinyshakespeare",
             "40,000 lines of Shakespeare's plays, 65 different characters",
             "public domain",
-            (DataFile("tinyshakespeare/input.txt", _SHAKESPEARE_HASH, (_SHAKESPEARE_HOME,)),),
+            (DataFile("tinyshakespeare/input.txt", _SHAKESPEARE_HASH, _SHAKESPEARE_HOMES),),
         ),
         DataSet(
             "novels",
             "94 English novels published in 1929 or earlier, 13.4 million words",
             "public domain in the United States and where protection ends 70 years after death",
-            (DataFile(_NOVELS_PATH, _NOVELS_HASH, (_NOVELS_HOME,), _join_novels),),
+            (DataFile(_NOVELS_PATH, _NOVELS_HASH, _NOVELS_HOMES, _join_novels),),
         ),
         DataSet(
             "word_eval",

@@ -63,7 +63,7 @@ class AssemblyConfig:
                 raise ValueError(f"{name} is {given!r}; known are: {', '.join(known)}")
 
 # %% ../../nbs/models/04_assembly.ipynb #position
-def _shared(plug: Position) -> Callable[[], Position]:
+def _shared(plug: Position | None) -> Callable[[], Position | None]:
     return lambda: plug
 
 

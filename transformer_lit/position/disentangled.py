@@ -60,15 +60,18 @@ def _head_sizes(
     if min(d_model, n_heads, kv, 1 if d_head is None else d_head) < 1:
         raise ValueError(f"sizes must be positive: {given}")
     if n_heads % kv or (d_head is None and d_model % n_heads):
-        raise ValueError(f"n_heads must divide into n_kv_heads, and d_model into n_heads: {given}")
+        raise ValueError(
+            "n_heads must be a multiple of n_kv_heads, and d_model of n_heads unless d_head is "
+            f"given: {given}"
+        )
     return kv, d_model // n_heads if d_head is None else d_head
 
 # %% ../../nbs/position/03_disentangled.ipynb #xl
 class TransformerXLBias(Position):
     """Transformer-XL's plug: all terms of the score but content to content.
 
-    It adds `scale` · [(q + v) · r + u · k], where r is a projection of the sinusoids of the distance
-    and u, v are learned vectors for each head. `scale` is 1/√D, the default of the attention. Keys
+    It adds `scale` · [(q + v) · r + u · k]: r is a projection of the sinusoids of the distance, u
+    and v are learned vectors for each head. `scale` is 1/√D, the default of the attention. Keys
     may stand anywhere, but neighbours in a row of positions no more than one apart. Source: Dai
     et al. 2019, section 3.3.
     """
@@ -107,9 +110,12 @@ class TransformerXLBias(Position):
         try:
             by_distance = content_to_position((q + self.v[:, None]) * self.scale, r, apart - first)
         except RuntimeError as error:
+            low, high = first.item(), apart.max().item()
+            if high - low < R:
+                raise  # it was something else
             raise ValueError(
-                "neighbours must lie one apart or less, so that distances take at most "
-                f"{R} values; they run from {first.item()} to {apart.max().item()}"
+                "positions of neighbours must be one apart or less, so that there are at most "
+                f"{R} distances; they run from {low} to {high}"
             ) from error
         return by_distance + _row_scores(k, self.u[None] * self.scale).mT  # the second: B H 1 S
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..attention.multihead import Position
 
 # %% ../../nbs/position/04_rope.ipynb #frequencies
-def rope_frequencies(d_head: int, base: float = 10_000.0) -> Float64[Tensor, "P"]:
+def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tensor, "P"]:
     """θ_i = base^(-2i/D) for the P = D/2 planes of a head: radians per position, from 1 downwards.
 
     In float64 and on the CPU, whatever the default is. Source: Su et al. 2024, section 3.2.2.
@@ -55,16 +55,16 @@ def interleaved_order(d_head: int, device: torch.device | None = None) -> Int[Te
 
 # %% ../../nbs/position/04_rope.ipynb #tables
 def _tables(
-    signed: Float[Tensor, "D"], factor: float, pos: Int[Tensor, "... T"], like: Tensor
+    signed: Float[Tensor, "D"], factor: int | float, pos: Int[Tensor, "... T"], like: Tensor
 ) -> tuple[Tensor, Tensor]:
     # cos and sin of pos·θ, T D or B 1 T D. The angle keeps the precision of `signed`: only its
     # cosine and its sine are rounded to the type of `like`, at the very end.
     pos = pos.unsqueeze(1) if pos.ndim > 1 else pos
-    angle = pos.to(signed.device)[..., None] * signed
+    angle = pos.to(like.device)[..., None] * signed.to(like.device)
     parts = angle.cos(), angle.sin()
     if factor != 1:
         parts = (factor * part for part in parts)
-    return tuple(part.to(like) for part in parts)
+    return tuple(part.to(like.dtype) for part in parts)
 
 
 def _known(pos: Tensor, like: Tensor, last: tuple) -> bool:
@@ -90,7 +90,9 @@ class RoPE(Position):
     Nothing is trained or saved. Source: Su et al. 2024.
     """
 
-    def __init__(self, d_head: int, base: float = 10_000.0, *, scaling: Scaling | None = None):
+    def __init__(
+        self, d_head: int, base: int | float = 10_000.0, *, scaling: Scaling | None = None
+    ):
         super().__init__()
         self.d_head, self.base, self.scaling = d_head, base, scaling
         frequencies, self.factor = rope_frequencies(d_head, base), 1.0

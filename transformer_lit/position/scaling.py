@@ -17,7 +17,7 @@ from torch import Tensor
 from .rope import rope_frequencies
 
 # %% ../../nbs/position/05_scaling.ipynb #check
-def _check_scaling(scaling: object, **at_least: float) -> None:
+def _check_scaling(scaling: object, **at_least: int) -> None:
     for name, least in at_least.items():
         value = getattr(scaling, name)
         if not least <= value < math.inf:
@@ -26,7 +26,7 @@ def _check_scaling(scaling: object, **at_least: float) -> None:
 
 
 def _mix(
-    frequencies: Float64[Tensor, "P"], factor: float, keep: Float64[Tensor, "P"]
+    frequencies: Float64[Tensor, "P"], factor: int | float, keep: Float64[Tensor, "P"]
 ) -> Float64[Tensor, "P"]:
     # Where `keep` is 1 a plane turns as before, where it is 0 it is interpolated.
     return frequencies * (keep + (1 - keep) / factor)
@@ -39,12 +39,12 @@ class LinearScaling:
     Source: Chen et al. 2023.
     """
 
-    factor: float  # s = new length / trained length
+    factor: int | float  # s = new length / trained length
 
     def __post_init__(self):
         _check_scaling(self, factor=1)
 
-    def __call__(self, d_head: int, base: float) -> tuple[Float64[Tensor, "P"], float]:
+    def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
         return rope_frequencies(d_head, base) / self.factor, 1.0
 
 # %% ../../nbs/position/05_scaling.ipynb #ntk
@@ -55,12 +55,12 @@ class NTKScaling:
     Source: bloc97 2023; Peng et al. 2023, section 3.1.
     """
 
-    factor: float  # s
+    factor: int | float  # s
 
     def __post_init__(self):
         _check_scaling(self, factor=1)
 
-    def __call__(self, d_head: int, base: float) -> tuple[Float64[Tensor, "P"], float]:
+    def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
         if d_head < 4:
             raise ValueError(f"a new base changes no frequency of a single plane: d_head={d_head}")
         return rope_frequencies(d_head, base * self.factor ** (d_head / (d_head - 2))), 1.0
@@ -68,18 +68,18 @@ class NTKScaling:
 # %% ../../nbs/position/05_scaling.ipynb #yarn
 @dataclass(frozen=True)
 class YaRNScaling:
-    """YaRN: fast planes kept, slow ones interpolated, a ramp between, and warmer scores.
+    """YaRN: fast planes kept, slow ones interpolated, a ramp between, and sharper scores.
 
     A plane that turns `beta_fast` times or more within `original_len` is kept, one of `beta_slow`
     or fewer is divided by `factor`. The ramp is linear in the number of the plane, as in the
     authors' program. Source: Peng et al. 2023.
     """
 
-    factor: float  # s
+    factor: int | float  # s
     original_len: int  # L, the length of training
-    beta_fast: float = 32.0  # turns within L
-    beta_slow: float = 1.0  # turns within L
-    attention_factor: float | None = None  # on cos and sin; 0.1 ln s + 1 unless given
+    beta_fast: int | float = 32.0  # turns within L
+    beta_slow: int | float = 1.0  # turns within L
+    attention_factor: int | float | None = None  # on cos and sin; 0.1 ln s + 1 unless given
     truncate: bool = True  # ends of the ramp at whole planes
 
     def __post_init__(self):
@@ -88,28 +88,26 @@ class YaRNScaling:
             betas = f"beta_slow={self.beta_slow}, beta_fast={self.beta_fast}"
             raise ValueError(f"YaRNScaling needs 0 < beta_slow < beta_fast, got {betas}")
 
-    def plane(self, turns: float, d_head: int, base: float) -> float:
+    def plane(self, turns: int | float, d_head: int, base: int | float) -> float:
         "The number i, not whole, of the plane that makes so many turns within the trained length."
         return d_head / 2 * math.log(self.original_len / (2 * math.pi * turns)) / math.log(base)
 
-    def __call__(self, d_head: int, base: float) -> tuple[Float64[Tensor, "P"], float]:
+    def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
         frequencies = rope_frequencies(d_head, base)
-        first, last = (
-            self.plane(turns, d_head, base) for turns in (self.beta_fast, self.beta_slow)
-        )
+        first = self.plane(self.beta_fast, d_head, base)
+        last = self.plane(self.beta_slow, d_head, base)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        # Bounds and the hair's breadth are those of the authors' program.
+        # Bounds, and the hair's breadth, are those of the authors' program.
         first, last = max(first, 0), min(last, d_head - 1)
         if last < first:
             raise ValueError(f"{self} has no ramp from plane {first} to {last} at base {base}")
-        last = last + 0.001 if first == last else last
-        ramp = (torch.arange(d_head // 2, dtype=torch.float64, device="cpu") - first) / (
-            last - first
-        )
-        warmth = self.attention_factor
-        warmth = 0.1 * math.log(self.factor) + 1 if warmth is None else warmth
-        return _mix(frequencies, self.factor, 1 - ramp.clamp(0, 1)), warmth
+        width = last - first or 0.001
+        planes = torch.arange(d_head // 2, dtype=torch.float64, device="cpu")
+        sharper = self.attention_factor
+        sharper = 0.1 * math.log(self.factor) + 1 if sharper is None else sharper
+        keep = 1 - ((planes - first) / width).clamp(0, 1)
+        return _mix(frequencies, self.factor, keep), sharper
 
 # %% ../../nbs/position/05_scaling.ipynb #llama3
 @dataclass(frozen=True)
@@ -120,9 +118,9 @@ class Llama3Scaling:
     `low_freq_factor` or fewer is divided by `factor`. Source: Llama 3.1's reference program.
     """
 
-    factor: float = 8.0  # s
-    low_freq_factor: float = 1.0  # turns within L
-    high_freq_factor: float = 4.0  # turns within L
+    factor: int | float = 8.0  # s
+    low_freq_factor: int | float = 1.0  # turns within L
+    high_freq_factor: int | float = 4.0  # turns within L
     original_len: int = 8192  # L, the length of training
 
     def __post_init__(self):
@@ -131,7 +129,7 @@ class Llama3Scaling:
             low, high = self.low_freq_factor, self.high_freq_factor
             raise ValueError(f"low_freq_factor={low} is not below high_freq_factor={high}")
 
-    def __call__(self, d_head: int, base: float) -> tuple[Float64[Tensor, "P"], float]:
+    def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
         frequencies = rope_frequencies(d_head, base)
         turns = self.original_len * frequencies / (2 * math.pi)
         ramp = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
@@ -147,7 +145,7 @@ SCALINGS: dict[str, Callable] = {
 
 
 def make_scaling(
-    name: str, **parameters: float
+    name: str, **parameters: int | float | None
 ) -> LinearScaling | NTKScaling | YaRNScaling | Llama3Scaling:
     "The scaling of that name, a plug for `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`."
     if name not in SCALINGS:

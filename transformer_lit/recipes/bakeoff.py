@@ -71,7 +71,7 @@ def _block_entries(recipe: LanguagePreset) -> dict[str, dict[str, Any]]:
     gated = {name: {**base, **narrow, "activation": gate} for name, gate in gates.items()}
     return {**norms, **plain, **gated}  # "layer-pre", with GELU, is the base
 
-
+# %% ../../nbs/recipes/03_bakeoff.ipynb #swap
 def _swap_entries(base: LanguagePreset) -> dict[str, dict[str, Any]]:
     sizes = {**base.sizes, "max_len": base.length}
     parts = {"position": "learned", "norm": "layer", "activation": "gelu_tanh", "gated": False}

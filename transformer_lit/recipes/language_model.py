@@ -192,17 +192,21 @@ class LanguageModel:
         prompt: str = "",
         *,
         max_new: int = 300,
-        temperature: float = 0.8,  # 0 is greedy
+        temperature: float | int = 0.8,  # 0 is greedy
         top_k: int | None = None,
-        top_p: float | None = None,
+        top_p: float | int | None = None,
         seed: int | None = None,
     ) -> Iterator[str]:
         "The continuation of the prompt, a piece at a time, at most `max_new` tokens of it."
         generator = torch.Generator(self.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
         choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        ids, pending = self.tokenizer.encode(prompt or "\n"), []
-        for token in _tokens(self.model, ids, max_new, {**choose, "generator": generator}):
+        ids = self.tokenizer.encode(prompt or "\n")  # now: a wrong prompt is told at once
+        return self._pieces(_tokens(self.model, ids, max_new, choose | {"generator": generator}))
+
+    def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
+        pending = []
+        for token in tokens:
             pending.append(token)
             piece = self.tokenizer.decode(pending)
             if not piece.endswith("\ufffd"):  # the last bytes may be half a character
@@ -211,12 +215,7 @@ class LanguageModel:
 
     def measure(self, text: str) -> dict[str, float]:
         "Loss on a text in nats per token and in bits per byte, in blocks of the context."
-        length = self.model.config.max_len
-        ids = _encode(self.tokenizer, text)
-        blocks = (block.to(self.device) for block in text_blocks(ids, length, 32))
-        loss = mean_loss(self.model, (language_step(self.model, block) for block in blocks))
-        in_bits = bits_per_byte(loss, tokens=len(ids), n_bytes=len(text.encode()))
-        return {"val_loss": loss, "bits_per_byte": in_bits}
+        return _measure(self.model, _encode(self.tokenizer, text), len(text.encode()))
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         "Write weights, tokenizer and description to a new folder, atomically."
@@ -256,6 +255,16 @@ def _tokens(
         fresh = [int(next_token(logits, **choose))]
         ids = ids + fresh
         yield fresh[0]
+
+
+def _measure(model: nn.Module, ids: Tensor, n_bytes: int) -> dict[str, float]:
+    device = model.tok_emb.weight.device
+    blocks = (block.to(device) for block in text_blocks(ids, model.config.max_len, 32))
+    loss = mean_loss(model, (language_step(model, block) for block in blocks))
+    return {
+        "val_loss": loss,
+        "bits_per_byte": bits_per_byte(loss, tokens=len(ids), n_bytes=n_bytes),
+    }
 
 # %% ../../nbs/recipes/02_language_model.ipynb #step
 def language_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
@@ -350,7 +359,7 @@ def finish_language_model(
         split="val",
         command=command,
         commit=current_commit(),
-        config=asdict(recipe),
+        config={**asdict(recipe), "betas": list(recipe.betas)},  # as it comes back from JSON
         parameters=sum(p.numel() for p in training.writer.model.parameters()),
         data_sha256=data_hashes(recipe.dataset),
         seed=training.seed,

@@ -102,7 +102,7 @@ def negative_sampling_loss(
     pairs = real.sum(1)
     if not pairs.any():
         raise ValueError(f"no pair among {tuple(real.shape)} places is real")
-    scores = (outputs * inputs[:, None]).sum(2)  # P W; for such small products faster than bmm
+    scores = (outputs * inputs[:, None]).sum(2)  # P W
     hits = F.softplus(-scores)  # softplus(x) = −log σ(−x)
     misses = n_negatives * F.softplus(inputs @ negatives.T).mean(1)  # P
     return ((hits * real).sum() + (misses * pairs).sum()) / pairs.sum()
@@ -411,8 +411,8 @@ def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
     return (count.cumsum(0) - (count - 1) / 2).double()[place]
 
 
-def spearman(x: Float[Tensor, "n"], y: Float[Tensor, "n"]) -> float:
-    "The correlation of ranks: 1 for the same order, −1 for the opposite. nan for a constant."
+def spearman(x: Float[Tensor, "n"], y: Float[Tensor, "m"]) -> float:
+    "The correlation of ranks, n = m: 1 for the same order, −1 for the opposite, nan for a constant."
     if len(x) != len(y) or len(x) < 2:
         raise ValueError(f"ranks need two or more pairs, got {len(x)} and {len(y)} values")
     return float(torch.corrcoef(torch.stack([_ranks(x), _ranks(y)]))[0, 1])

@@ -104,11 +104,7 @@ class Run:
                 on_step(log)
 
     def _save(self) -> None:
-        progress = {
-            "step": self.trainer.done,
-            "position": self.trainer.batches.position,
-            "seconds": self.seconds,
-            "tokens": self.tokens,
-        }
+        progress = {name: getattr(self, name) for name in ("seconds", "tokens")}
+        progress |= {"step": self.trainer.done, "position": self.trainer.batches.position}
         folder, trainer = self.out / "checkpoints", self.trainer
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)

@@ -37,7 +37,7 @@ def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
 
 # %% ../../nbs/training/03_schedule.ipynb #cosine
 def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Callable[[int], float]:
-    """The learning rate at a step from 1: linear up to `peak`, then half a cosine to `final · peak`.
+    """The rate at a step from 1: linear up to `peak`, then half a cosine down to `final · peak`.
 
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
     """

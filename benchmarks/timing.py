@@ -1,0 +1,67 @@
+"""What the benchmarks share: sides that take turns, an interval for the median, a peak, a table."""
+
+import time
+from collections.abc import Callable, Sequence
+from math import comb
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+MIB = 2**20
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and an interval that holds the true median with at least 95 %.
+
+    Each value lies above the true median or below it, like a coin; so ranks give the bounds.
+    """
+    ordered, n = sorted(values), len(values)
+    rank, tail = 0, 1 / 2**n  # probability that at most `rank` values lie below the median
+    while tail + comb(n, rank + 1) / 2**n <= 0.025:
+        rank += 1
+        tail += comb(n, rank) / 2**n
+    return median(ordered), ordered[rank], ordered[n - 1 - rank]
+
+
+def take_turns(
+    sides: Sequence[Callable[[], Any]],
+    pairs: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[list[float]]:
+    """Seconds of each side, turn by turn; the order changes from turn to turn.
+
+    What else the machine does falls on all sides. `time.process_time` leaves out the waiting for a
+    core that others use, but adds up threads: it is for one thread.
+    """
+    for side in sides:
+        side()
+    seconds: list[list[float]] = [[] for _ in sides]
+    for turn in range(pairs):
+        order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
+        for i in order:
+            start = clock()
+            sides[i]()
+            seconds[i].append(clock() - start)
+    return seconds
+
+
+def peak_bytes() -> int:
+    """The most memory that this program has held so far. Linux only.
+
+    `getrusage` would not do: its peak is handed on to a child, which then starts with its parent's.
+    """
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return 1024 * int(line.split()[1])
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    "Rows as a table; a column for each field."
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [columns]
+    for row in rows:
+        cells = [row.get(name, "") for name in columns]
+        lines.append([f"{x:.3f}" if isinstance(x, float) else str(x) for x in cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
