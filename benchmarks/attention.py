@@ -117,7 +117,7 @@ def take_turns(sides: Sequence[Callable[[], None]], pairs: int) -> list[list[flo
 
 
 def compared(
-    names: tuple[str, str], seconds: tuple[Sequence[float], Sequence[float]], **about: Any
+    names: tuple[str, str], seconds: Sequence[Sequence[float]], **about: Any
 ) -> dict[str, Any]:
     "A row: how many times as long the first side takes as the second, and milliseconds of both."
     one, other = seconds
@@ -134,18 +134,17 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
     other_cases = ("no mask", "grouped", "padding mask", "table mask")
     cases += [(case, lengths[len(lengths) // 2]) for case in other_cases]
     for (case, T), work in product(cases, ("forward", "both")):
-        leaves, options = inputs(case, T, 2)
-        names = ["attend_fused", "bare"] + ["attend"] * (case == "causal")
-        sides = [partial(call, name, work, leaves, options) for name in names]
-        ours, theirs, *formula = take_turns(sides, pairs)
-        about = {"case": case, "work": work, "T": T}
-        rows.append(compared(("attend_fused", "bare"), (ours, theirs), **about))
-        rows += [compared(("attend", "attend_fused"), (x, ours), **about) for x in formula]
+        leaves, options = inputs(case, T, 4)
+        pairings = [("attend_fused", "bare")] + [("attend", "attend_fused")] * (case == "causal")
+        for names in pairings:
+            sides = [partial(call, name, work, leaves, options) for name in names]
+            about = {"case": case, "work": work, "T": T}
+            rows.append(compared(names, take_turns(sides, pairs), **about))
     for T, work in product(lengths, ("forward", "both")):  # the same triangle, said in two ways
-        leaves, table = inputs("table mask", T, 2)
+        leaves, table = inputs("table mask", T, 4)
         sides = [partial(call, "bare", work, leaves, o) for o in (table, {"causal": True})]
         about = {"case": "triangle", "work": work, "T": T}
-        rows.append(compared(("a mask", "is_causal"), tuple(take_turns(sides, pairs)), **about))
+        rows.append(compared(("a mask", "is_causal"), take_turns(sides, pairs), **about))
     return rows
 
 
@@ -229,7 +228,7 @@ def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> l
 # --- the command --------------------------------------------------------------------------------
 
 ABOUT = {
-    "time": "Each row times `side` and `other` in turn on fp32 tensors, one thread, batch 1, 2 "
+    "time": "Each row times `side` and `other` in turn on fp32 tensors, one thread, batch 1, 4 "
     "heads of 64 (grouped: 1 key/value head). work: forward, without gradients, or both, with "
     "backward. ratio: median over the pairs of time of side / time of other; low, high: its 95 % "
     "interval. ms, other_ms: medians in milliseconds of CPU time. triangle: the bare kernel, "

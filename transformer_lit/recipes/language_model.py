@@ -145,6 +145,17 @@ _SHAKESPEARE = LanguagePreset(  # at most 10.7M parameters
     every=250,
 )
 LANGUAGE_PRESETS = {
+    "book": replace(  # the prose of this book: always at hand
+        _SHAKESPEARE,
+        dataset="book",
+        sizes=_SMALL,
+        length=64,
+        batch_size=16,
+        tokens=512,
+        steps=1500,
+        peak=4e-3,
+        every=500,
+    ),
     "shakespeare-cpu": replace(
         _SHAKESPEARE,
         sizes=_SMALL,
