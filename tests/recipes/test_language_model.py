@@ -117,6 +117,14 @@ class TestTraining:
         training.run.train()
         assert all(math.isfinite(loss) for _, loss, _ in losses(tmp_path / "log.jsonl"))
 
+    def test_a_training_shorter_than_its_warm_up_still_rises_and_falls(self, recipe, tmp_path):
+        longer = replace(recipe, warmup=100)
+        open_language_model(longer, tmp_path, device="cpu").run.train()
+        rates = [row["lr"] for row in read_log(tmp_path / "log.jsonl")]
+        assert rates[0] == max(rates) == recipe.peak and rates[-1] == pytest.approx(
+            recipe.peak * recipe.final
+        )
+
     def test_a_folder_belongs_to_one_run(self, recipe, tmp_path):
         open_language_model(recipe, tmp_path, device="cpu")
         with pytest.raises(InputError, match="--resume"):

@@ -124,10 +124,11 @@ def test_cosine_against_torchs_after_warm_up():
         theirs.step()
     assert [ours(step) for step in range(1, 6)] == pytest.approx([0.06, 0.12, 0.18, 0.24, 0.3])
     assert ours(1000) == pytest.approx(0.06)  # it stays at its end
+    assert [cosine(0.3, 2, 2)(step) for step in (1, 2)] == pytest.approx([0.15, 0.3])
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"peak": 0.0}, {"warmup": 0}, {"steps": 5}, {"final": 1.5}, {"final": -0.1}]
+    "wrong", [{"peak": 0.0}, {"warmup": 0}, {"steps": 4}, {"final": 1.5}, {"final": -0.1}]
 )
 def test_a_cosine_that_cannot_be_is_named(wrong):
     sizes = {"peak": 0.1, "warmup": 5, "steps": 7, "final": 0.1} | wrong

@@ -321,13 +321,14 @@ def open_language_model(
         keep_freed_memory()
     tokenizer = _tokenizer(out / "tokenizer.json", texts[0], recipe.tokens)
     train, val = (_encode(tokenizer, text) for text in texts)
+    warmup = min(recipe.warmup, max(1, recipe.steps // 10))  # a short training warms up briefly
     torch.manual_seed(seed)
     model = _model(recipe, tokenizer.vocab_size).to(where)
     trainer = Trainer(
         model,
         language_step,
         adamw(model, betas=recipe.betas, eps=1e-8, weight_decay=recipe.weight_decay),
-        cosine(recipe.peak, recipe.warmup, recipe.steps, final=recipe.final),
+        cosine(recipe.peak, warmup, recipe.steps, final=recipe.final),
         TextStream(train, length=recipe.length, batch_size=recipe.batch_size, seed=seed),
         clip=recipe.clip,
         device=where,

@@ -41,13 +41,13 @@ def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Calla
 
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
     """
-    if peak <= 0 or not 1 <= warmup < steps or not 0 <= final <= 1:
+    if peak <= 0 or not 1 <= warmup <= steps or not 0 <= final <= 1:
         raise ValueError(f"no such curve: {peak=}, {warmup=}, {steps=}, {final=}")
 
     def rate(step: int) -> float:
         if step < 1:
             raise ValueError(f"steps count from 1, got {step}")
-        u = min(1.0, max(0, step - warmup) / (steps - warmup))
+        u = min(1.0, max(0, step - warmup) / max(1, steps - warmup))
         fall = final + (1 - final) * (1 + math.cos(math.pi * u)) / 2
         return peak * min(step / warmup, 1.0) * fall
 
