@@ -11,7 +11,7 @@ side does not count. `--quick` takes tiny sizes and few pairs, and stores nothin
 
 import argparse
 import json
-import resource
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from math import comb
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -151,13 +152,22 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
 # --- memory -------------------------------------------------------------------------------------
 
 
+def peak() -> int:
+    """The largest number of bytes that this process has held so far. Linux.
+
+    `getrusage` would not do: its peak begins with that of the process that started this one.
+    """
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)[1])
+
+
 def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
     "Bytes that one call adds to the peak of this process. Ask once in a process."
     call(kernel, work, *inputs(case, 16, 6))  # what is loaded at the first call
     leaves, options = inputs(case, T, 6)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     call(kernel, work, leaves, options)
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)  # from KiB: Linux
+    return peak() - before
 
 
 def memory_rows(lengths: Sequence[int], edge: Sequence[int]) -> list[dict[str, Any]]:

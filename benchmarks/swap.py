@@ -1,0 +1,95 @@
+"""The six models of the walk from GPT to LLaMA, a training step of each, side by side.
+
+A step is the mean loss over a batch, its gradient, and fused AdamW. The models take turns, and each
+turn gives one ratio to GPT, so that what else the machine does falls on all. Time is that of the
+process, on one thread. `--quick` takes few turns, and stores nothing.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.timing import interval, show, take_turns
+from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.models.assembly import AssemblyConfig, assemble
+from transformer_lit.recipes.bakeoff import bakeoff_presets
+from transformer_lit.recipes.language_model import LanguagePreset
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.schedule import adamw
+from transformer_lit.training.trainer import device_name, keep_freed_memory, mean_gradient
+
+VOCABULARY = 65  # the characters of tiny Shakespeare
+ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute
+ABOUT = (
+    "A row is one model of the walk at the sizes of one setting of the bake-off. rows, length: the "
+    "batch, in rows of tokens. ratio: median over the turns of the time of a training step (mean "
+    "loss, gradient, fused AdamW; fp32, no dropout) / that of gpt in the same turn; low, high: its "
+    "95 % interval by order statistics. tokens_s: tokens a second, by the median time of the "
+    "process on one thread."
+)
+
+
+def training_step(recipe: LanguagePreset, rows: int) -> Callable[[], Any]:
+    "A step on blocks that are drawn once, always the same."
+    torch.manual_seed(0)
+    sizes = {**recipe.sizes, "dropout": 0.0}
+    model = assemble(AssemblyConfig(vocab_size=VOCABULARY, **sizes)).train()
+    optimizer = adamw(model)
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.peak
+    ids = torch.randint(VOCABULARY, (rows, recipe.length + 1))
+    inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def step() -> None:
+        mean_gradient(model, [cross_entropy(model(inputs), targets)])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def measure(setting: str, rows: int, turns: int) -> list[dict[str, Any]]:
+    "A row for each model of the walk."
+    presets = bakeoff_presets("swap", setting)
+    steps = [training_step(recipe, rows) for recipe in presets.values()]
+    seconds = take_turns(steps, turns, time.process_time)
+    table = []
+    for (entry, recipe), spent in zip(presets.items(), seconds, strict=True):
+        ratio, low, high = interval([a / b for a, b in zip(spent, seconds[0], strict=True)])
+        row = {"setting": setting, "entry": entry, "rows": rows, "length": recipe.length}
+        row |= {"turns": turns, "ratio": ratio, "low": low, "high": high}
+        table.append({**row, "tokens_s": rows * recipe.length / median(spent)})
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    "Measure, print, and store as results/measurements/swap.json unless `--quick`."
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="the small setting, three turns")
+    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    given = parser.parse_args(arguments)
+    keep_freed_memory()  # as our recipes do on a CPU
+    torch.set_num_threads(1)
+    settings, turns = (["small"], 3) if given.quick else (list(ROWS), 21)
+    table = [row for setting in settings for row in measure(setting, ROWS[setting], turns)]
+    show(table)
+    if not given.quick:
+        measurement = Measurement(
+            name="swap",
+            about=ABOUT,
+            command="python -m benchmarks.swap",
+            commit=current_commit(),
+            device=device_name(torch.device("cpu")),
+            torch=torch.__version__,
+            rows=table,
+        )
+        print(write_measurement(given.out, measurement))
+    return table
+
+
+if __name__ == "__main__":
+    main()
