@@ -152,11 +152,13 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
 # --- memory -------------------------------------------------------------------------------------
 
 
-def peak() -> int:
-    """The largest number of bytes that this process has held so far. Linux.
+def peak(*, anew: bool = False) -> int:
+    """The largest number of bytes that this process has held so far, or since it was asked anew.
 
-    `getrusage` would not do: its peak begins with that of the process that started this one.
+    Linux. `getrusage` would not do: its peak begins with that of the process that started this one.
     """
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of what is free again
     status = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)[1])
 
@@ -165,7 +167,7 @@ def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
     "Bytes that one call adds to the peak of this process. Ask once in a process."
     call(kernel, work, *inputs(case, 16, 6))  # what is loaded at the first call
     leaves, options = inputs(case, T, 6)
-    before = peak()
+    before = peak(anew=True)
     call(kernel, work, leaves, options)
     return peak() - before
 

@@ -36,7 +36,7 @@ ABOUT = (
 def training_step(recipe: LanguagePreset, rows: int) -> Callable[[], Any]:
     "A step on blocks that are drawn once, always the same."
     torch.manual_seed(0)
-    sizes = {**recipe.sizes, "dropout": 0.0}
+    sizes = {**recipe.sizes, "max_len": recipe.length, "dropout": 0.0}
     model = assemble(AssemblyConfig(vocab_size=VOCABULARY, **sizes)).train()
     optimizer = adamw(model)
     for group in optimizer.param_groups:

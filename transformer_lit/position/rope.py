@@ -50,7 +50,7 @@ def rotate_interleaved(
 
 
 def interleaved_order(d_head: int, device: torch.device | None = None) -> Int[Tensor, "D"]:
-    "For each coordinate of the half-split layout, its place in the interleaved one: 0 2 4 … 1 3 5 …"
+    "For each coordinate of the half-split layout, its place in the interleaved one: 0 2 … 1 3 …"
     return torch.arange(d_head, device=device).view(-1, 2).T.flatten()
 
 # %% ../../nbs/position/04_rope.ipynb #tables
