@@ -172,6 +172,12 @@ def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
     return peak() - before
 
 
+def peak_in_child(*asked: str | int) -> int:
+    "`peak_of_call` in a process of its own."
+    command = [sys.executable, "-m", "benchmarks.attention", "--child", json.dumps(asked)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def memory_rows(lengths: Sequence[int], edge: Sequence[int]) -> list[dict[str, Any]]:
     "Peaks of attend and attend_fused over T, and of attend_fused in special cases at two T."
     asked = [
@@ -183,14 +189,8 @@ def memory_rows(lengths: Sequence[int], edge: Sequence[int]) -> list[dict[str, A
     special = ("no mask", "grouped", "narrow values", "padding mask", "table mask")
     asked += [("attend_fused", "both", c, T) for c in special for T in edge]
     asked += [("attend_fused", "both", c, T) for c in ("learned bias", "dropout") for T in edge]
-    rows = []
-    for kernel, work, case, T in asked:
-        command = [sys.executable, "-m", "benchmarks.attention", "--child"]
-        command.append(json.dumps([kernel, work, case, T]))
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        mib = int(done.stdout) / MIB
-        rows.append({"side": kernel, "work": work, "case": case, "T": T, "mib": mib})
-    return rows
+    names = ("side", "work", "case", "T")
+    return [dict(zip(names, a, strict=True)) | {"mib": peak_in_child(*a) / MIB} for a in asked]
 
 
 # --- decoding -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.attention import interval, main, take_turns
+from benchmarks.attention import interval, main, peak_in_child, take_turns
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 
@@ -301,6 +301,15 @@ def test_the_benchmark_runs_and_stores_nothing(capsys, tmp_path, monkeypatch):
     printed = capsys.readouterr().out
     assert "attend_fused" in printed and "tokens_per_second" in printed
     assert not list(tmp_path.iterdir())
+
+
+def test_the_benchmarks_peak_is_that_of_the_child_alone():
+    "This catches the bug where a child's peak begins with the parent's, and hides what it adds."
+    torch.ones(2**27)  # half a GiB, given back at once
+    T = 1536
+    table = 6 * T * T * 4  # bytes; the formula holds three such tables, the kernel none
+    assert 2.5 * table < peak_in_child("attend", "forward", "causal", T) < 6 * table
+    assert peak_in_child("attend_fused", "forward", "causal", T) < table / 5
 
 
 def test_the_benchmarks_sides_take_turns():

@@ -127,6 +127,59 @@ def test_the_plug_turns_as_hugging_faces_llama_does(kind):
     assert_close(RoPE(D, 1e4, scaling=make_scaling(kind, **ours)).rotate(x, pos), expected)
 
 
+HUGGING_FACES = {
+    "linear": {},
+    "dynamic": {"max_len": 17},
+    "yarn": {"original_max_position_embeddings": 17},
+    "longrope": {
+        "original_max_position_embeddings": 67,  # long_factor is for longer texts
+        "short_factor": [1.0 + i for i in range(7)],
+        "long_factor": [3.0] * 7,
+    },
+    "llama3": {
+        "original_max_position_embeddings": 17,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+    "proportional": {"partial_rotary_factor": 3 / 7},
+}
+
+
+@pytest.mark.parametrize("kind", ROPE_INIT_FUNCTIONS)
+def test_whatever_hugging_face_computes_can_be_plugged_in(kind):
+    D, pos = 14, torch.randint(31, (2, 7))
+    made = config(kind, D, 1e4, factor=5.0, **HUGGING_FACES[kind])
+    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](made, seq_len=int(pos.max()) + 1)
+    assert not torch.allclose(frequencies.double(), rope_frequencies(D))
+    x = torch.randn(2, 3, 7, D)
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(made)(x, pos)
+    expected, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    rope = RoPE(D, scaling=lambda d_head, base: (frequencies.double(), factor))
+    assert_close(rope.rotate(x, pos), expected)
+
+
+@sizes
+@bases
+def test_a_list_of_factors_is_hugging_faces_longrope(D, base):
+    factors = torch.rand(D // 2, dtype=torch.float64).add(1).cumsum(0)
+    lists = {"short_factor": factors.tolist(), "long_factor": [1.0] * (D // 2)}
+    made = config("longrope", D, base, factor=5.0, original_max_position_embeddings=67, **lists)
+
+    def scaling(d_head, base):
+        sharper = math.sqrt(1 + math.log(5) / math.log(67))
+        return rope_frequencies(d_head, base) / factors, sharper
+
+    assert_same(scaling, ROPE_INIT_FUNCTIONS["longrope"](made), D, base)
+
+
+def test_two_scales_of_a_temperature_are_one_attention_factor():
+    scales = {"mscale": 0.7, "mscale_all_dim": 0.3}
+    made = config("yarn", 62, 1e4, factor=5.0, original_max_position_embeddings=67, **scales)
+    a = (0.07 * math.log(5) + 1) / (0.03 * math.log(5) + 1)
+    ours = YaRNScaling(5.0, 67, attention_factor=a)
+    assert_same(ours, ROPE_INIT_FUNCTIONS["yarn"](made), 62, 1e4)
+
+
 # --- what each promises -------------------------------------------------------------------------
 
 

@@ -147,7 +147,7 @@ SCALINGS: dict[str, Callable] = {
 def make_scaling(
     name: str, **parameters: int | float | None
 ) -> LinearScaling | NTKScaling | YaRNScaling | Llama3Scaling:
-    "The scaling of that name, a plug for `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`."
+    "The scaling of that name, a plug for `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`"
     if name not in SCALINGS:
         raise ValueError(f"unknown scaling {name!r}; known are: {', '.join(SCALINGS)}")
     known = [field.name for field in fields(SCALINGS[name])]

@@ -93,7 +93,7 @@ def negative_sampling_loss(
     negatives: Float[Tensor, "N C"],
     n_negatives: int | float = 5,
 ) -> Float[Tensor, ""]:
-    """−log σ(v·u) − n_negatives · mean over N of log σ(−v·u_n), the mean over all real pairs (v, u).
+    """−log σ(v·u) − n_negatives · mean over N of log σ(−v·u_n): its mean over the real pairs v, u.
 
     `inputs` are the v, `outputs` the u that belong to each v, where `real` is True. All pairs share
     the N drawn negatives, so that their scores are one product of matrices; the expectation is that
@@ -412,7 +412,7 @@ def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
 
 
 def spearman(x: Float[Tensor, "n"], y: Float[Tensor, "m"]) -> float:
-    "The correlation of ranks, n = m: 1 for the same order, −1 for the opposite, nan for a constant."
+    "Correlation of ranks, n = m: 1 for the same order, −1 for the opposite; nan for a constant."
     if len(x) != len(y) or len(x) < 2:
         raise ValueError(f"ranks need two or more pairs, got {len(x)} and {len(y)} values")
     return float(torch.corrcoef(torch.stack([_ranks(x), _ranks(y)]))[0, 1])
