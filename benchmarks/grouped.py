@@ -109,13 +109,13 @@ class Study:
         return {"steps": trainer.done, "val_loss": loss} | found
 
 
-def measure(steps: int, train_pairs: int | None, val_pairs: int | None) -> list[dict[str, Any]]:
-    "Rows of the unchanged model and of every conversion."
+def measure(steps: int, sizes: Sequence[int], *pairs: int | None) -> list[dict[str, Any]]:
+    "Rows of the unchanged model and of every conversion; pairs: at most, to train and to validate."
     keep_freed_memory()
-    study = Study(train_pairs, val_pairs)
+    study = Study(*pairs)
     original = study.translator.model
     rows = study.rows(deepcopy(original), steps, n_kv_heads=4, pool="none")
-    for n_kv_heads in (2, 1):
+    for n_kv_heads in sizes:
         for name, pool in POOLS.items():
             torch.manual_seed(0)
             model = grouped(original, n_kv_heads, pool)
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=100, help="of training after the change")
     parser.add_argument("--quick", action="store_true", help="few pairs, nothing stored")
     given = parser.parse_args(arguments)
-    rows = measure(2, 50, 5) if given.quick else measure(given.steps, None, None)
+    rows = measure(1, (1,), 50, 2) if given.quick else measure(given.steps, (2, 1), None, None)
     for row in rows:
         print(
             f"{row['n_kv_heads']} {row['pool']:>5}, {row['steps']:>3} steps: "

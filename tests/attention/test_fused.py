@@ -307,9 +307,8 @@ def test_the_benchmarks_peak_is_that_of_the_child_alone():
     "This catches the bug where a child's peak begins with the parent's, and hides what it adds."
     torch.ones(2**27)  # half a GiB, given back at once
     T = 1536
-    table = 6 * T * T * 4  # bytes; the formula holds three such tables, the kernel none
+    table = 6 * T * T * 4  # bytes; the formula holds some such tables, and the child nothing else
     assert 2.5 * table < peak_in_child("attend", "forward", "causal", T) < 6 * table
-    assert peak_in_child("attend_fused", "forward", "causal", T) < table / 5
 
 
 def test_the_benchmarks_sides_take_turns():

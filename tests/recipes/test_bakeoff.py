@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks import swap as benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.models.assembly import POSITIONS
 from transformer_lit.recipes import bakeoff, language_model
@@ -121,3 +122,13 @@ def test_what_is_unknown_is_named():
         bakeoff_presets("norms")
     with pytest.raises(InputError, match="unknown setting 'huge'; known are: small, large"):
         bakeoff_presets("block", "huge")
+
+
+def test_the_benchmark_of_the_walk_runs_quickly_and_stores_nothing(small, monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would outlive the test
+    monkeypatch.setattr(benchmark.torch, "set_num_threads", lambda n: None)
+    rows = benchmark.main(["--quick", "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+    assert [row["entry"] for row in rows] == list(bakeoff_presets("swap"))
+    assert rows[0]["ratio"] == rows[0]["low"] == rows[0]["high"] == 1
+    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import transformer_lit
+from transformer_lit.base.datasets import load_text
 from transformer_lit.base.files import InputError
+from transformer_lit.base.results import read_results
 from transformer_lit.recipes import zoo
 from transformer_lit.recipes.zoo import load, model_card, model_names
 
@@ -162,6 +164,15 @@ def test_the_shipped_writer_writes():
     text = "".join(writer.stream("ROMEO:", max_new=50, temperature=0))
     assert len(text) == 50 and text.startswith("\n")
     assert writer.measure("To be, or not to be: that is the question:\n" * 2)["val_loss"] < 2
+
+
+@pytest.mark.real_data
+def test_the_shipped_writer_has_the_loss_of_its_record():
+    (record,) = read_results("results", name="shakespeare-cpu-seed0")
+    measured = load("shakespeare").measure(load_text("tinyshakespeare", "val"))
+    # the record is of fp32 weights; those shipped are rounded to half precision
+    assert abs(measured["val_loss"] - record.metrics["val_loss"]) < 5e-4
+    assert abs(measured["bits_per_byte"] - record.metrics["bits_per_byte"]) < 1e-3
 
 
 def test_a_model_of_an_unknown_task_is_named(tmp_path, tiny_translator):

@@ -299,7 +299,7 @@ class LanguageTraining:
         "The folder of the run."
         return self.run.out
 
-
+# %% ../../nbs/recipes/02_language_model.ipynb #open
 def open_language_model(
     recipe: LanguagePreset,
     out: str | Path,

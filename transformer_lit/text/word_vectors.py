@@ -419,7 +419,7 @@ def spearman(x: Float[Tensor, "n"], y: Float[Tensor, "m"]) -> float:
 
 
 def judged_pairs(
-    vectors: WordVectors, pairs: Iterable[tuple[str, str, float]]
+    vectors: WordVectors, pairs: Iterable[tuple[str, str, int | float]]
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
     "Cosines and people's judgements of the pairs whose words, in lower case, have vectors."
     low = [(first.lower(), second.lower(), score) for first, second, score in pairs]
