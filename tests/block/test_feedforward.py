@@ -200,6 +200,7 @@ def test_gated_and_plain_have_equally_many_weights(C):
         (8192, 4096, 1.3, 28_672),  # Llama 2 70B
         (4096, 1024, 1.3, 14_336),  # Llama 3 8B
         (1, 1, 1.0, 2),
+        (1, 1, 1.3, 2),  # 8/3 down to 2, and 2.6 down to 2
         (1, 7, 1.0, 7),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_norm_ends_the_stack_where_the_wiring_asks_for_one():
         ({"norm": "batch"}, "norm is 'batch'; known are: rms, layer"),
         ({"residual": "mid"}, "residual is 'mid'; known are: pre, post"),
         ({"init": "he"}, "init is 'he'; known are: xavier, gpt2"),
-        ({"activation": "swash"}, "'swash'"),
+        ({"activation": "swash"}, "activation is 'swash'; known are: relu, gelu"),
         ({"d_ff": 0}, "d_ff must be a positive whole number, got 0"),
         ({"n_heads": 3}, "n_heads=3"),
     ],

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..attention.multihead import MultiHeadAttention, Position
-from ..block.feedforward import FeedForward, GatedFeedForward
+from ..block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from ..block.init import deepnorm_init, gpt2_init, xavier_init
 from ..block.layers import EncoderLayer
 from ..block.norm import LayerNorm, RMSNorm
@@ -47,7 +47,7 @@ class AssemblyConfig:
     max_len: int = 64  # the context of the training
     position: str = "rope"  # see POSITIONS
     norm: str = "rms"  # or "layer"
-    activation: str = "silu"  # see block.feedforward
+    activation: str = "silu"  # see ACTIVATIONS of block.feedforward
     gated: bool = True  # multiply by a second projection
     residual: str = "pre"  # or "post", "sandwich", "deep"
     bias: bool = False  # offsets in attention and feed-forward
@@ -119,6 +119,7 @@ _INITS = {"xavier": lambda model, n_layers: xavier_init(model), "gpt2": gpt2_ini
 _CHOICES = {
     "position": POSITIONS,
     "norm": _NORMS,
+    "activation": ACTIVATIONS,
     "residual": ("pre", "post", "sandwich", "deep"),
     "init": _INITS,
 }

@@ -144,6 +144,8 @@ _SHAKESPEARE = LanguagePreset(  # at most 10.7M parameters
     peak=1e-3,
     every=250,
 )
+
+# %% ../../nbs/recipes/02_language_model.ipynb #presets-named
 LANGUAGE_PRESETS = {
     "book": replace(  # the prose of this book: always at hand
         _SHAKESPEARE,
@@ -177,7 +179,7 @@ LANGUAGE_PRESETS = {
     ),
 }
 
-
+# %% ../../nbs/recipes/02_language_model.ipynb #preset-by-name
 def language_preset(name: str, **changes: Any) -> LanguagePreset:
     "The preset of that name, with fields changed where given; `InputError` for an unknown name."
     if name not in LANGUAGE_PRESETS:
