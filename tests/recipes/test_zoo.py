@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import transformer_lit
-from transformer_lit.base.datasets import load_text
+from transformer_lit.base.datasets import data_hashes, load_text
 from transformer_lit.base.files import InputError
 from transformer_lit.base.results import read_results
 from transformer_lit.recipes import zoo
@@ -166,10 +166,22 @@ def test_the_shipped_writer_writes():
     assert writer.measure("To be, or not to be: that is the question:\n" * 2)["val_loss"] < 2
 
 
-@pytest.mark.real_data
-def test_the_shipped_writer_has_the_loss_of_its_record():
-    (record,) = read_results("results", name="shakespeare-cpu-seed0")
-    measured = load("shakespeare").measure(load_text("tinyshakespeare", "val"))
+@pytest.mark.parametrize(
+    ("name", "record", "dataset"),
+    [
+        pytest.param(
+            "shakespeare", "shakespeare-cpu-seed0", "tinyshakespeare", marks=pytest.mark.real_data
+        ),
+        ("book", "book-seed0", "book"),
+    ],
+)
+def test_the_shipped_writers_have_the_losses_of_their_records(
+    name, record, dataset, real_data_folder, monkeypatch
+):
+    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+    (record,) = read_results("results", name=record)
+    assert record.data_sha256 == data_hashes(dataset)  # the text that it learned from
+    measured = load(name).measure(load_text(dataset, "val"))
     # the record is of fp32 weights; those shipped are rounded to half precision
     assert abs(measured["val_loss"] - record.metrics["val_loss"]) < 5e-4
     assert abs(measured["bits_per_byte"] - record.metrics["bits_per_byte"]) < 1e-3
