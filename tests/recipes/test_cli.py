@@ -107,7 +107,7 @@ FAILURES = {
         "'summarisation'; known are: translation, language-model",
     ),
     "unknown preset": (("train", "translation", "--preset", "big"), "'big'; known are: numbers"),
-    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: multi30k, n"),
+    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: book, multi30k, n"),
     "unknown data set to evaluate": (
         ("evaluate", "--checkpoint", "model", "--dataset", "wmt14"),
         "'wmt14'; known are",
