@@ -9,6 +9,7 @@
     // the icons of a button that has a label need no titles of their own
     each(".theme-switch-button [title]", (icon) => icon.removeAttribute("title"));
     each(".theme-switch-button svg title", (title) => title.remove());
+    each(".theme-switch-button svg", (icon) => icon.setAttribute("aria-hidden", "true"));
     // a list holds items, and the logo stands in a landmark
     each(".citation-list > .citation", (entry) => entry.setAttribute("role", "listitem"));
     each(".bd-sidebar-primary .navbar-brand.logo", (logo) => {
@@ -18,5 +19,10 @@
   };
 
   document.addEventListener("DOMContentLoaded", repair);
-  window.addEventListener("load", repair); // again: until then scripts of the theme exchange the icons
+  // again, whenever scripts of the theme have exchanged the icons
+  window.addEventListener("load", () => {
+    repair();
+    const observer = new MutationObserver(repair);
+    each(".theme-switch-button", (button) => observer.observe(button, { childList: true, subtree: true }));
+  });
 }
