@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,11 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.timing import interval, store, take_turns
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.training.trainer import device_name
 
 D = 64  # head size
 LENGTHS = (256, 1024, 4096)
@@ -90,33 +88,6 @@ def call(kernel: str, work: str, leaves: Sequence[Tensor], options: Options) -> 
 # --- time ---------------------------------------------------------------------------------------
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median, and an interval that holds the true median with at least 95 %.
-
-    Each value lies above the true median or below it, like a coin; so ranks give the bounds.
-    """
-    ordered, n = sorted(values), len(values)
-    rank, tail = 0, 1 / 2**n  # probability that at most `rank` values lie below the median
-    while tail + comb(n, rank + 1) / 2**n <= 0.025:
-        rank += 1
-        tail += comb(n, rank) / 2**n
-    return median(ordered), ordered[rank], ordered[n - 1 - rank]
-
-
-def take_turns(sides: Sequence[Callable[[], None]], pairs: int) -> list[list[float]]:
-    "CPU seconds of each side, turn by turn; the order changes from turn to turn."
-    for side in sides:
-        side()
-    seconds: list[list[float]] = [[] for _ in sides]
-    for turn in range(pairs):
-        order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
-        for i in order:
-            start = time.process_time()
-            sides[i]()
-            seconds[i].append(time.process_time() - start)
-    return seconds
-
-
 def compared(
     names: tuple[str, str], seconds: Sequence[Sequence[float]], **about: Any
 ) -> dict[str, Any]:
@@ -140,12 +111,14 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
         for names in pairings:
             sides = [partial(call, name, work, leaves, options) for name in names]
             about = {"case": case, "work": work, "T": T}
-            rows.append(compared(names, take_turns(sides, pairs), **about))
+            rows.append(compared(names, take_turns(sides, pairs, time.process_time), **about))
     for T, work in product(lengths, ("forward", "both")):  # the same triangle, said in two ways
         leaves, table = inputs("table mask", T, 4)
         sides = [partial(call, "bare", work, leaves, o) for o in (table, {"causal": True})]
         about = {"case": "triangle", "work": work, "T": T}
-        rows.append(compared(("a mask", "is_causal"), take_turns(sides, pairs), **about))
+        rows.append(
+            compared(("a mask", "is_causal"), take_turns(sides, pairs, time.process_time), **about)
+        )
     return rows
 
 
@@ -228,7 +201,7 @@ def decode_rows(batch: int, lengths: Sequence[int], steps: int, pairs: int) -> l
     for held in lengths:
         states = {n: filled(model, batch, held, steps) for n, model in models.items()}
         sides = [partial(decode, models[n], ids, states[n], steps) for n in models]
-        seconds = take_turns(sides, pairs)
+        seconds = take_turns(sides, pairs, time.process_time)
         for n, spent in zip(models, seconds, strict=True):
             faster = interval([a / b for a, b in zip(seconds[0], spent, strict=True)])
             row = {"n_kv_heads": n, "n_heads": 6, "batch": batch, "held": held, "pairs": pairs}
@@ -292,16 +265,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = measure(part, given.quick)
         show(rows)
         if not given.quick:
-            measurement = Measurement(
-                name=f"attention_{part}",
-                about=ABOUT[part],
-                command=f"python -m benchmarks.attention {part}",
-                commit=current_commit(),
-                device=device_name(torch.device("cpu")),
-                torch=torch.__version__,
-                rows=rows,
+            store(
+                f"attention_{part}",
+                ABOUT[part],
+                f"python -m benchmarks.attention {part}",
+                rows,
+                "results/measurements",
             )
-            print(write_measurement("results/measurements", measurement))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ package's. `--quick` takes tiny sizes and three pairs, and stores nothing.
 """
 
 import argparse
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from benchmarks.timing import interval, store
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm
 
@@ -74,21 +73,6 @@ def time_once(module: nn.Module, x: Tensor, gradient: Tensor | None) -> float:
     return time.process_time() - start
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    "Median, and two order statistics with the true one between them, with at least 95 %."
-    ordered, n = sorted(values), len(values)
-    below, tail = -1, 0.0
-    while tail + math.comb(n, below + 1) / 2**n <= 0.025:
-        below += 1
-        tail += math.comb(n, below) / 2**n
-    low = max(below, 0)
-    return (
-        float(torch.tensor(ordered, dtype=torch.double).quantile(0.5)),
-        ordered[low],
-        ordered[n - 1 - low],
-    )
-
-
 def compare(
     side: nn.Module, other: nn.Module, *, tokens: int, d_model: int, dtype: torch.dtype, pairs: int
 ) -> list[dict[str, Any]]:
@@ -103,8 +87,8 @@ def compare(
             for which in order:
                 times[which].append(time_once((side, other)[which], x, gradient))
         kept = [t[2:] for t in times]
-        median, low, high = median_interval([a / b for a, b in zip(*kept)])
-        side_ms, other_ms = (1e3 * median_interval(t)[0] for t in kept)
+        median, low, high = interval([a / b for a, b in zip(*kept)])
+        side_ms, other_ms = (1e3 * interval(t)[0] for t in kept)
         rows.append(
             {
                 "work": work,
@@ -179,23 +163,14 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 rows.append({"side": side, "other": other, **row})
                 if wide:
                     rows[-1]["d_ff"] = d_ff
-                interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+                bounds = f"[{row['low']:.3f}, {row['high']:.3f}]"
                 print(
                     f"{side:<16} {other:<27} {row['dtype']:<9}{row['work']:<8}{row['ratio']:6.3f}  "
-                    f"{interval:<15}{row['side_ms']:8.2f}{row['other_ms']:8.2f}",
+                    f"{bounds:<15}{row['side_ms']:8.2f}{row['other_ms']:8.2f}",
                     flush=True,
                 )
     if not options.quick:
-        record = Measurement(
-            name="block",
-            about=ABOUT,
-            command="python -m benchmarks.block",
-            commit=current_commit(),
-            device="cpu",
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, record))
+        store("block", ABOUT, "python -m benchmarks.block", rows, options.out)
     return rows
 
 

@@ -21,13 +21,11 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 from transformers import LlamaConfig as TheirLlamaConfig
 
-from benchmarks.timing import interval, show, take_turns
+from benchmarks.timing import interval, show, store, take_turns
 from transformer_lit.attention.cache import DecodingState, GrowingCache
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.training.trainer import device_name
 
 SIZES = {"d_model": 384, "n_layers": 6, "n_heads": 6, "d_ff": 1536, "vocab_size": 256}
 TINY = {"d_model": 12, "n_layers": 2, "n_heads": 2, "d_ff": 17, "vocab_size": 11}
@@ -183,16 +181,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [row | {"threads": given.threads} for row in measure(part, given.quick)]
         show(rows)
         if not given.quick:
-            measurement = Measurement(
-                name=f"decoding_{part}",
-                about=ABOUT[part],
-                command=f"python -m benchmarks.decoding {part} --threads {given.threads}",
-                commit=current_commit(),
-                device=device_name(torch.device("cpu")),
-                torch=torch.__version__,
-                rows=rows,
+            store(
+                f"decoding_{part}",
+                ABOUT[part],
+                f"python -m benchmarks.decoding {part} --threads {given.threads}",
+                rows,
+                "results/measurements",
             )
-            print(write_measurement("results/measurements", measurement))
 
 
 if __name__ == "__main__":

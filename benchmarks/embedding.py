@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.timing import store
 from transformer_lit.base.datasets import load_pairs, load_text
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.recipes.language_model import CharTokenizer, language_step
 from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import TextStream, text_blocks
 from transformer_lit.training.schedule import adamw, cosine
-from transformer_lit.training.trainer import Trainer, device_name, keep_freed_memory
+from transformer_lit.training.trainer import Trainer, keep_freed_memory
 
 SIZES = {"d_model": 128, "n_layers": 2, "n_heads": 4, "d_ff": 512}
 PARTS = {"scale": ("√C", "none", "wide"), "tie": ("tied", "untied")}
@@ -159,16 +159,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
             print(f"{shares:>14}{row['losses'][-1]:>8.3f}", end="")
             print(f"{time.perf_counter() - start:>6.0f}", flush=True)
     if not options.quick:
-        measurement = Measurement(
-            name="embedding",
-            about=ABOUT,
-            command="python -m benchmarks.embedding",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, measurement))
+        store("embedding", ABOUT, "python -m benchmarks.embedding", rows, options.out)
     return rows
 
 

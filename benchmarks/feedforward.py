@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.timing import store
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward, gated_width
 from transformer_lit.block.init import xavier_init
 from transformer_lit.block.layers import EncoderLayer
@@ -296,16 +296,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
             )
         records.append(("gates", ABOUT_GATES, rows))
     for name, about, rows in () if options.quick else records:
-        record = Measurement(
-            name=name,
-            about=about,
-            command="python -m benchmarks.feedforward",
-            commit=current_commit(),
-            device="cpu",
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, record))
+        store(name, about, "python -m benchmarks.feedforward", rows, options.out)
     return [row for *_, rows in records for row in rows]
 
 

@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.timing import store
 from transformer_lit import load
 from transformer_lit.attention.grouped import mean_heads, to_grouped
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.models.transformer import Transformer
 from transformer_lit.recipes.translation import Translator, score, translation_step
 from transformer_lit.training.data import PairStream, fixed_batches
 from transformer_lit.training.schedule import adamw, inverse_sqrt
-from transformer_lit.training.trainer import Trainer, device_name, keep_freed_memory
+from transformer_lit.training.trainer import Trainer, keep_freed_memory
 
 NAME = "multi30k-en-de"
 WARMUP, PEAK, SMOOTHING = 20, 5e-4, 0.1  # of the training after the change
@@ -138,16 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"loss {row['val_loss']:.3f}, BLEU {row['bleu']:.1f}"
         )
     if not given.quick:
-        measurement = Measurement(
-            name="attention_pooling",
-            about=ABOUT,
-            command=f"python -m benchmarks.grouped --steps {given.steps}",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=rows,
+        store(
+            "attention_pooling",
+            ABOUT,
+            f"python -m benchmarks.grouped --steps {given.steps}",
+            rows,
+            "results/measurements",
         )
-        print(write_measurement("results/measurements", measurement))
 
 
 if __name__ == "__main__":

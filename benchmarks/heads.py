@@ -15,16 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import show
+from benchmarks.timing import show, store
 from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.inference.sampling import generate
 from transformer_lit.recipes.translation import Translator
-from transformer_lit.training.trainer import device_name
 
 MODEL = "multi30k-en-de"
 SENTENCE = "A man is riding a bike."
@@ -128,16 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(" ".join(rows[0]["source"]), "->", " ".join(rows[0]["target"]))
     show([{key: x for key, x in row.items() if key != "weights"} for row in rows[1:]])
     if not given.quick:
-        measurement = Measurement(
-            name="heads",
-            about=ABOUT,
-            command="python -m benchmarks.heads",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print(write_measurement("results/measurements", measurement))
+        store("heads", ABOUT, "python -m benchmarks.heads", rows, "results/measurements")
 
 
 if __name__ == "__main__":

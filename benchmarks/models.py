@@ -27,13 +27,12 @@ from torch import Tensor
 from transformers import LlamaConfig as TheirConfig
 from transformers import LlamaForCausalLM
 
-from benchmarks.timing import MIB, interval, peak_bytes, show, take_turns
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from benchmarks.timing import MIB, interval, peak_bytes, show, store, take_turns
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
-from transformer_lit.training.trainer import device_name, keep_freed_memory, mean_gradient
+from transformer_lit.training.trainer import keep_freed_memory, mean_gradient
 
 RATE = 1e-3  # of learning
 
@@ -274,16 +273,13 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     ]
     show(rows)
     if not given.quick:
-        measurement = Measurement(
-            name="models",
-            about=ABOUT,
-            command=f"python -m benchmarks.models --threads {' '.join(map(str, given.threads))}",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=rows,
+        store(
+            "models",
+            ABOUT,
+            f"python -m benchmarks.models --threads {' '.join(map(str, given.threads))}",
+            rows,
+            given.out,
         )
-        print(write_measurement(given.out, measurement))
     return rows
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.timing import store
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE, Scaling
 from transformer_lit.position.scaling import make_scaling
@@ -147,16 +147,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     for seed in range(1 if options.quick else SEEDS):
         rows += measure(*texts, seed, options.quick)
     if not options.quick:
-        measurement = Measurement(
-            name="scaling",
-            about=ABOUT,
-            command="python -m benchmarks.scaling",
-            commit=current_commit(),
-            device="cpu",
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, measurement))
+        store("scaling", ABOUT, "python -m benchmarks.scaling", rows, options.out)
     return rows
 
 

@@ -12,17 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.timing import show
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from benchmarks.timing import show, store
 from transformer_lit.block.feedforward import gated_width
 from transformer_lit.recipes.language_model import (
     LanguagePreset,
     language_preset,
     open_language_model,
 )
-from transformer_lit.training.trainer import device_name
 
 WIDTHS, STEPS, SEEDS = (16, 32, 64, 128), (200, 400, 800), 3
 ABOUT = (
@@ -73,16 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     ]
     show(rows)
     if not given.quick:
-        measurement = Measurement(
-            name="sizes",
-            about=ABOUT,
-            command="python -m benchmarks.sizes",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print(write_measurement(given.out, measurement))
+        store("sizes", ABOUT, "python -m benchmarks.sizes", rows, given.out)
     return rows
 
 

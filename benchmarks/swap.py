@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import interval, show, take_turns
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from benchmarks.timing import interval, show, store, take_turns
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 from transformer_lit.recipes.language_model import LanguagePreset
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
-from transformer_lit.training.trainer import device_name, keep_freed_memory, mean_gradient
+from transformer_lit.training.trainer import keep_freed_memory, mean_gradient
 
 VOCABULARY = 65  # the characters of tiny Shakespeare
 ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute
@@ -78,16 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     table = [row for setting in settings for row in measure(setting, ROWS[setting], turns)]
     show(table)
     if not given.quick:
-        measurement = Measurement(
-            name="swap",
-            about=ABOUT,
-            command="python -m benchmarks.swap",
-            commit=current_commit(),
-            device=device_name(torch.device("cpu")),
-            torch=torch.__version__,
-            rows=table,
-        )
-        print(write_measurement(given.out, measurement))
+        store("swap", ABOUT, "python -m benchmarks.swap", table, given.out)
     return table
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides that take turns, an interval for the median, a peak, a table."""
+"""What the benchmarks share: turns, an interval for the median, a peak, a table, the record."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,6 +6,11 @@ from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
+
+from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.training.trainer import device_name
 
 MIB = 2**20
 
@@ -65,3 +70,19 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+
+
+def store(
+    name: str, about: str, command: str, rows: list[dict[str, Any]], folder: str | Path
+) -> None:
+    "Write the record of a measurement on the CPU to `folder/<name>.json`, and print its path."
+    measurement = Measurement(
+        name=name,
+        about=about,
+        command=command,
+        commit=current_commit(),
+        device=device_name(torch.device("cpu")),
+        torch=torch.__version__,
+        rows=rows,
+    )
+    print("written:", write_measurement(folder, measurement))

@@ -12,10 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
+from benchmarks.timing import store
 from transformer_lit.base.datasets import load_pairs
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.text.tokenizer import BPETokenizer
 
 SIZES = (259, 300, 400, 600, 1000, 2000, 5000, 10_000, 20_000)
@@ -92,16 +90,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
             f"{r['unknown']:>9.2%}{r['unused']:>8,}"
         )
     if not options.quick:
-        measurement = Measurement(
-            name="tokenizer",
-            about=ABOUT,
-            command="python -m benchmarks.tokenizer",
-            commit=current_commit(),
-            device="cpu",
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, measurement))
+        store("tokenizer", ABOUT, "python -m benchmarks.tokenizer", rows, options.out)
     return rows
 
 

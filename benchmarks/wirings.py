@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from benchmarks.timing import store
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.init import deepnorm_init, xavier_init
 from transformer_lit.block.layers import EncoderLayer
@@ -229,16 +229,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     measure(grid(rates, depths, seeds, **short))
     measure(best(list(rows), depths[1], **long))
     if not options.quick:
-        measurement = Measurement(
-            name="wirings",
-            about=ABOUT,
-            command="python -m benchmarks.wirings",
-            commit=current_commit(),
-            device="cpu",
-            torch=torch.__version__,
-            rows=rows,
-        )
-        print("written:", write_measurement(options.out, measurement))
+        store("wirings", ABOUT, "python -m benchmarks.wirings", rows, options.out)
     return rows
 
 

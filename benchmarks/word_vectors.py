@@ -20,16 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import transformer_lit
+from benchmarks.timing import store
 from transformer_lit.base.datasets import (
     load_analogies,
     load_text,
     load_word_pairs,
     number_in_english,
-)
-from transformer_lit.base.results import (
-    Measurement,
-    current_commit,
-    write_measurement,
 )
 from transformer_lit.text.word_vectors import (
     CBOW,
@@ -412,16 +408,7 @@ def generated() -> tuple[list[str], dict[str, Any]]:
 
 def record(folder: str | Path, name: str, rows: list[dict[str, Any]]) -> None:
     "Write one record and say where."
-    measurement = Measurement(
-        name=name,
-        about=ABOUT[name],
-        command="python -m benchmarks.word_vectors",
-        commit=current_commit(),
-        device="cpu",
-        torch=torch.__version__,
-        rows=rows,
-    )
-    print("written:", write_measurement(folder, measurement))
+    store(name, ABOUT[name], "python -m benchmarks.word_vectors", rows, folder)
 
 
 def show(row: dict[str, Any]) -> None:
