@@ -285,7 +285,7 @@ def faults():
         torch.ones(10_000_000)  # 40 MB: glibc maps anything over 32 MB afresh
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began
 faults()
-print(faults())
+print(min(faults() for _ in range(5)))  # a system that takes pages back can only add faults
 """
 
 
