@@ -2,6 +2,7 @@
 
 import os
 
+import jaxtyping
 import pytest
 
 
@@ -78,3 +79,11 @@ def tiny_translator():
         model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
     info = {"source": "en", "target": "de", "form": "raw", "metric": "exact"}
     return Translator(model, tokenizer, info)
+
+
+@pytest.fixture
+def no_shape_checks():
+    "The annotations would refuse wrong shapes first; users of the package run without them."
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

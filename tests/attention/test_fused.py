@@ -2,7 +2,6 @@
 
 import itertools
 
-import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
@@ -234,14 +233,6 @@ def test_a_bfloat16_query_takes_a_float32_bias():
     torch.testing.assert_close(
         attend_fused(q, k, v, bias=bias).float(), expected, rtol=2e-2, atol=2e-2
     )
-
-
-@pytest.fixture
-def no_shape_checks():
-    "The annotations would refuse wrong shapes first; users of the package run without them."
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 Q, KEYS = (B, H, 5, D), (B, K, 11, D)

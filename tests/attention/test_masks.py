@@ -77,3 +77,8 @@ def test_length_mask_refuses_what_does_not_fit(lengths, S):
     with pytest.raises(ValueError) as error:
         length_mask(torch.tensor(lengths), S)
     assert str(lengths) in str(error.value) and f"S={S or 5}" in str(error.value)
+
+
+def test_an_empty_batch_has_an_empty_table():
+    none = torch.empty(0, dtype=torch.long)
+    assert length_mask(none).shape == (0, 0) and length_mask(none, 5).shape == (0, 5)

@@ -327,6 +327,14 @@ def test_a_wrong_dropout_is_named(dropout):
         MultiHeadAttention(12, 3, dropout=dropout)
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (1, 7), (3, 7), (2, 5), (2, 1, 7)])
+def test_positions_of_a_wrong_shape_are_named(shape, no_shape_checks):
+    x = torch.randn(2, 7, C)
+    with pytest.raises(ValueError) as error:
+        MultiHeadAttention(C, H, d_head=D)(x, pos=torch.zeros(shape, dtype=torch.long))
+    assert f"of x (2, 7, {C}), got {shape}" in str(error.value)
+
+
 def test_memory_and_cache_exclude_each_other():
     m = MultiHeadAttention(C, H, d_head=D)
     x = torch.randn(B, T, C)

@@ -31,7 +31,7 @@ def padding_mask(keep: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 
 def length_mask(lengths: Int[Tensor, "B"], S: int | None = None) -> Bool[Tensor, "B S"]:
     "True at the first `lengths[b]` positions of row b; S is the longest length unless given."
-    S = int(lengths.max()) if S is None else S
+    S = max(lengths.tolist(), default=0) if S is None else S
     if ((lengths < 0) | (lengths > S)).any():
         raise ValueError(f"lengths must lie between 0 and S={S}, got {lengths.tolist()}")
     return torch.arange(S, device=lengths.device) < lengths[:, None]

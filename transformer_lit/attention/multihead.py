@@ -26,7 +26,7 @@ class Position(nn.Module):
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
     ) -> Float[Tensor, "B N T D"]:
-        "Queries or keys, turned according to their positions."
+        "Queries or keys (N = H or K heads), turned according to their positions."
         return x
 
     def bias(
@@ -140,6 +140,8 @@ class MultiHeadAttention(_Projections):
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)
+        elif pos.shape not in (x.shape[1:2], x.shape[:2]):
+            raise ValueError(f"pos needs shape T or B T of x {(*x.shape,)}, got {(*pos.shape,)}")
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)
         k, v = self.keys_values(x, pos) if memory is None else memory
         k, v = (k, v) if cache is None else cache.update(k, v)
