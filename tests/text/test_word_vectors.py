@@ -284,6 +284,53 @@ def test_fasttext_needs_a_bucket():
         FastText(WORDS, C, n_buckets=0)
 
 
+METHODS = {
+    "skip-gram": lambda: SkipGram(V, C),
+    "cbow": lambda: CBOW(V, C),
+    "fasttext": lambda: FastText([f"word{'s' * i}" for i in range(V)], C, n_buckets=101),
+}
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"),
+    [
+        ([0, V], "V=13: 13"),
+        ([-1, 3, V + 4, -1], "V=13: -1, 17"),
+        (range(-12, 1), "V=13: -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, …"),
+    ],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_ids_outside_the_vocabulary_have_no_vector(method, ids, named):
+    with pytest.raises(ValueError, match=f"{named}$"):
+        METHODS[method]().vectors(torch.tensor(ids))
+    assert METHODS[method]().vectors(torch.tensor([V - 1, 0])).shape == (2, C)
+
+
+@pytest.mark.parametrize("wrong", [-1, V])
+@pytest.mark.parametrize("part", [0, 1, 3])  # centres, contexts, negatives
+@pytest.mark.parametrize("method", METHODS)
+def test_ids_outside_the_vocabulary_have_no_loss(method, part, wrong):
+    model, parts = METHODS[method](), windows()
+    assert model(*parts).isfinite()
+    parts[part].view(-1)[0] = wrong
+    with pytest.raises(ValueError, match=f"V=13: {wrong}$"):
+        model(*parts)
+
+
+@pytest.mark.parametrize("wrong", [-1, V])
+def test_ids_outside_the_vocabulary_are_not_counted_or_trained(wrong):
+    ids, other = torch.tensor([0, wrong, 2]), torch.tensor([1, 2, 0])
+    model = GloVe(V, C)
+    for ask in (
+        lambda: model(ids, other),
+        lambda: model(other, ids),
+        lambda: cooccurrence(ids, V),
+        lambda: train_windows(SkipGram(V, C), ids, torch.ones(V, dtype=torch.long)),
+    ):
+        with pytest.raises(ValueError, match=f"V=13: {wrong}$"):
+            ask()
+
+
 # --- GloVe --------------------------------------------------------------------------------------
 
 

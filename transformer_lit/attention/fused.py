@@ -27,7 +27,7 @@ def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:
 
 def _open_hidden_rows(mask: Bool[Tensor, "B H T S"]) -> tuple[Tensor, Bool[Tensor, "B H T 1"]]:
     # `sees` is `mask.any(-1)`: a row that sees nothing is computed as if it saw all, then zeroed.
-    # As bytes, which a CPU takes many at a time: a tenth of the time.
+    # As bytes, of which a CPU takes many at a time.
     if not mask.shape[-1]:
         return mask, mask.any(-1, keepdim=True)
     table = mask.view(torch.uint8)

@@ -54,6 +54,15 @@ class Vocabulary:
         "The ids of the words; words outside the vocabulary vanish, as in the papers' programs."
         return torch.tensor([self.index[w] for w in words if w in self.index], dtype=torch.long)
 
+
+def _check_ids(vocab_size: int, *tensors: Int[Tensor, "..."]) -> None:
+    # Indexing alone would take a negative id for a row counted from the end, without a word.
+    for ids in tensors:
+        outside = ids[(ids < 0) | (ids >= vocab_size)].unique().tolist()
+        if outside:
+            named = ", ".join(map(str, outside[:10])) + (", …" if len(outside) > 10 else "")
+            raise ValueError(f"ids outside the vocabulary of V={vocab_size}: {named}")
+
 # %% ../../nbs/text/03_word_vectors.ipynb #sampling
 def keep_probability(counts: Int[Tensor, "V"], threshold: float = 1e-3) -> Float[Tensor, "V"]:
     "With which probability an occurrence of each word stays: min(1, √(threshold / frequency))."
@@ -111,7 +120,8 @@ def negative_sampling_loss(
 class SkipGram(nn.Module):
     """Predict each neighbour from the word in the middle. Two tables: words as input, as output.
 
-    Output vectors begin at zero, input vectors within ±1/(2C), as in the released program.
+    Output vectors begin at zero, input vectors within ±1/(2C), as in the released program. An id
+    outside the vocabulary is a `ValueError`, at empty places of a window, too.
     """
 
     def __init__(self, vocab_size: int, d_model: int, n_rows: int | None = None):
@@ -122,8 +132,11 @@ class SkipGram(nn.Module):
         self.output = nn.Parameter(torch.zeros(vocab_size, d_model))
 
     def vectors(self, ids: Int[Tensor, "n"] | None = None) -> Float[Tensor, "n C"]:
-        "The input vectors of these words, or of all."
-        return self.input if ids is None else self.input[ids]
+        "The input vectors of these words, or of all; `ValueError` for an id that is none."
+        if ids is None:
+            return self.input
+        _check_ids(len(self.output), ids)
+        return self.input[ids]
 
     def forward(
         self,
@@ -134,6 +147,7 @@ class SkipGram(nn.Module):
         n_negatives: int | float = 5,
     ) -> Float[Tensor, ""]:
         "The loss of these windows."
+        _check_ids(len(self.output), contexts, negatives)
         v, u, noise = self.vectors(centres), self.output[contexts], self.output[negatives]
         return negative_sampling_loss(v, u, real, noise, n_negatives)
 
@@ -150,6 +164,7 @@ class CBOW(SkipGram):
         n_negatives: int | float = 5,
     ) -> Float[Tensor, ""]:
         "The loss of these windows; a window without neighbours asks nothing."
+        _check_ids(len(self.output), centres, contexts, negatives)
         pairs = real.sum(1, keepdim=True)
         bag = (self.input[contexts] * real[:, :, None]).sum(1) / pairs.clamp(min=1)
         u, noise = self.output[centres][:, None], self.output[negatives]
@@ -172,7 +187,7 @@ def hash_bucket(ngram: str, n_buckets: int) -> int:
         value = ((value ^ byte) * 16777619) % 2**32
     return value % n_buckets
 
-
+# %% ../../nbs/text/03_word_vectors.ipynb #fasttext
 class FastText(SkipGram):
     """Skip-gram whose input vector is the mean over a word's own row and its n-grams' rows.
 
@@ -207,6 +222,7 @@ class FastText(SkipGram):
     def vectors(self, ids: Int[Tensor, "n"] | None = None) -> Float[Tensor, "n C"]:
         "The mean of the rows of these words, or of all; bags of unequal size lie end to end."
         ids = torch.arange(len(self.words), device=self.input.device) if ids is None else ids
+        _check_ids(len(self.words), ids)
         sizes = self._sizes[ids]
         offsets = sizes.cumsum(0) - sizes
         shift = (self._starts[ids] - offsets).repeat_interleave(sizes)
@@ -228,10 +244,12 @@ def cooccurrence(
 ) -> tuple[Int[Tensor, "2 M"], Float[Tensor, "M"]]:
     """How often words stand together: M pairs (i, j) and their counts, both orders.
 
-    A neighbour d words away counts 1/d (Pennington et al. 2014).
+    A neighbour d words away counts 1/d (Pennington et al. 2014). `ValueError` for an id outside
+    the vocabulary, and for a text without neighbours.
     """
     if window < 1:
         raise ValueError(f"a window reaches at least 1 word, not {window}")
+    _check_ids(vocab_size, ids)
     keys, weights = [], []
     for d in range(1, min(window, len(ids) - 1) + 1):
         key, count = torch.unique(ids[:-d] * vocab_size + ids[d:], return_counts=True)
@@ -272,7 +290,8 @@ class GloVe(nn.Module):
         return self.input + self.output
 
     def forward(self, i: Int[Tensor, "M"], j: Int[Tensor, "M"]) -> Float[Tensor, "M"]:
-        "The score of each pair."
+        "The score of each pair; `ValueError` for an id outside the vocabulary."
+        _check_ids(len(self.input), i, j)
         scores = (self.input[i] * self.output[j]).sum(1)
         return scores + self.input_bias[i] + self.output_bias[j]
 
@@ -308,6 +327,7 @@ def train_windows(
     seed: int = 0,
 ) -> list[float]:
     "Train CBOW, skip-gram or FastText on a text; returns the loss before each step."
+    _check_ids(len(counts), ids)
     draw = torch.Generator().manual_seed(seed)
     keep, noise = keep_probability(counts, threshold), noise_distribution(counts)
 
