@@ -292,6 +292,21 @@ def silent_figures(root):
                 yield f"{path.name}: a figure of over 60 kB: {source[:60]!r}"
 
 
+def lost_outputs(root):
+    "A cell that prints or draws stores what it gave; strict nbval asks nothing of an empty cell."
+    for path in notebooks(root):
+        for source, cell in code_cells(path):
+            if cell["outputs"] or re.search(r"^#\|\s*eval:\s*false", source, re.M):
+                continue
+            body = ast.parse(source).body
+            run = [s for s in body if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+            for node in (node for statement in run for node in ast.walk(statement)):
+                called = getattr(node, "func", None)
+                if getattr(called, "attr", getattr(called, "id", None)) in ("print", "show"):
+                    yield f"{path.name}: no output is stored of {source[:60]!r}"
+                    break
+
+
 def unlisted_modules(root):
     api = (root / "book/api.md").read_text()
     for name in modules(root):
@@ -315,6 +330,7 @@ RULES = [
     scattered_addresses,
     unproven_formulas,
     silent_figures,
+    lost_outputs,
     unlisted_modules,
 ]
 
@@ -435,6 +451,10 @@ BREACHES = {
     silent_figures: [
         lambda h: add(h, WORDS, cell("plot()", outputs=[PICTURE])),
         lambda h: add(h, WORDS, cell("#| fig-cap: c\n#| fig-alt: short\n", outputs=[PICTURE])),
+    ],
+    lost_outputs: [
+        lambda h: add(h, WORDS, cell("for x in (1, 2):\n    print(x)")),
+        lambda h: add(h, WORDS, cell("def f():\n    return 1\n\n\nplt.show()")),
     ],
     unlisted_modules: [lambda h: (h / "book/api.md").write_text("")],
 }
