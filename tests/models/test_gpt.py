@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gpt import GPT, GPTConfig
 
 SIZES = {"vocab_size": 101, "d_model": 22, "n_layers": 3, "n_heads": 2, "max_len": 37}
@@ -64,26 +64,12 @@ def test_logits_are_those_of_gpt2(both):
 
 
 def test_greedy_continuations_are_those_of_gpt2(both):
-    ours, theirs = both
-    for length in (1, 5, 13):
-        ids = torch.randint(101, (1, length))
-        every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
-        greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-        expected = theirs.generate(ids, attention_mask=every, **greedy)
-        assert generate(ours, ids, max_new=20, temperature=0) == [expected[0, length:].tolist()]
-        slow = ids
-        for _ in range(20):  # without a cache
-            slow = torch.cat([slow, ours(slow)[:, -1:].argmax(-1)], 1)
-        assert torch.equal(slow, expected)
+    assert_greedy_agrees(*both, 101)
 
 
 @pytest.mark.parametrize("chunks", [(1,) * 11, (5, 1, 1, 4), (11,), (7, 4)])
 def test_decoding_with_a_state_gives_the_logits_of_one_pass(model, chunks):
-    ids = torch.randint(101, (2, 11))
-    state = model.start(2, 11)
-    steps = [model.step(part, state) for part in ids.split(chunks, 1)]
-    torch.testing.assert_close(torch.cat(steps, 1), model(ids))
-    assert state.length == 11
+    assert_steps_give_one_pass(model, 101, chunks)
 
 
 def test_a_place_depends_on_nothing_after_it(model):
@@ -95,15 +81,7 @@ def test_a_place_depends_on_nothing_after_it(model):
 
 
 def test_rows_of_unequal_length_are_padded_on_the_left(model):
-    "Positions and a mask say what is real; each row then gives what it gives alone."
-    long, short = torch.randint(101, (1, 7)), torch.randint(101, (1, 4))
-    ids = torch.cat([long, torch.cat([torch.zeros(1, 3, dtype=torch.long), short], 1)])
-    pos = torch.stack([torch.arange(7), torch.arange(-3, 4).clamp(min=0)])
-    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
-    mask[1, ..., :3] = False
-    out = model(ids, pos=pos, mask=mask)
-    torch.testing.assert_close(out[:1], model(long))
-    torch.testing.assert_close(out[1:, 3:], model(short))
+    assert_padding_is_ignored(model, 101)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
 from transformers import LlamaConfig as HFConfig
 from transformers import LlamaForCausalLM
 
 from benchmarks import models as benchmark
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 SIZES = {"vocab_size": 103, "d_model": 66, "n_layers": 3, "n_heads": 6, "d_ff": 43}
@@ -71,38 +71,16 @@ def test_logits_are_those_of_hf(both):
 
 
 def test_greedy_continuations_are_those_of_hf(both):
-    ours, theirs = both
-    for length in (1, 5, 13):
-        ids = torch.randint(103, (1, length))
-        every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
-        greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-        expected = theirs.generate(ids, attention_mask=every, **greedy)
-        assert generate(ours, ids, max_new=20, temperature=0) == [expected[0, length:].tolist()]
-        slow = ids
-        for _ in range(20):  # without a cache
-            slow = torch.cat([slow, ours(slow)[:, -1:].argmax(-1)], 1)
-        assert torch.equal(slow, expected)
+    assert_greedy_agrees(*both, 103)
 
 
 @pytest.mark.parametrize("chunks", [(1,) * 11, (5, 1, 1, 4), (11,), (7, 4)])
 def test_decoding_with_a_state_gives_the_logits_of_one_pass(both, chunks):
-    ours, _ = both
-    ids = torch.randint(103, (2, 11))
-    state = ours.start(2, 11)
-    steps = [ours.step(part, state) for part in ids.split(chunks, 1)]
-    torch.testing.assert_close(torch.cat(steps, 1), ours(ids))
+    assert_steps_give_one_pass(both[0], 103, chunks)
 
 
 def test_rows_of_unequal_length_are_padded_on_the_left():
-    model = Llama(LlamaConfig(**SIZES, d_head=22)).eval()
-    long, short = torch.randint(103, (1, 7)), torch.randint(103, (1, 4))
-    ids = torch.cat([long, torch.cat([torch.zeros(1, 3, dtype=torch.long), short], 1)])
-    pos = torch.stack([torch.arange(7), torch.arange(-3, 4).clamp(min=0)])
-    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
-    mask[1, ..., :3] = False
-    out = model(ids, pos=pos, mask=mask)
-    torch.testing.assert_close(out[:1], model(long))
-    torch.testing.assert_close(out[1:, 3:], model(short))
+    assert_padding_is_ignored(Llama(LlamaConfig(**SIZES, d_head=22)).eval(), 103)
 
 
 # Published counts: LLaMA's and Llama 2's checkpoints hold 6,738,415,616 (7B), 13,015,864,320 (13B),
