@@ -38,7 +38,9 @@ def small(monkeypatch):
 def test_every_entry_can_be_built(name, setting):
     with torch.device("meta"):
         for recipe in bakeoff_presets(name, setting).values():
-            _model(recipe, 65)
+            model = _model(recipe, 65)
+            assert model.lm_head.weight.shape == (65, recipe.sizes["d_model"])
+            assert len(model.layers) == recipe.sizes["n_layers"]
 
 
 def test_positions_are_all_there_and_nothing_else_differs():

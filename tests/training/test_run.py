@@ -45,6 +45,9 @@ def test_settings_are_remembered_and_differences_named(tmp_path):
 def test_a_tuple_and_its_list_in_the_file_are_the_same_setting(tmp_path):
     claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=False)
     claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=True)
+    assert json.loads((tmp_path / "run.json").read_text()) == {"betas": [0.9, 0.98]}
+    with pytest.raises(InputError, match=r"betas \[0\.9, 0\.98\] → \[0\.9, 0\.99\]"):
+        claim_folder(tmp_path, {"betas": (0.9, 0.99)}, resume=True)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4, 7, 10])
