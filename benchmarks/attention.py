@@ -11,14 +11,12 @@ side does not count. `--quick` takes tiny sizes and few pairs, and stores nothin
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import interval, store, take_turns
+from benchmarks.common import MIB, command_line, interval, peak_bytes, show, store, take_turns
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -35,7 +33,6 @@ D = 64  # head size
 LENGTHS = (256, 1024, 4096)
 CURVE = (256, 512, 1024, 2048, 4096)  # of peak memory
 EDGE = (2048, 4096)  # where the peaks of special cases are compared
-MIB = 2**20
 
 # What is asked of a kernel: the options of `attend`, beside q, k and v.
 Options = dict[str, Any]
@@ -125,24 +122,13 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
 # --- memory -------------------------------------------------------------------------------------
 
 
-def peak(*, anew: bool = False) -> int:
-    """The largest number of bytes that this process has held so far, or since it was asked anew.
-
-    Linux. `getrusage` would not do: its peak begins with that of the process that started this one.
-    """
-    if anew:
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of what is free again
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)[1])
-
-
 def peak_of_call(kernel: str, work: str, case: str, T: int) -> int:
     "Bytes that one call adds to the peak of this process. Ask once in a process."
     call(kernel, work, *inputs(case, 16, 6))  # what is loaded at the first call
     leaves, options = inputs(case, T, 6)
-    before = peak(anew=True)
+    before = peak_bytes(anew=True)
     call(kernel, work, leaves, options)
-    return peak() - before
+    return peak_bytes() - before
 
 
 def peak_in_child(*asked: str | int) -> int:
@@ -237,23 +223,10 @@ def measure(part: str, quick: bool) -> list[dict[str, Any]]:
     return decode_rows(2, (16,), 2, pairs) if quick else decode_rows(8, LENGTHS, 4, pairs)
 
 
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    "Rows as a table; a column for each field."
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [columns]
-    for row in rows:
-        cells = [row.get(name, "") for name in columns]
-        lines.append([f"{x:.3f}" if isinstance(x, float) else str(x) for x in cells])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     "Measure, print, and store each part as results/measurements/attention_PART.json."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick="tiny sizes")
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(ABOUT)}; all unless given")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
@@ -270,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 ABOUT[part],
                 f"python -m benchmarks.attention {part}",
                 rows,
-                "results/measurements",
+                given.out,
             )
 
 

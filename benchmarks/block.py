@@ -7,7 +7,6 @@ process, on one thread: waiting for a core that others use is not counted. "our"
 package's. `--quick` takes tiny sizes and three pairs, and stores nothing.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.timing import interval, store
+from benchmarks.common import command_line, interval, store
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm
 
@@ -142,9 +141,7 @@ def copied(d_model: int, d_ff: int) -> tuple[nn.Module, nn.Module]:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Measure, print a table, and store it unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.block", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, three pairs")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="tiny sizes, three pairs")
     options = parser.parse_args(argv)
     torch.manual_seed(0)
     torch.set_num_threads(1)

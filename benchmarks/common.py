@@ -1,5 +1,6 @@
-"""What the benchmarks share: turns, an interval for the median, a peak, a table, the record."""
+"""What the benchmarks share: command line, turns, interval of a median, peak, table, record."""
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from math import comb
@@ -50,11 +51,13 @@ def take_turns(
     return seconds
 
 
-def peak_bytes() -> int:
-    """The most memory that this program has held so far. Linux only.
+def peak_bytes(*, anew: bool = False) -> int:
+    """The most memory that this process has held so far, or since it was asked anew. Linux only.
 
     `getrusage` would not do: its peak is handed on to a child, which then starts with its parent's.
     """
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of what is free again
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return 1024 * int(line.split()[1])
@@ -70,6 +73,14 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+
+
+def command_line(doc: str, quick: str) -> argparse.ArgumentParser:
+    "The options of every benchmark, under the first sentence of its text; it may add its own."
+    parser = argparse.ArgumentParser(description=doc.split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help=f"{quick}; stores nothing")
+    parser.add_argument("--out", default="results/measurements", help="folder of the records")
+    return parser
 
 
 def store(

@@ -9,7 +9,6 @@ Weights are random: the time does not depend on what is drawn. `--quick` takes t
 pairs, and stores nothing.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 from transformers import LlamaConfig as TheirLlamaConfig
 
-from benchmarks.timing import interval, show, store, take_turns
+from benchmarks.common import command_line, interval, show, store, take_turns
 from transformer_lit.attention.cache import DecodingState, GrowingCache
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
@@ -169,10 +168,9 @@ def measure(part: str, quick: bool) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     "Measure, print, and store each part as results/measurements/decoding_PART.json."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick="tiny sizes")
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(ABOUT)}; all unless given")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of both sides")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, nothing stored")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     for part in given.parts or ABOUT:
@@ -186,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 ABOUT[part],
                 f"python -m benchmarks.decoding {part} --threads {given.threads}",
                 rows,
-                "results/measurements",
+                given.out,
             )
 
 

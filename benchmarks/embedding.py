@@ -10,7 +10,6 @@ A seed means the same batches, and the same first weights wherever two models sh
 `--quick` trains a few steps on generated text and stores nothing.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from itertools import chain, product
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.base.datasets import load_pairs, load_text
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.gpt import DecoderOnly
@@ -138,9 +137,7 @@ def encoded(part: str, pair: tuple[str, str]) -> tuple[Tensor, Tensor, int]:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train, print a table, and store it unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few steps on generated text")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="a few steps on generated text")
     options = parser.parse_args(argv)
     rates, seeds, steps, every = (RATES, SEEDS, STEPS, EVERY)
     if options.quick:

@@ -8,7 +8,6 @@ how far they are open, what they depend on, and what the loss becomes when they 
 `--quick` takes generated numbers and a few steps, and stores nothing.
 """
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward, gated_width
@@ -264,10 +263,8 @@ def measure_gates(
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train, print a table, and store the records unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.feedforward", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three steps on generated text")
+    parser = command_line(__doc__, quick="three steps on generated text")
     parser.add_argument("--only", choices=("units", "gates"), help="one of the two parts")
-    parser.add_argument("--out", default="results/measurements", help="folder of the records")
     options = parser.parse_args(argv)
     data = load(options.quick)
     rates, seeds, steps = ((1e-2,), (0,), 3) if options.quick else (RATES, SEEDS, STEPS)

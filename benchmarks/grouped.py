@@ -6,7 +6,6 @@ and greedy BLEU right after the change, and both again when every model, the unc
 has been trained for the same few steps more. `--quick` takes few pairs and stores nothing.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit import load
 from transformer_lit.attention.grouped import mean_heads, to_grouped
 from transformer_lit.attention.multihead import MultiHeadAttention
@@ -127,9 +126,8 @@ def measure(steps: int, sizes: Sequence[int], *pairs: int | None) -> list[dict[s
 
 def main(arguments: Sequence[str] | None = None) -> None:
     "Measure, print, and store as results/measurements/attention_pooling.json."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick="few pairs")
     parser.add_argument("--steps", type=int, default=100, help="of training after the change")
-    parser.add_argument("--quick", action="store_true", help="few pairs, nothing stored")
     given = parser.parse_args(arguments)
     rows = measure(1, (1,), 50, 2) if given.quick else measure(given.steps, (2, 1), None, None)
     for row in rows:
@@ -143,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ABOUT,
             f"python -m benchmarks.grouped --steps {given.steps}",
             rows,
-            "results/measurements",
+            given.out,
         )
 
 

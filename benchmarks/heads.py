@@ -7,7 +7,6 @@ Multi30k's validation split: a pattern in one sentence may be chance. `--quick` 
 and stores nothing.
 """
 
-import argparse
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import show, store
+from benchmarks.common import command_line, show, store
 from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.fused import attend_fused
@@ -118,15 +117,14 @@ ABOUT = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     "Look, print the habits, and store all as results/measurements/heads.json."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="no captions, nothing stored")
+    parser = command_line(__doc__, quick="no captions")
     given = parser.parse_args(arguments)
     captions = [] if given.quick else load_pairs("multi30k", "en", "de", "val")[:CAPTIONS]
     rows = head_rows(captions)
     print(" ".join(rows[0]["source"]), "->", " ".join(rows[0]["target"]))
     show([{key: x for key, x in row.items() if key != "weights"} for row in rows[1:]])
     if not given.quick:
-        store("heads", ABOUT, "python -m benchmarks.heads", rows, "results/measurements")
+        store("heads", ABOUT, "python -m benchmarks.heads", rows, given.out)
 
 
 if __name__ == "__main__":

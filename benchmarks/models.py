@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import LlamaConfig as TheirConfig
 from transformers import LlamaForCausalLM
 
-from benchmarks.timing import MIB, interval, peak_bytes, show, store, take_turns
+from benchmarks.common import MIB, command_line, interval, peak_bytes, show, store, take_turns
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.loss import cross_entropy
@@ -251,12 +251,10 @@ ABOUT = (
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Measure, print, and store as results/measurements/models.json unless `--quick`."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick="tiny sizes, three pairs")
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1], help="CPU threads, each once"
     )
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, three pairs")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     keep_freed_memory()  # as our recipes do on a CPU; here for both sides

@@ -8,7 +8,6 @@ between the rows of a seed but the frequencies. `--quick` trains a few steps on 
 stores nothing.
 """
 
-import argparse
 import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -138,9 +137,7 @@ def characters(quick: bool) -> tuple[Tensor, Tensor]:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train, measure, print a table, and store it unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few steps on generated text")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="a few steps on generated text")
     options = parser.parse_args(argv)
     texts, rows = characters(options.quick), []
     print(f"{'seed':<5}{'scaling':<12}{'factor':>6}{'context':>9}{'tuned':>7}{'loss':>9}")

@@ -5,14 +5,13 @@ has the whole schedule of the rate, so that a short one is not merely a long one
 takes tiny sizes and few steps, and stores nothing.
 """
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import show, store
+from benchmarks.common import command_line, show, store
 from transformer_lit.block.feedforward import gated_width
 from transformer_lit.recipes.language_model import (
     LanguagePreset,
@@ -56,9 +55,7 @@ def measure(preset: LanguagePreset, seed: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train all, print, and store as results/measurements/sizes.json unless `--quick`."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two tiny sizes, few steps")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="two tiny sizes, few steps")
     given = parser.parse_args(arguments)
     widths, lengths, seeds = ((8, 16), (2, 3), 1) if given.quick else (WIDTHS, STEPS, SEEDS)
     rows = [

@@ -5,7 +5,6 @@ turn gives one ratio to GPT, so that what else the machine does falls on all. Ti
 process, on one thread. `--quick` takes few turns, and stores nothing.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import interval, show, store, take_turns
+from benchmarks.common import command_line, interval, show, store, take_turns
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 from transformer_lit.recipes.language_model import LanguagePreset
@@ -67,9 +66,7 @@ def measure(setting: str, rows: int, turns: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Measure, print, and store as results/measurements/swap.json unless `--quick`."
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the small setting, three turns")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="the small setting, three turns")
     given = parser.parse_args(arguments)
     keep_freed_memory()  # as our recipes do on a CPU
     torch.set_num_threads(1)

@@ -6,13 +6,12 @@ languages in one vocabulary, and measured on its validation captions. `--quick` 
 numbers and small vocabularies, needs no data, and stores nothing.
 """
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.base.datasets import load_pairs
 from transformer_lit.text.tokenizer import BPETokenizer
 
@@ -71,9 +70,7 @@ def measure(train: list[str], val: list[str], sizes: Sequence[int]) -> list[dict
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Measure, print a table, and store it unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tokenizer", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small run on generated text")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="a small run on generated text")
     options = parser.parse_args(argv)
     name, sizes = ("numbers", QUICK_SIZES) if options.quick else ("multi30k", SIZES)
     train, val = (

@@ -7,7 +7,6 @@ belongs to DeepNorm. Then each wiring is trained for longer with the rate and th
 served it best. `--quick` trains a few steps on generated text and stores nothing.
 """
 
-import argparse
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs, load_text
@@ -196,9 +195,7 @@ def text_ids(quick: bool) -> tuple[Tensor, Tensor, int]:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train all runs, print their last losses, and store them unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.wirings", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few steps on generated text")
-    parser.add_argument("--out", default="results/measurements", help="folder of the record")
+    parser = command_line(__doc__, quick="a few steps on generated text")
     options = parser.parse_args(argv)
     train_ids, val_ids, vocab_size = text_ids(options.quick)
     val = windows(val_ids, VAL_WINDOWS, torch.Generator().manual_seed(0))

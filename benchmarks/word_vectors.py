@@ -8,7 +8,6 @@ as the encoder of the shipped translation model sees it. On one CPU core all of 
 minutes. `--quick` takes generated text, needs no data, and stores nothing.
 """
 
-import argparse
 import itertools
 import time
 from collections.abc import Iterable, Sequence
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import transformer_lit
-from benchmarks.timing import store
+from benchmarks.common import command_line, store
 from transformer_lit.base.datasets import (
     load_analogies,
     load_text,
@@ -422,9 +421,7 @@ def show(row: dict[str, Any]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train, print a table, and store the records unless `--quick`."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.word_vectors", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small run on generated text")
-    parser.add_argument("--out", default="results/measurements", help="folder of the records")
+    parser = command_line(__doc__, quick="a small run on generated text")
     options = parser.parse_args(argv)
     translator = transformer_lit.load("multi30k-en-de")
     if not options.quick:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.attention import main, peak_in_child
-from benchmarks.timing import interval, take_turns
+from benchmarks.common import interval, take_turns
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 

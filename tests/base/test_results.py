@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 import transformer_lit
-from benchmarks.timing import store
+from benchmarks.common import store
 from transformer_lit.base.files import InputError
 from transformer_lit.base.results import (
     Measurement,
