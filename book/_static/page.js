@@ -1,4 +1,4 @@
-// Repairs of the theme's markup that a screen reader would stumble over; nothing that a reader sees changes.
+// Repairs of the theme's markup that a screen reader would stumble over, and wide figures on narrow pages.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
@@ -22,6 +22,12 @@
   // again, whenever scripts of the theme have exchanged the icons
   window.addEventListener("load", () => {
     repair();
+    // several panels side by side scroll on a narrow page, with the keyboard too
+    each(".bd-article figure > img:not(.dark-light)", (image) => {
+      const figure = image.parentElement;
+      if (image.naturalWidth > 600) figure.classList.add("wide");
+      if (figure.scrollWidth > figure.clientWidth) figure.tabIndex = 0;
+    });
     const observer = new MutationObserver(repair);
     each(".theme-switch-button", (button) => observer.observe(button, { childList: true, subtree: true }));
   });
