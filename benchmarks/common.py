@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from transformer_lit.base.device import device_name
 
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
-from transformer_lit.training.trainer import device_name
 
 MIB = 2**20
 

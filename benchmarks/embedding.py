@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, store
 from transformer_lit.base.datasets import load_pairs, load_text
@@ -26,7 +27,7 @@ from transformer_lit.recipes.language_model import CharTokenizer, language_step
 from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import TextStream, text_blocks
 from transformer_lit.training.schedule import adamw, cosine
-from transformer_lit.training.trainer import Trainer, keep_freed_memory
+from transformer_lit.training.trainer import Trainer
 
 SIZES = {"d_model": 128, "n_layers": 2, "n_heads": 4, "d_ff": 512}
 PARTS = {"scale": ("√C", "none", "wide"), "tie": ("tied", "untied")}

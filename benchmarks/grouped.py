@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, store
 from transformer_lit import load
@@ -22,7 +23,7 @@ from transformer_lit.models.transformer import Transformer
 from transformer_lit.recipes.translation import Translator, score, translation_step
 from transformer_lit.training.data import PairStream, fixed_batches
 from transformer_lit.training.schedule import adamw, inverse_sqrt
-from transformer_lit.training.trainer import Trainer, keep_freed_memory
+from transformer_lit.training.trainer import Trainer
 
 NAME = "multi30k-en-de"
 WARMUP, PEAK, SMOOTHING = 20, 5e-4, 0.1  # of the training after the change

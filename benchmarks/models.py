@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor
+from transformer_lit.base.device import keep_freed_memory
 from transformers import LlamaConfig as TheirConfig
 from transformers import LlamaForCausalLM
 
@@ -32,7 +33,7 @@ from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
-from transformer_lit.training.trainer import keep_freed_memory, mean_gradient
+from transformer_lit.training.trainer import mean_gradient
 
 RATE = 1e-3  # of learning
 

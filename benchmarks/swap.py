@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, interval, show, store, take_turns
 from transformer_lit.models.assembly import AssemblyConfig, assemble
@@ -18,7 +19,7 @@ from transformer_lit.recipes.bakeoff import bakeoff_presets
 from transformer_lit.recipes.language_model import LanguagePreset
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
-from transformer_lit.training.trainer import keep_freed_memory, mean_gradient
+from transformer_lit.training.trainer import mean_gradient
 
 VOCABULARY = 65  # the characters of tiny Shakespeare
 ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute

@@ -2,9 +2,6 @@
 
 import copy
 import math
-import platform
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 
@@ -13,14 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lit.base.files import InputError
-from transformer_lit.training.trainer import (
-    Trainer,
-    device_name,
-    keep_freed_memory,
-    mean_gradient,
-    mean_loss,
-    pick_device,
-)
+from transformer_lit.training.trainer import Trainer, mean_gradient, mean_loss
 
 
 @dataclass
@@ -246,60 +236,3 @@ def test_bf16_computes_in_half_precision_and_keeps_fp32_weights(model):
 def test_bad_options(model, options, message):
     with pytest.raises(ValueError, match=message):
         trainer(model, **options)
-
-
-def test_pick_device():
-    assert pick_device("cpu") == torch.device("cpu")
-    assert pick_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert "CPU" in device_name(torch.device("cpu"))
-
-
-@pytest.mark.parametrize("name", ["abacus", "", "cuda:99", "meta", "hpu", "xla", "cpu:x", "auto "])
-def test_a_device_that_is_not_there_gets_one_line(name):
-    with pytest.raises(InputError) as caught:
-        pick_device(name)
-    message = str(caught.value)
-    assert repr(name) in message and "try cpu" in message
-    assert "\n" not in message and len(message) < 300
-
-
-def test_cuda_without_a_gpu_is_refused(monkeypatch):
-    def no_driver(*args, **kwargs):
-        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check. And more.")
-
-    monkeypatch.setattr(torch, "zeros", no_driver)
-    with pytest.raises(InputError, match=r"'cuda' is not available here \(Found no NVIDIA driver"):
-        pick_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto") == torch.device("cpu")
-
-
-FAULTS = """
-import resource, sys, torch
-from transformer_lit.training.trainer import keep_freed_memory
-if sys.argv[1] == "keep":
-    keep_freed_memory()
-def faults():
-    began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
-        torch.ones(10_000_000)  # 40 MB: glibc maps anything over 32 MB afresh
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began
-faults()
-print(min(faults() for _ in range(5)))  # a system that takes pages back can only add faults
-"""
-
-
-def test_kept_memory_is_not_asked_for_again():
-    keep_freed_memory()  # harmless anywhere
-    plain, kept = (
-        int(
-            subprocess.run(
-                [sys.executable, "-c", FAULTS, mode], capture_output=True, text=True
-            ).stdout
-        )
-        for mode in ("plain", "keep")
-    )
-    if platform.libc_ver()[0] == "glibc":
-        assert kept < plain / 5
-    else:
-        assert kept >= 0

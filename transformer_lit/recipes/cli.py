@@ -147,7 +147,7 @@ _RECIPES = {
 # %% ../../nbs/recipes/05_cli.ipynb #look-ahead
 def _look_ahead(device: str, folders: Sequence[Path]) -> None:
     "Raise now what would otherwise stop the training later, when a part of it is written."
-    from transformer_lit.training.trainer import pick_device
+    from transformer_lit.base.device import pick_device
 
     pick_device(device)
     for folder in folders:
@@ -185,9 +185,10 @@ def translate(
     if (text is None) == (file is None):
         raise InputError("give either a sentence or --file, one of the two")
     lines = [_sentence(text)] if file is None else _lines(read_text(file))
+    from transformer_lit.base.device import pick_device
+
     from transformer_lit.recipes.translation import Translator
     from transformer_lit.recipes.zoo import load
-    from transformer_lit.training.trainer import pick_device
 
     translator = load(model, pick_device(device))
     if not isinstance(translator, Translator):
@@ -258,9 +259,10 @@ def generate_text(
         raise InputError(f"--temperature must be a finite number, got {temperature}")
     if _not_utf8(prompt):
         raise InputError("the prompt is not UTF-8 text; check the settings of your terminal")
+    from transformer_lit.base.device import pick_device
+
     from transformer_lit.recipes.language_model import LanguageModel
     from transformer_lit.recipes.zoo import load
-    from transformer_lit.training.trainer import pick_device
 
     writer = load(model, pick_device(device))
     if not isinstance(writer, LanguageModel):
@@ -284,9 +286,10 @@ def evaluate(
     device: _Device = "auto",
 ) -> None:
     "Score a model on a data set: BLEU with its signature, exact translations, or bits per byte."
+    from transformer_lit.base.device import pick_device
+
     from transformer_lit.recipes import translation
     from transformer_lit.recipes.zoo import load
-    from transformer_lit.training.trainer import pick_device
 
     model = load(checkpoint, pick_device(device))
     if not isinstance(model, translation.Translator):

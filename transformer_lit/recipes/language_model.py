@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from ..base.device import device_name, keep_freed_memory, pick_device
 
 from ..base.datasets import data_hashes, load_text
 from transformer_lit.base.files import (
@@ -35,13 +36,7 @@ from ..training.data import TextBatch, TextStream, text_blocks
 from ..training.loss import cross_entropy
 from ..training.run import Run, claim_folder, learning_curve, read_log
 from ..training.schedule import adamw, cosine
-from transformer_lit.training.trainer import (
-    Trainer,
-    device_name,
-    keep_freed_memory,
-    mean_loss,
-    pick_device,
-)
+from ..training.trainer import Trainer, mean_loss
 
 # %% ../../nbs/recipes/02_language_model.ipynb #characters
 class CharTokenizer:

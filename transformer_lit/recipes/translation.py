@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from ..base.device import device_name, keep_freed_memory, pick_device
 
 from ..base.datasets import data_hashes, load_pairs
 from transformer_lit.base.files import (
@@ -44,12 +45,7 @@ from transformer_lit.training.data import (
 from ..training.loss import cross_entropy
 from ..training.run import Run, claim_folder, learning_curve, read_log
 from ..training.schedule import adamw, inverse_sqrt
-from transformer_lit.training.trainer import (
-    Trainer,
-    device_name,
-    keep_freed_memory,
-    pick_device,
-)
+from ..training.trainer import Trainer
 
 # %% ../../nbs/recipes/01_translation.ipynb #preset
 @dataclass(frozen=True)
