@@ -17,7 +17,7 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	touch $@
 
 export: setup  ## write transformer_lit/ from the notebooks
-	nbdev_export
+	python book/export.py
 	nbdev_clean
 
 book: export  ## build the site and say which page to open

@@ -143,14 +143,11 @@ def orphans(root):
 def stale_modules(root, scratch):
     "Export every notebook anew and compare."
     shutil.copytree(root / PACKAGE, scratch / PACKAGE)
-    code = (
-        "import sys; from nbdev.export import nb_export\n"
-        f"for path in sys.argv[1:]: nb_export(path, lib_path={PACKAGE!r})"
-    )
     shutil.copytree(root / "nbs", scratch / "nbs")
     shutil.copy(root / "settings.ini", scratch)
     files = [str(p.relative_to(root)) for p in notebooks(root) if default_exp(p)]
-    subprocess.run([sys.executable, "-c", code, *files], cwd=scratch, check=True)
+    script = ROOT / "book/export.py"
+    subprocess.run([sys.executable, script, *files], cwd=scratch, check=True)
     for name, path in modules(scratch).items():
         if path.read_text() != (root / path.relative_to(scratch)).read_text():
             yield f"{name} differs from what its notebook exports: run `make export`"
