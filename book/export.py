@@ -1,4 +1,4 @@
-"""Write transformer_lit/ from the notebooks: nbdev's export, with imports left as the notebook has them.
+"""Write transformer_lit/ from the notebooks: nbdev's export, with imports as the notebook has them.
 
 nbdev would make the package's own imports relative, but only those on one line at the top level; a
 module then reads otherwise than its notebook, and mixes two forms.
@@ -7,7 +7,8 @@ module then reads otherwise than its notebook, and mixes two forms.
 import sys
 
 import nbdev.maker
-from nbdev.export import nb_export, nbdev_export
+from nbdev.doclinks import nbdev_export
+from nbdev.export import nb_export
 
 nbdev.maker._import2relative = lambda *arguments: None
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+
 from transformer_lit.base.checks import check_sizes, positive, share
 
 

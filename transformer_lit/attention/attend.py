@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .masks import causal_mask
+from transformer_lit.attention.masks import causal_mask
 
 # %% ../../nbs/attention/02_attend.ipynb #check
 def check_attention(

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .attend import check_attention
-from .masks import causal_mask
+from transformer_lit.attention.attend import check_attention
+from transformer_lit.attention.masks import causal_mask
 
 # %% ../../nbs/attention/03_fused.ipynb #helpers
 def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:

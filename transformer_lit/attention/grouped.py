@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .multihead import MultiHeadAttention
+from transformer_lit.attention.multihead import MultiHeadAttention
 
 # %% ../../nbs/attention/05_grouped.ipynb #cache-bytes
 def cache_bytes(

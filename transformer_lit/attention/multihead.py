@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from .fused import attend_fused
+from transformer_lit.attention.fused import attend_fused
 
 # %% ../../nbs/attention/04_multihead.ipynb #position
 class Position(nn.Module):

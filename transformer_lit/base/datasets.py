@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import transformer_lit
-from .files import InputError, atomic_path, sha256
+from transformer_lit.base.files import InputError, atomic_path, sha256
 
 # %% ../../nbs/base/02_datasets.ipynb #registry
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import platform
 
 import torch
 
-from .files import InputError
+from transformer_lit.base.files import InputError
 
 # %% ../../nbs/base/05_device.ipynb #device
 def pick_device(name: str = "auto") -> torch.device:

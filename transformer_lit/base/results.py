@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import transformer_lit
-from .files import InputError, read_json, write_json
+from transformer_lit.base.files import InputError, read_json, write_json
 
 # %% ../../nbs/base/04_results.ipynb #code
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..attention.multihead import Cache, MultiHeadAttention
+from transformer_lit.attention.multihead import Cache, MultiHeadAttention
 
 # %% ../../nbs/block/04_layers.ipynb #code
 class EncoderLayer(nn.Module):

@@ -13,11 +13,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from ..attention.multihead import MultiHeadAttention, Position
-from ..block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
-from ..block.init import deepnorm_init, gpt2_init, xavier_init
-from ..block.layers import EncoderLayer
-from ..block.norm import LayerNorm, RMSNorm
+from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init
+from transformer_lit.block.layers import EncoderLayer
+from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import (
     DeepNorm,
     PostNorm,
@@ -25,13 +25,13 @@ from transformer_lit.block.residual import (
     SandwichNorm,
     deepnorm_scales,
 )
-from .gpt import DecoderOnly
-from .transformer import check_sizes
-from ..position.absolute import LearnedPosition, Sinusoidal
-from ..position.disentangled import DisentangledBias, TransformerXLBias
-from ..position.relative import ALiBi, T5Bias
-from ..position.rope import RoPE
-from ..text.embedding import TokenEmbedding
+from transformer_lit.models.gpt import DecoderOnly
+from transformer_lit.models.transformer import check_sizes
+from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
+from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias
+from transformer_lit.position.relative import ALiBi, T5Bias
+from transformer_lit.position.rope import RoPE
+from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/04_assembly.ipynb #config
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..attention.cache import DecodingState, KVCache
-from ..attention.multihead import MultiHeadAttention
-from ..block.feedforward import FeedForward
-from ..block.init import gpt2_init
-from ..block.layers import EncoderLayer
-from ..block.norm import LayerNorm
-from ..block.residual import PreNorm
-from .transformer import check_sizes
-from ..position.absolute import LearnedPosition
-from ..text.embedding import TokenEmbedding
+from transformer_lit.attention.cache import DecodingState, KVCache
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.block.feedforward import FeedForward
+from transformer_lit.block.init import gpt2_init
+from transformer_lit.block.layers import EncoderLayer
+from transformer_lit.block.norm import LayerNorm
+from transformer_lit.block.residual import PreNorm
+from transformer_lit.models.transformer import check_sizes
+from transformer_lit.position.absolute import LearnedPosition
+from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/02_gpt.ipynb #decoder
 class DecoderOnly(nn.Module):

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..attention.multihead import MultiHeadAttention
-from ..block.feedforward import GatedFeedForward
-from ..block.init import gpt2_init
-from ..block.layers import EncoderLayer
-from ..block.norm import RMSNorm
-from ..block.residual import PreNorm
-from .gpt import DecoderOnly
-from .transformer import check_sizes
-from ..position.rope import RoPE
-from ..text.embedding import TokenEmbedding
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.block.feedforward import GatedFeedForward
+from transformer_lit.block.init import gpt2_init
+from transformer_lit.block.layers import EncoderLayer
+from transformer_lit.block.norm import RMSNorm
+from transformer_lit.block.residual import PreNorm
+from transformer_lit.models.gpt import DecoderOnly
+from transformer_lit.models.transformer import check_sizes
+from transformer_lit.position.rope import RoPE
+from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/03_llama.ipynb #config
 @dataclass(frozen=True)

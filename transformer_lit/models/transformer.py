@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..attention.cache import DecodingState, KVCache
-from ..attention.masks import padding_mask
-from ..attention.multihead import MultiHeadAttention
-from ..block.feedforward import FeedForward
-from ..block.init import xavier_init
-from ..block.layers import DecoderLayer, EncoderLayer
-from ..block.norm import LayerNorm
-from ..block.residual import PostNorm, PreNorm
-from ..position.absolute import Sinusoidal
-from ..text.embedding import TokenEmbedding
+from transformer_lit.attention.cache import DecodingState, KVCache
+from transformer_lit.attention.masks import padding_mask
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.block.feedforward import FeedForward
+from transformer_lit.block.init import xavier_init
+from transformer_lit.block.layers import DecoderLayer, EncoderLayer
+from transformer_lit.block.norm import LayerNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.position.absolute import Sinusoidal
+from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/01_transformer.ipynb #config
 _RESIDUALS = {"post": PostNorm, "pre": PreNorm}

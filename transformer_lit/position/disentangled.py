@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..attention.multihead import Position
-from .absolute import sinusoids
-from .relative import distances
+from transformer_lit.attention.multihead import Position
+from transformer_lit.position.absolute import sinusoids
+from transformer_lit.position.relative import distances
 
 # %% ../../nbs/position/03_disentangled.ipynb #gather
 def _row_scores(

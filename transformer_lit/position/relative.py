@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..attention.multihead import Position
+from transformer_lit.attention.multihead import Position
 
 # %% ../../nbs/position/02_relative.ipynb #distances
 def distances(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from ..attention.multihead import Position
+from transformer_lit.attention.multihead import Position
 
 # %% ../../nbs/position/04_rope.ipynb #frequencies
 def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tensor, "P"]:

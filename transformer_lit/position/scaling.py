@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from .rope import rope_frequencies
+from transformer_lit.position.rope import rope_frequencies
 
 # %% ../../nbs/position/05_scaling.ipynb #check
 def _check_scaling(scaling: object, **at_least: int) -> None:

@@ -15,17 +15,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from ..base.files import InputError
-from ..base.results import Result, read_result
-from ..block.feedforward import gated_width
-from ..models.assembly import AssemblyConfig, assemble
+from transformer_lit.base.files import InputError
+from transformer_lit.base.results import Result, read_result
+from transformer_lit.block.feedforward import gated_width
+from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.language_model import (
     LanguagePreset,
     LanguageTraining,
     finish_language_model,
     open_language_model,
 )
-from ..training.data import text_blocks
+from transformer_lit.training.data import text_blocks
 
 # %% ../../nbs/recipes/03_bakeoff.ipynb #base
 _BASE = LanguagePreset(

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
-from ..base import datasets
-from ..base.files import InputError, read_text, require_writable
+from transformer_lit.base import datasets
+from transformer_lit.base.files import InputError, read_text, require_writable
 
 # %% ../../nbs/recipes/05_cli.ipynb #app
 app = typer.Typer(

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from ..base.device import device_name, keep_freed_memory, pick_device
+from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 
-from ..base.datasets import data_hashes, load_text
+from transformer_lit.base.datasets import data_hashes, load_text
 from transformer_lit.base.files import (
     InputError,
     atomic_path,
@@ -24,19 +24,19 @@ from transformer_lit.base.files import (
     remove_folder,
     write_json,
 )
-from ..base.results import Result, current_commit, write_result
-from ..inference.metrics import bits_per_byte
-from ..inference.sampling import next_token
-from ..models.assembly import AssemblyConfig, assemble
-from ..models.gpt import GPT, GPTConfig
-from ..models.llama import Llama, LlamaConfig
-from ..text.tokenizer import BPETokenizer
-from ..training.checkpoint import load_weights, save_weights
-from ..training.data import TextBatch, TextStream, text_blocks
-from ..training.loss import cross_entropy
-from ..training.run import Run, claim_folder, learning_curve, read_log
-from ..training.schedule import adamw, cosine
-from ..training.trainer import Trainer, mean_loss
+from transformer_lit.base.results import Result, current_commit, write_result
+from transformer_lit.inference.metrics import bits_per_byte
+from transformer_lit.inference.sampling import next_token
+from transformer_lit.models.assembly import AssemblyConfig, assemble
+from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.text.tokenizer import BPETokenizer
+from transformer_lit.training.checkpoint import load_weights, save_weights
+from transformer_lit.training.data import TextBatch, TextStream, text_blocks
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
+from transformer_lit.training.schedule import adamw, cosine
+from transformer_lit.training.trainer import Trainer, mean_loss
 
 # %% ../../nbs/recipes/02_language_model.ipynb #characters
 class CharTokenizer:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from ..base.device import device_name, keep_freed_memory, pick_device
+from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 
-from ..base.datasets import data_hashes, load_pairs
+from transformer_lit.base.datasets import data_hashes, load_pairs
 from transformer_lit.base.files import (
     InputError,
     atomic_path,
@@ -24,11 +24,11 @@ from transformer_lit.base.files import (
     remove_folder,
     write_json,
 )
-from ..base.results import Result, current_commit, write_result
-from ..inference.beam import Hypothesis, beam_search
-from ..inference.metrics import bleu
-from ..models.transformer import Transformer, TransformerConfig
-from ..text.tokenizer import BPETokenizer
+from transformer_lit.base.results import Result, current_commit, write_result
+from transformer_lit.inference.beam import Hypothesis, beam_search
+from transformer_lit.inference.metrics import bleu
+from transformer_lit.models.transformer import Transformer, TransformerConfig
+from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.checkpoint import (
     average_weights,
     checkpoints,
@@ -42,10 +42,10 @@ from transformer_lit.training.data import (
     collate,
     fixed_batches,
 )
-from ..training.loss import cross_entropy
-from ..training.run import Run, claim_folder, learning_curve, read_log
-from ..training.schedule import adamw, inverse_sqrt
-from ..training.trainer import Trainer
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
+from transformer_lit.training.schedule import adamw, inverse_sqrt
+from transformer_lit.training.trainer import Trainer
 
 # %% ../../nbs/recipes/01_translation.ipynb #preset
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 import transformer_lit
-from ..base.datasets import DATASETS
-from ..base.files import InputError, read_json, read_text, remove_folder, write_text
-from ..base.results import Result
-from .language_model import LanguageModel, describe_loss
-from .translation import Translator, describe
+from transformer_lit.base.datasets import DATASETS
+from transformer_lit.base.files import InputError, read_json, read_text, remove_folder, write_text
+from transformer_lit.base.results import Result
+from transformer_lit.recipes.language_model import LanguageModel, describe_loss
+from transformer_lit.recipes.translation import Translator, describe
 
 # %% ../../nbs/recipes/04_zoo.ipynb #code
 _WEIGHTS = Path(transformer_lit.__file__).parent / "weights"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from ..base.files import InputError, read_text, write_text
+from transformer_lit.base.files import InputError, read_text, write_text
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
 SPECIALS = ("<pad>", "<bos>", "<eos>")

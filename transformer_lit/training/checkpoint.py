@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..base.files import InputError, atomic_path, read_json, remove_folder, write_json
+from transformer_lit.base.files import InputError, atomic_path, read_json, remove_folder, write_json
 
 # %% ../../nbs/training/05_checkpoint.ipynb #weights
 def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | None = None) -> None:

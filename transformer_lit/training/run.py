@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.files import InputError, read_json, read_text, write_json, write_text
-from .checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from .trainer import StepLog, Trainer
+from transformer_lit.base.files import InputError, read_json, read_text, write_json, write_text
+from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from transformer_lit.training.trainer import StepLog, Trainer
 
 # %% ../../nbs/training/06_run.ipynb #claim
 def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> None:
