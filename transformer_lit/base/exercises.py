@@ -431,9 +431,11 @@ def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) 
     """The line of the mistake that gives what the answer gives, up to the first wrong case.
 
     So a program with two faults is told of one, and of the next when that is mended. Of several
-    mistakes it is the one that goes on to agree in most of the other cases.
+    mistakes it is the one that goes on to agree in most of the other cases. In a repair it must
+    agree in all of them: the damage itself is for the reader to find.
     """
-    until, found = list(cases)[: list(cases).index(wrong) + 1], {}
+    whole, found = exercise.kind == "repair", {}
+    until = list(cases)[: None if whole else list(cases).index(wrong) + 1]
     for line, mistake in exercise.mistakes.items():
         same = set()
         for name, inputs in cases.items():
