@@ -17,6 +17,7 @@ SOLUTION_TEXT = re.compile(
     r"<details><summary>Solution of (\S+)</summary>\n\n(.+)\n\n</details>", re.S
 )
 SOLUTION = re.compile(r'# @title Solution of (\S+) \{ display-mode: "form" \}\n(.+)', re.S)
+FORMS = (STATEMENT, SOLUTION_TEXT, SOLUTION)
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 
@@ -85,5 +86,6 @@ def show(cells):
         after[written.solution_place] = f'<a href="#exercise-{name}">Exercise {written.id}</a>'
     for place in sorted(after, reverse=True):
         closing = f'<p class="to-exercise">{after[place]}</p>\n\n</details>'
-        cells.insert(place + 1, {"cell_type": "markdown", "metadata": {}, "source": closing, "id": f"to-{place}"})
+        end = {"cell_type": "markdown", "id": f"to-{place}", "metadata": {}, "source": closing}
+        cells.insert(place + 1, end)
     return cells

@@ -28,7 +28,8 @@ def split(source):
 
 def tags(directives, code):
     """The cell tags that stand for the directives."""
-    checks = directives.get("export", "").startswith("exercises.")  # of answers, which they give away
+    # the checks of exercises give the answers away
+    checks = directives.get("export", "").startswith("exercises.")
     if "hide" in directives or checks or not code.strip():
         yield "remove-cell"
     if "code-fold" in directives:

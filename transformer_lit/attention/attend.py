@@ -62,7 +62,8 @@ def attention_weights(
 ) -> Float[Tensor, "B H T S"]:
     """The weight that each query gives to each key.
 
-    A row sums to 1, or to 0 when it may see nothing: a mask, a bias of −∞ or both hide every key. Query head h reads key head h // (H/K).
+    A row sums to 1, or to 0 when a mask, a bias of −∞ or both hide every key. Query head h
+    reads key head h // (H/K).
     Source: Vaswani et al. 2017, equation 1. `ValueError` for shapes that cannot work.
     """
     check_attention(q, k, k, mask=mask, bias=bias)
