@@ -14,6 +14,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import exercise_cells
 import pytest
 import yaml
 
@@ -74,9 +75,10 @@ def exported(path):
     return [s for s, _ in code_cells(path) if re.search(r"^#\|\s*export\b", s, re.M)]
 
 
-def modules(root):
-    "Exported modules: dotted name below the package -> path."
+def modules(root, exercises=False):
+    "Exported modules: dotted name below the package -> path. Those of exercises only where asked."
     files = (root / PACKAGE).rglob("*.py")
+    files = [p for p in files if exercises or p.parent.name != "exercises"]
     kept = [p for p in files if p.name not in ("__init__.py", "_modidx.py")]
     return {".".join(p.relative_to(root / PACKAGE).with_suffix("").parts): p for p in kept}
 
@@ -170,10 +172,11 @@ def stale_modules(root, scratch):
     shutil.copytree(root / PACKAGE, scratch / PACKAGE)
     shutil.copytree(root / "nbs", scratch / "nbs")
     shutil.copy(root / "settings.ini", scratch)
-    files = [str(p.relative_to(root)) for p in notebooks(root) if default_exp(p)]
+    exports = [p for p in notebooks(root) if default_exp(p) or exercise_topics(p)]
+    files = [str(p.relative_to(root)) for p in exports]
     script = ROOT / "book/export.py"
     subprocess.run([sys.executable, script, *files], cwd=scratch, check=True)
-    for name, path in modules(scratch).items():
+    for name, path in modules(scratch, exercises=True).items():
         if path.read_text() != (root / path.relative_to(scratch)).read_text():
             yield f"{name} differs from what its notebook exports: run `make export`"
 
@@ -262,14 +265,14 @@ def untested_modules(root):
 
 
 def printing_modules(root):
-    for name, path in modules(root).items():
+    for name, path in modules(root, exercises=True).items():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
                 yield f"{name} line {node.lineno} prints"
 
 
 def oracles_imported(root):
-    for name, path in modules(root).items():
+    for name, path in modules(root, exercises=True).items():
         if re.search(
             r"^\s*(import|from) (transformers|pickle|hypothesis)\b", path.read_text(), re.M
         ):
@@ -397,6 +400,61 @@ def unnamed_needs(root):
                         yield f"{name} says that you need {needed}; its card does not"
 
 
+# --- exercises: a notebook's second module, and cells that belong together -----------------------
+
+
+def exercise_topics(path):
+    return exercise_cells.topics(json.loads(path.read_text())["cells"])
+
+
+def lost_exercises(root):
+    "A notebook's exercises are its second module; nothing else of the package imports them."
+    homes = [topic for path in notebooks(root) for topic in exercise_topics(path)]
+    known = {name.split(".")[1] for name in set(modules(root, exercises=True)) - set(modules(root))}
+    for topic in set(homes) ^ known:
+        yield f"exercises.{topic} has a module or a notebook, not both"
+    for topic in {topic for topic in homes if homes.count(topic) > 1}:
+        yield f"exercises.{topic} is exported by two notebooks"
+    for name, path in modules(root).items():
+        if name != "base.exercises" and re.search(r"\bexercises\.\w+ import", path.read_text()):
+            yield f"{name} imports exercises"
+
+
+def last_statement(source):
+    body = ast.parse(source).body
+    return ast.unparse(body[-1]) if body else ""
+
+
+def unfit_exercises(root):
+    "Statement, blank, folded solution and check of each exercise; four or more, of all four kinds."
+    for path in notebooks(root):
+        cells = json.loads(path.read_text())["cells"]
+        found, topics = exercise_cells.exercises(cells), exercise_topics(path)
+        texts = ["".join(c["source"]) for c in cells]
+        for text in texts:
+            begins = re.match(r"### [a-z]\w*\.\d+\b|<details><summary>Solution|# @title Sol", text)
+            if begins and not any(form.fullmatch(text) for form in exercise_cells.FORMS):
+                yield f"{path.name}: not written as an exercise is: {text[:60]!r}"
+        if not found and not topics:
+            continue
+        if [e.id for e in found] != [f"{t}.{n}" for t in topics for n in range(1, len(found) + 1)]:
+            yield f"{path.name} exports {topics} and has {[e.id for e in found]}"
+        if len(found) < 4 or len({e.kind for e in found}) < 4:
+            yield f"{path.name} has {len(found)} exercises: {sorted({e.kind for e in found})}"
+        end = texts.index("## Solutions") if "## Solutions" in texts else len(texts)
+        if not cells[end:] or not cells[end]["metadata"].get("jp-MarkdownHeadingCollapsed"):
+            yield f"{path.name} has no folded section Solutions"
+        for one in found:
+            if (one.text_place or 0) < end or one.solution_place != one.text_place + 1:
+                yield f"{one.id} has no text and code among the solutions"
+                continue
+            calls = {last_statement(one.blank or ""), last_statement(one.solution)}
+            if len(calls) > 1 or not re.fullmatch(rf"check\('{one.id}', \w+\)", *calls):
+                yield f"{one.id}: blank and solution do not end with the same check: {calls}"
+            if one.place > end or one.id not in "".join(t for t in texts[end:] if "@exercise" in t):
+                yield f"{one.id} stands among the solutions, or has no check there"
+
+
 RULES = [
     wrong_imports,
     early_imports,
@@ -422,6 +480,8 @@ RULES = [
     silent_figures,
     lost_outputs,
     unlisted_modules,
+    lost_exercises,
+    unfit_exercises,
 ]
 
 
@@ -591,6 +651,75 @@ BREACHES = {
     ],
     unlisted_modules: [lambda h: (h / "book/api.md").write_text("")],
 }
+
+
+def exercise_notebook():
+    "Cells of four exercises as they should be, by place: statements 0, 2, 4, 6, blanks after each."
+    asked, solved, kinds = [], [], ("warm-up", "predict", "build", "repair")
+    for number, kind in enumerate(kinds, 1):
+        hint = "<details><summary>Hint</summary>\n\nh\n\n</details>"
+        head = f"### lines.{number} · T\n\n*{kind} · 3 minutes · core*\n\ntext\n\n{hint}"
+        text = f"<details><summary>Solution of lines.{number}</summary>\n\nt\n\n</details>"
+        fold = f'# @title Solution of lines.{number} {{ display-mode: "form" }}\n'
+        call = f'check("lines.{number}", x)'
+        asked += [cell(head, "markdown"), cell(f"x = None\n{call}")]
+        solved += [cell(text, "markdown"), cell(f"{fold}x = 1\n{call}")]
+    heading = cell("## Solutions", "markdown")
+    heading["metadata"]["jp-MarkdownHeadingCollapsed"] = True
+    checks = "".join(f'@exercise("lines.{number}")\ndef x(): pass\n' for number in (1, 2, 3, 4))
+    return [*asked, heading, *solved, cell(f"#| export exercises.lines\n{checks}")]
+
+
+def with_exercises(house, change=lambda cells: None):
+    cells = exercise_notebook()
+    change(cells)
+    add(house, LINES, *cells)
+    (house / PACKAGE / "exercises").mkdir()
+    module(house, "exercises/lines", "def x(): return 1")
+
+
+def replace(place, old, new):
+    def change(cells):
+        assert old in cells[place]["source"]
+        cells[place]["source"] = cells[place]["source"].replace(old, new)
+
+    return lambda house: with_exercises(house, change)
+
+
+EXERCISE_BREACHES = {
+    lost_exercises: [
+        lambda h: [(h / PACKAGE / "exercises").mkdir(), module(h, "exercises/ghost", "")],
+        lambda h: [with_exercises(h), (h / PACKAGE / "exercises/lines.py").unlink()],
+        lambda h: [with_exercises(h), add(h, WORDS, cell("#| export exercises.lines\nx = 1"))],
+        lambda h: [
+            with_exercises(h),
+            module(h, "text/words", "from transformer_lit.exercises.lines import x"),
+        ],
+    ],
+    unfit_exercises: [
+        replace(0, "3 minutes", "three minutes"),
+        replace(0, "lines.1", "lines.5"),
+        replace(0, "Hint", "Solution"),
+        replace(0, "warm-up", "build"),
+        replace(1, 'check("lines.1", x)', "x"),
+        replace(1, "lines.1", "lines.2"),
+        replace(8, "## Solutions", "## Answers"),
+        replace(9, "Solution of", "Solution"),
+        replace(10, "# @title", "# title"),
+        replace(10, "form", "wide"),
+        replace(17, '@exercise("lines.4")', ""),
+        lambda h: with_exercises(h, lambda cells: cells[8]["metadata"].clear()),
+        lambda h: with_exercises(h, lambda cells: cells.insert(1, cells.pop(9))),
+        lambda h: with_exercises(h, lambda cells: cells.__delitem__(slice(6, 8))),
+        lambda h: with_exercises(h, lambda cells: cells.pop()),
+    ],
+}
+BREACHES |= EXERCISE_BREACHES
+
+
+def test_exercises_as_they_should_be_are_no_breach(house):
+    with_exercises(house)
+    assert [list(rule(house)) for rule in EXERCISE_BREACHES] == [[], []]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

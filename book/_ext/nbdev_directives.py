@@ -1,7 +1,8 @@
 """Show nbdev notebooks in the book without their directives.
 
 On `source-read` the notebook's JSON is rewritten in memory: lines such as `#| hide` are cut from
-code cells and become the tags and metadata that MyST-NB understands. The file is left alone.
+code cells and become the tags and metadata that MyST-NB understands; exercises get links to their
+solutions. The file is left alone.
 The repository's address stands in settings.ini alone; buttons that need it get it from here.
 """
 
@@ -9,6 +10,8 @@ import configparser
 import json
 import re
 from pathlib import Path
+
+import exercise_cells
 
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
 NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
@@ -25,13 +28,15 @@ def split(source):
 
 def tags(directives, code):
     """The cell tags that stand for the directives."""
-    if "hide" in directives or not code.strip():
+    # the checks of exercises give the answers away
+    checks = directives.get("export", "").startswith("exercises.")
+    if "hide" in directives or checks or not code.strip():
         yield "remove-cell"
     if "code-fold" in directives:
         yield "hide-input"
     if directives.get("eval") == "false":
         yield "skip-execution"
-    if "export" in directives:
+    if "export" in directives and not checks:
         yield "exported"  # for the stylesheet: div.tag_exported
 
 
@@ -54,7 +59,7 @@ def on_source_read(app, docname, source):
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
-    for cell in notebook["cells"]:
+    for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)
     source[0] = json.dumps(notebook)

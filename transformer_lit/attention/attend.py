@@ -62,7 +62,8 @@ def attention_weights(
 ) -> Float[Tensor, "B H T S"]:
     """The weight that each query gives to each key.
 
-    A row sums to 1, or to 0 when it may see nothing. Query head h reads key head h // (H/K).
+    A row sums to 1, or to 0 when a mask, a bias of −∞ or both hide every key. Query head h
+    reads key head h // (H/K).
     Source: Vaswani et al. 2017, equation 1. `ValueError` for shapes that cannot work.
     """
     check_attention(q, k, k, mask=mask, bias=bias)
@@ -73,12 +74,14 @@ def attention_weights(
     if causal:
         visible = causal_mask(q.shape[2], k.shape[2], device=q.device)
         mask = visible if mask is None else mask & visible
-    if mask is None:
+    if mask is None and bias is None:
         return scores.softmax(-1)
-    # A row that sees nothing would be softmax(-inf, …) = nan, and nan · 0 is nan. So its scores are
-    # left as they are, and its weights are set to zero.
-    some = mask.any(-1, keepdim=True)
-    return scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    # A row of -inf alone, which a mask or a bias can make, would be nan, and nan · 0 is nan. So its
+    # scores are set to 0 before the softmax, and its weights after it.
+    some = (scores != -math.inf).any(-1, keepdim=True)
+    return scores.masked_fill(~some, 0.0).softmax(-1) * some
 
 # %% ../../nbs/attention/02_attend.ipynb #code
 def attend(
