@@ -30,6 +30,8 @@ def check_attention(
     ):
         shapes = f"q {tuple(a)}, k {tuple(b)}, v {tuple(c)}"
         raise ValueError(f"{shapes} are not B H T D, B K S D, B K S E")
+    if a[3] < 1:
+        raise ValueError(f"a head has at least one number, got q {tuple(a)}, k {tuple(b)}")
     if b[1] < 1 or a[1] % b[1]:
         heads = f"{a[1]} query heads cannot be shared out among {b[1]} key/value heads"
         raise ValueError(f"{heads}: q {tuple(a)}, k {tuple(b)}")
@@ -62,7 +64,8 @@ def attention_weights(
 ) -> Float[Tensor, "B H T S"]:
     """The weight that each query gives to each key.
 
-    A row sums to 1, or to 0 when it may see nothing. Query head h reads key head h // (H/K).
+    A row sums to 1, or to 0 when a mask, a bias of −∞ or both hide every key. Query head h
+    reads key head h // (H/K).
     Source: Vaswani et al. 2017, equation 1. `ValueError` for shapes that cannot work.
     """
     check_attention(q, k, k, mask=mask, bias=bias)
@@ -73,12 +76,14 @@ def attention_weights(
     if causal:
         visible = causal_mask(q.shape[2], k.shape[2], device=q.device)
         mask = visible if mask is None else mask & visible
-    if mask is None:
+    if mask is None and bias is None:
         return scores.softmax(-1)
-    # A row that sees nothing would be softmax(-inf, …) = nan, and nan · 0 is nan. So its scores are
-    # left as they are, and its weights are set to zero.
-    some = mask.any(-1, keepdim=True)
-    return scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    # A row of -inf alone, which a mask or a bias can make, would be nan, and nan · 0 is nan. So its
+    # scores are set to 0 before the softmax, and its weights after it.
+    some = (scores != -math.inf).any(-1, keepdim=True)
+    return scores.masked_fill(~some, 0.0).softmax(-1) * some
 
 # %% ../../nbs/attention/02_attend.ipynb #code
 def attend(
