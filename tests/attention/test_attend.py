@@ -92,7 +92,7 @@ def test_rows_sum_to_one_or_to_zero_and_hidden_weights_are_zero():
     mask = torch.rand(B, H, 5, 7) < 0.5
     mask[0, 3, 2] = False
     weights = attention_weights(q, k, mask=mask)
-    assert_close(weights.sum(-1), mask.any(-1).float())
+    assert_close(weights.sum(-1), mask.any(-1).to(weights.dtype))
     assert (weights[~mask] == 0).all() and (weights[mask] > 0).all()
 
 

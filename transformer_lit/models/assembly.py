@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init
 from transformer_lit.block.layers import EncoderLayer
@@ -26,7 +27,6 @@ from transformer_lit.block.residual import (
     deepnorm_scales,
 )
 from transformer_lit.models.gpt import DecoderOnly
-from transformer_lit.models.transformer import check_sizes
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias
 from transformer_lit.position.relative import ALiBi, T5Bias

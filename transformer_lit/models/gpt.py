@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from transformer_lit.attention.cache import DecodingState, KVCache
 from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
-from transformer_lit.models.transformer import check_sizes
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
@@ -61,7 +61,7 @@ class DecoderOnly(nn.Module):
             pos = torch.arange(start, start + ids.shape[1], device=ids.device)
         x = self.tok_emb(ids)
         if self.position is not None:
-            x = x + self.position(pos)
+            x = x + self.position(pos).to(x.dtype)  # sinusoids are made in fp32
         x = self.dropout(x)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, pos=pos, mask=mask, cache=cache)
