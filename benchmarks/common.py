@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 import torch
-
 from transformer_lit.base.device import device_name
+
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
 
 MIB = 2**20

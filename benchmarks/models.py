@@ -24,11 +24,11 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor
+from transformer_lit.base.device import keep_freed_memory
 from transformers import LlamaConfig as TheirConfig
 from transformers import LlamaForCausalLM
 
 from benchmarks.common import MIB, command_line, interval, peak_bytes, show, store, take_turns
-from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.loss import cross_entropy

@@ -269,6 +269,7 @@ def finish_training(
     files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
     files = files[-recipe.average :]
     trained.model.load_state_dict(average_weights(files))
+    trained.model.eval()  # a training that was broken off leaves dropout on
     measured = {"val_loss": run.evaluate(), "averaged": len(files)}
     if (run.out / "model").exists():
         remove_folder(run.out / "model")
