@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, store
 from transformer_lit.base.datasets import load_pairs, load_text
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.gpt import DecoderOnly
-from transformer_lit.recipes.language_model import CharTokenizer, language_step
-from transformer_lit.text.tokenizer import BPETokenizer
+from transformer_lit.recipes.language_model import language_step
+from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer
 from transformer_lit.training.data import TextStream, text_blocks
 from transformer_lit.training.schedule import adamw, cosine
 from transformer_lit.training.trainer import Trainer

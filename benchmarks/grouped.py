@@ -8,19 +8,20 @@ has been trained for the same few steps more. `--quick` takes few pairs and stor
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, store
 from transformer_lit import load
 from transformer_lit.attention.grouped import mean_heads, to_grouped
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.datasets import load_pairs
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.models.transformer import Transformer
-from transformer_lit.recipes.translation import Translator, score, translation_step
+from transformer_lit.recipes.translation import Translator, translation_loss
 from transformer_lit.training.data import PairStream, fixed_batches
 from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
@@ -87,7 +88,7 @@ class Study:
         stream = PairStream(self.train, max_tokens=1_500, seed=1, **self.special)
         trainer = Trainer(
             model,
-            translation_step(SMOOTHING),
+            partial(translation_loss, smoothing=SMOOTHING),
             adamw(model, weight_decay=0.0),
             inverse_sqrt(PEAK, WARMUP),
             stream,
@@ -101,10 +102,10 @@ class Study:
         return [*out, about | self.quality(trainer)]
 
     def quality(self, trainer: Trainer) -> dict[str, Any]:
-        loss = trainer.evaluate(self.val, translation_step(smoothing=0.0))
+        loss = trainer.evaluate(self.val, translation_loss)
         tokenizer, info = self.translator.tokenizer, self.translator.info
         model = deepcopy(trainer.model)  # a Translator puts its model into eval mode
-        metrics = score(Translator(model, tokenizer, info), self.pairs[:SENTENCES], beam=1)
+        metrics = Translator(model, tokenizer, info).score(self.pairs[:SENTENCES], beam=1)
         found = {"bleu": metrics["bleu"], "signature": metrics["signature"]}
         return {"steps": trainer.done, "val_loss": loss} | found
 

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import command_line, show, store
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.block.feedforward import gated_width
-from transformer_lit.recipes.language_model import (
-    LanguagePreset,
-    language_preset,
-    open_language_model,
-)
+from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.recipe import open_training, preset
 
 WIDTHS, STEPS, SEEDS = (16, 32, 64, 128), (200, 400, 800), 3
 ABOUT = (
@@ -29,23 +27,23 @@ ABOUT = (
 )
 
 
-def recipe(width: int, steps: int) -> LanguagePreset:
+def recipe(width: int, steps: int) -> LanguageModeling:
     "The preset at another width and length of training."
-    base = language_preset("shakespeare-cpu", steps=steps, every=steps)
+    base = preset(LanguageModeling, "shakespeare-cpu", steps=steps, every=steps)
     return replace(base, sizes={**base.sizes, "d_model": width, "d_ff": gated_width(4 * width)})
 
 
-def measure(preset: LanguagePreset, seed: int) -> dict[str, Any]:
+def measure(recipe: LanguageModeling, seed: int) -> dict[str, Any]:
     "Train once; a row."
     with tempfile.TemporaryDirectory() as folder:
-        training = open_language_model(preset, Path(folder, "run"), seed=seed, device="cpu")
+        training = open_training(recipe, Path(folder, "run"), seed=seed, device="cpu")
         training.run.train()
-        model = training.writer.model
+        model = training.trained.model
         tables = sum(table.weight.numel() for table in (model.tok_emb, model.lm_head))
         return {
-            "width": preset.sizes["d_model"],
+            "width": recipe.sizes["d_model"],
             "parameters": sum(p.numel() for p in model.parameters()) - tables,
-            "steps": preset.steps,
+            "steps": recipe.steps,
             "tokens": training.run.tokens,
             "seed": seed,
             "val_loss": training.run.evaluate(),
@@ -57,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     "Train all, print, and store as results/measurements/sizes.json unless `--quick`."
     parser = command_line(__doc__, quick="two tiny sizes, few steps")
     given = parser.parse_args(arguments)
+    keep_freed_memory()
     widths, lengths, seeds = ((8, 16), (2, 3), 1) if given.quick else (WIDTHS, STEPS, SEEDS)
     rows = [
         measure(recipe(width, steps), seed)

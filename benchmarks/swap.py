@@ -11,12 +11,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformer_lit.base.device import keep_freed_memory
 
 from benchmarks.common import command_line, interval, show, store, take_turns
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.bakeoff import bakeoff_presets
-from transformer_lit.recipes.language_model import LanguagePreset
+from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
 from transformer_lit.training.trainer import mean_gradient
@@ -32,7 +32,7 @@ ABOUT = (
 )
 
 
-def training_step(recipe: LanguagePreset, rows: int) -> Callable[[], Any]:
+def training_step(recipe: LanguageModeling, rows: int) -> Callable[[], Any]:
     "A step on blocks that are drawn once, always the same."
     torch.manual_seed(0)
     sizes = {**recipe.sizes, "max_len": recipe.length, "dropout": 0.0}

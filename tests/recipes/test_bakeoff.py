@@ -18,7 +18,6 @@ from transformer_lit.recipes.bakeoff import (
     loss_by_place,
     run_bakeoff,
 )
-from transformer_lit.recipes.language_model import _model
 
 TEXT = "A man is riding a bike. " * 40
 
@@ -26,8 +25,8 @@ TEXT = "A man is riding a bike. " * 40
 @pytest.fixture
 def small(monkeypatch):
     "Two steps of a model of width 8 on a text of one sentence, context 4."
-    monkeypatch.setattr(language_model, "load_text", lambda name, split: TEXT)
-    monkeypatch.setattr(language_model, "data_hashes", lambda name: {})
+    monkeypatch.setattr(language_model, "load_text", lambda name, split, **_: TEXT)
+    monkeypatch.setattr("transformer_lit.recipes.recipe.data_hashes", lambda name: {})
     sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 9}
     changes = {"sizes": sizes, "length": 4, "steps": 2, "warmup": 1, "every": 2}
     monkeypatch.setattr(bakeoff, "_BASE", replace(bakeoff._BASE, **changes))
@@ -38,7 +37,7 @@ def small(monkeypatch):
 def test_every_entry_can_be_built(name, setting):
     with torch.device("meta"):
         for recipe in bakeoff_presets(name, setting).values():
-            model = _model(recipe, 65)
+            model = recipe.build(65)
             assert model.lm_head.weight.shape == (65, recipe.sizes["d_model"])
             assert len(model.layers) == recipe.sizes["n_layers"]
 
@@ -70,7 +69,7 @@ def test_the_walk_from_gpt_to_llama_keeps_the_number_of_parameters(setting):
     counts = []
     for recipe in bakeoff_presets("swap", setting).values():
         with torch.device("meta"):
-            counts.append(sum(p.numel() for p in _model(recipe, 65).parameters()))
+            counts.append(sum(p.numel() for p in recipe.build(65).parameters()))
     assert max(counts) / min(counts) < 1.003
     first, *_, last = bakeoff_presets("swap", setting).values()
     assert first.sizes["position"] == "learned" and first.sizes["bias"]
@@ -138,8 +137,10 @@ def test_the_benchmark_of_the_walk_runs_quickly_and_stores_nothing(small, monkey
 
 
 def test_the_benchmark_of_sizes_trains_each_and_stores_nothing(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(language_model, "keep_freed_memory", lambda: None)  # outlives the test
-    monkeypatch.setattr(language_model, "load_text", lambda name, split: 5 * TEXT)  # full batches
+    monkeypatch.setattr(sizes, "keep_freed_memory", lambda: None)  # it would outlive the test
+    monkeypatch.setattr(
+        language_model, "load_text", lambda name, split, **_: 5 * TEXT
+    )  # full batches
     rows = sizes.main(["--quick", "--out", str(tmp_path)])
     assert not list(tmp_path.iterdir())
     assert [(row["width"], row["steps"]) for row in rows] == [(8, 2), (8, 3), (16, 2), (16, 3)]

@@ -17,7 +17,9 @@ from transformer_lit.base.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,
+    CharTokenizer,
     byte_alphabet,
+    load_tokenizer,
     readable,
     train_bpe,
 )
@@ -260,6 +262,44 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(InputError, match=r"other\.json is a tokenizer of another kind"):
         BPETokenizer.load(path)
+
+
+@DETERMINISTIC
+@given(st.text())
+def test_a_long_text_is_read_line_by_line_to_the_same_ids(text):
+    "No token spans two lines, so a text may be cut where a line ends."
+    assert TOKENIZER.decode(TOKENIZER.encode_text(text).tolist()) == text
+    lines = text.split("\n")
+    ids = [i for line in lines[:-1] for i in TOKENIZER.encode(line + "\n")]
+    assert TOKENIZER.encode_text("".join(f"{line}\n" for line in lines[:-1])).tolist() == ids
+
+
+class TestCharacters:
+    def test_there_and_back(self):
+        tokenizer = CharTokenizer.train("Ein Mann fährt Fahrrad. 🚲\n")
+        for text in ("", "Fahrrad", "🚲ä\n "):
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+            assert tokenizer.encode_text(text).tolist() == tokenizer.encode(text)
+        assert tokenizer.vocab_size == len(set("Ein Mann fährt Fahrrad. 🚲\n"))
+        assert list(tokenizer.characters) == sorted(tokenizer.characters)
+
+    def test_what_cannot_be_is_named(self):
+        with pytest.raises(InputError, match="never seen the character 'x'"):
+            CharTokenizer("ab").encode("abx")
+        for wrong in ("", "aba"):
+            with pytest.raises(ValueError, match="characters must differ"):
+                CharTokenizer(wrong)
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CharTokenizer("\n aä🚲")], ids=["pieces", "char"])
+def test_load_reads_what_either_kind_saved(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert type(again) is type(tokenizer)
+    assert again.encode("a ä\n🚲") == tokenizer.encode("a ä\n🚲")
+    (tmp_path / "tokenizer.json").write_text('{"characters": 3}')
+    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
+        load_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_the_benchmark_measures_all_three_ways(capsys, tmp_path):
