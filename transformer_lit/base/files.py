@@ -148,9 +148,6 @@ class DataFile:
     unpack: Callable[[bytes], bytes] | None = None  # for what comes in an archive
 
 
-_LARGEST = 200_000_000  # bytes, packed or unpacked: the course's largest file has 76 million
-
-
 def _cache() -> Path:
     from pooch import os_cache  # imported late: translating a sentence needs no data
 
@@ -162,6 +159,9 @@ def _local_folders() -> Iterator[Path]:
     if named := os.environ.get("TRANSFORMER_LIT_DATA"):
         yield Path(named)
     yield _cache()
+
+# %% ../../nbs/base/01_files.ipynb #received
+_LARGEST = 200_000_000  # bytes, packed or unpacked: the course's largest file has 76 million
 
 
 class _Received(io.BytesIO):
@@ -182,7 +182,7 @@ def _unzipped(packed: bytes) -> bytes:
             out.write(part)
     return out.getvalue()
 
-
+# %% ../../nbs/base/01_files.ipynb #checked
 def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
     "The unpacked content; `InputError` when it is not the content that the registry asks for."
     try:
