@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformer_lit.base.device import device_name
 
+from transformer_lit.base.device import device_name, pick_device
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
 
 MIB = 2**20
@@ -84,15 +84,20 @@ def command_line(doc: str, quick: str) -> argparse.ArgumentParser:
 
 
 def store(
-    name: str, about: str, command: str, rows: list[dict[str, Any]], folder: str | Path
+    name: str,
+    about: str,
+    command: str,
+    rows: list[dict[str, Any]],
+    folder: str | Path,
+    device: str = "cpu",
 ) -> None:
-    "Write the record of a measurement on the CPU to `folder/<name>.json`, and print its path."
+    "Write the record of a measurement to `folder/<name>.json`, and print its path."
     measurement = Measurement(
         name=name,
         about=about,
         command=command,
         commit=current_commit(),
-        device=device_name(torch.device("cpu")),
+        device=device_name(pick_device(device)),
         torch=torch.__version__,
         rows=rows,
     )
