@@ -29,6 +29,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return median(ordered), ordered[rank], ordered[n - 1 - rank]
 
 
+def compared(seconds: Sequence[Sequence[float]]) -> dict[str, float]:
+    "How many times as long the first of two sides takes, turn by turn, with its interval."
+    one, other = seconds
+    middle, low, high = interval([a / b for a, b in zip(one, other, strict=True)])
+    return {"pairs": len(one), "ratio": middle, "low": low, "high": high}
+
+
 def take_turns(
     sides: Sequence[Callable[[], Any]],
     pairs: int,
@@ -81,6 +88,25 @@ def command_line(doc: str, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=f"{quick}; stores nothing")
     parser.add_argument("--out", default="results/measurements", help="folder of the records")
     return parser
+
+
+def choose(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, known: Any) -> Any:
+    "Parse a line that may name some of the parts; all of them unless it does."
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(known)}; all unless given")
+    given = parser.parse_args(arguments)
+    given.parts = given.parts or list(known)
+    if wrong := [part for part in given.parts if part not in known]:
+        parser.error(f"unknown part {wrong[0]!r}; known are: {', '.join(known)}")
+    return given
+
+
+def report(
+    name: str, about: str, command: str, rows: list[dict[str, Any]], given: argparse.Namespace
+) -> None:
+    "Print the rows, without what is a list in them, and store them unless the run was quick."
+    show([{k: x for k, x in row.items() if not isinstance(x, list)} for row in rows])
+    if not given.quick:
+        store(name, about, command, rows, given.out, getattr(given, "device", "cpu"))
 
 
 def store(

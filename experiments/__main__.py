@@ -7,7 +7,7 @@ hand, for a few of the cells, and stores nothing.
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common import command_line, show, store
+from benchmarks.common import command_line, report
 from experiments.bakeoffs import BAKEOFFS
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
@@ -18,7 +18,7 @@ from experiments.scaling import SCALING
 from experiments.sizes import SIZES
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
-from transformer_lit.base.device import keep_freed_memory, pick_device
+from transformer_lit.base.device import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
@@ -39,14 +39,14 @@ def main(argv: Sequence[str] | None = None) -> list[Row]:
     parser = command_line(__doc__, quick="a few steps, a few cells")
     parser.add_argument("name", choices=EXPERIMENTS)
     parser.add_argument("--device", default="cpu", help="of the trainings; or auto")
-    parser.add_argument("--kept", default="runs", help="folder for the rows of a run that is not done")
+    parser.add_argument("--kept", default="runs", help="folder for the rows of an unfinished run")
     given = parser.parse_args(argv)
+    keep_freed_memory()
     experiment, kept = EXPERIMENTS[given.name], Path(given.kept, f"{given.name}.json")
     rows = experiment.run(quick=given.quick, device=given.device, kept=kept)
-    show([{k: x for k, x in row.items() if not isinstance(x, list)} for row in rows])
+    command = f"python -m experiments {given.name}"
+    report(given.name, experiment.about, command, rows, given)
     if not given.quick:
-        command = f"python -m experiments {given.name}"
-        store(given.name, experiment.about, command, rows, given.out, given.device)
         kept.unlink(missing_ok=True)
     return rows
 

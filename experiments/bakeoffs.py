@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
-from transformer_lit.recipes.recipe import Recipe, Training
+from transformer_lit.recipes.recipe import Training
 
 SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2)
 
@@ -70,12 +70,12 @@ STARTS: dict[str, Row] = {  # of the walk from GPT to LLaMA; its entries begin a
 }
 
 
-def entries(name: str) -> dict[str, Recipe]:
+def entries(name: str) -> dict[str, Variant]:
     "The entries of the bake-off, and those that make it fair."
-    found = bakeoff_presets(name)
+    found = {entry: Variant(**vars(p)) for entry, p in bakeoff_presets(name).items()}
     if name == "position":
         return found | {
-            entry: Variant(**vars(found[base]), change=entry) for entry, (base, _) in FAIR.items()
+            entry: replace(found[base], change=entry) for entry, (base, _) in FAIR.items()
         }
     if name == "swap":
         return {

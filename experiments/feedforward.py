@@ -123,17 +123,6 @@ def changed(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[N
         handle.remove()
 
 
-class Activation(nn.Module):
-    "A function as a module, so that a hook can take its place."
-
-    def __init__(self, function: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
 @torch.no_grad()
 def measure_gates(training: Training) -> list[Row]:
     "A row for each layer: how far the gates are open, what opens them, and what they are worth."
@@ -143,7 +132,7 @@ def measure_gates(training: Training) -> list[Row]:
     current = torch.cat([batch.ids.flatten() for batch in held_out(training)])
     for index, layer in enumerate(training.trained.model.layers):
         ffn = layer.ffn
-        ffn.activation = Activation(ffn.activation)
+        ffn.activation = nn.SiLU()  # as it was, but a module, so that a hook can take its place
         gate, up = watch(ffn.activation, loss), watch(ffn.up_proj, loss)
         changes: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {
             "cut_gate": (ffn.activation, torch.relu),
@@ -165,9 +154,9 @@ def measure_gates(training: Training) -> list[Row]:
 
 
 MODEL = (
-    "a decoder-only model (2 layers, C=64, 4 heads, pre-norm, F=256 or gated 170) on the characters "
-    "of tiny Shakespeare, Adam at a constant rate after 20 steps of warm-up, clipping at 1, 512 "
-    "characters a step"
+    "a decoder-only model (2 layers, C=64, 4 heads, pre-norm, F=256 or gated 170) on the "
+    "characters of tiny Shakespeare, Adam at a constant rate after 20 steps of warm-up, clipping "
+    "at 1, 512 characters a step"
 )
 UNITS = Experiment(
     f"A row is one checkpoint of one run: {MODEL}. silent: share of hidden units whose activation "

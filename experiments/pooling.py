@@ -1,4 +1,4 @@
-"""What it costs to turn the heads of a trained translator into groups, and how soon it is mended."""
+"""What it costs to pool the heads of a trained translator in groups, and how soon it is mended."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -11,9 +11,7 @@ from typing import Any
 from torch import nn
 
 from transformer_lit.base.files import read_json, write_json
-from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Recipe, Training, open_training
-from transformer_lit.training.run import read_log
+from transformer_lit.recipes.recipe import Recipe, open_training
 
 Row = dict[str, Any]
 
@@ -34,7 +32,7 @@ class Experiment:
     about: str  # what a row is, and the units of its values
     measure: Callable[..., list[Row]]  # of an opened training, which it trains
     cells: Callable[[Sequence[Row]], Iterable[Cell]] | None = None  # knows the rows so far
-    quick: Row = field(default_factory=dict)  # what `--quick` changes in each recipe, or in the look
+    quick: Row = field(default_factory=dict)  # what `--quick` changes in recipe or look
 
     def run(self, *, quick: bool, device: str, kept: Path) -> list[Row]:
         "All rows. Those of each finished cell are kept in a file, and not measured again."
@@ -46,17 +44,16 @@ class Experiment:
         for cell in covering(self.cells(rows)) if quick else self.cells(rows):
             name = json.dumps(cell.about, ensure_ascii=False)
             if name not in done:
-                done[name] = self._rows(replace(cell, recipe=replace(cell.recipe, **changes)), device)
+                done[name] = self._rows(cell, replace(cell.recipe, **changes), device)
                 if not quick:
                     write_json(kept, done)
             rows += done[name]
             print(f"{time.perf_counter() - start:6.0f} s  {name}", flush=True)
         return rows
 
-    def _rows(self, cell: Cell, device: str) -> list[Row]:
+    def _rows(self, cell: Cell, recipe: Recipe, device: str) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder, "run")
-            training = open_training(cell.recipe, out, seed=cell.seed, device=device)
+            training = open_training(recipe, Path(folder, "run"), seed=cell.seed, device=device)
             return [cell.about | row for row in self.measure(training)]
 
 
@@ -64,7 +61,7 @@ def covering(cells: Iterable[Cell]) -> Iterable[Cell]:
     "Few of the cells, which together show every value of every field, for one seed."
     seen: set[tuple[str, Any]] = set()
     for cell in cells:
-        if cell.seed == 0 and not seen.issuperset(cell.about.items()):
+        if not cell.about.get("seed") and not seen.issuperset(cell.about.items()):
             seen.update(cell.about.items())
             yield cell
 
@@ -73,7 +70,8 @@ def covering(cells: Iterable[Cell]) -> Iterable[Cell]:
 
 # What no config names, done to a fresh model. An experiment adds its own.
 CHANGES: dict[str, Callable[[nn.Module], None]] = {"none": lambda model: None}
-BRIEF = {"dataset": "book", "steps": 4, "every": 2, "warmup": 1}  # a text that is always at hand
+# Of a quick run: a text that is always at hand, and little of it to measure on.
+BRIEF = {"dataset": "book", "steps": 4, "every": 2, "warmup": 1, "val_batches": 1}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,5 +139,5 @@ SCALING = Experiment(
     "the last 64 characters of windows of the validation text, the same characters in every row.",
     measure,
     cells,
-    BRIEF | {"val_batches": 1},
+    BRIEF,
 )

@@ -1,10 +1,9 @@
 """How the loss of a small decoder falls with its size and with the text that it reads."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 
-from experiments.runner import BRIEF, Cell, Experiment, Row, count
+from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, count
 from transformer_lit.block.feedforward import gated_width
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import Training, preset
@@ -14,8 +13,11 @@ SEEDS, WIDTHS, STEPS = range(3), (16, 32, 64, 128), (200, 400, 800)
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "Each has the whole schedule of the rate: a short one is not merely a long one cut off."
+    base = preset(LanguageModeling, "shakespeare-cpu")
     for seed, width, steps in product(SEEDS, WIDTHS, STEPS):
-        base = preset(LanguageModeling, "shakespeare-cpu", steps=steps, every=steps)
+        base = Variant(
+            **vars(preset(LanguageModeling, "shakespeare-cpu", steps=steps, every=steps))
+        )
         sizes = {**base.sizes, "d_model": width, "d_ff": gated_width(4 * width)}
         about = {"width": width, "steps": steps, "seed": seed}
         yield Cell(about, replace(base, sizes=sizes), seed)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.runner import Experiment, Row
@@ -17,39 +17,28 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", text)
 
 
-def row(
-    unit: str, size: int, train: list[list[Any]], val: list[list[Any]], known: set[Any]
-) -> Row:
-    "What one way to cut costs: `train` and `val` are the captions as lists of tokens."
-    seen = {token for caption in train for token in caption}
-    tokens = [token for caption in val for token in caption]
-    return {
-        "unit": unit,
-        "vocab_size": size,
-        "tokens": len(tokens) / len(val),
-        "unknown": sum(token not in known for token in tokens) / len(tokens),
-        "unused": len(known - seen),
-    }
-
-
 def costs(train: list[str], val: list[str], sizes: Sequence[int]) -> list[Row]:
     "A row for characters, and two for each size: the most frequent words, and BPE pieces."
-    characters = {char for text in train for char in text}
-    cut: tuple[list[list[Any]], ...] = ([*map(list, train)], [*map(list, val)])
-    rows = [row("characters", len(characters), *cut, characters)]
-    cut = [*map(words, train)], [*map(words, val)]
-    counts = Counter(word for caption in cut[0] for word in caption)
+    counts = Counter(word for text in train for word in words(text))
     # by count, then by the alphabet: ties at the border must not depend on the order of the text
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    characters = {char for text in train for char in text}
+    ways: list[tuple[str, int, Callable[[str], list[Any]], set[Any]]]
+    ways = [("characters", len(characters), list, characters)]
     for size in (*(s for s in sizes if s < len(ranked)), len(ranked)):
-        rows.append(row("words", size, *cut, set(ranked[:size])))
+        ways.append(("words", size, words, set(ranked[:size])))
     for size in sizes:
         tokenizer = BPETokenizer.train(train, size)
-        cut = tokenizer.encode_all(train), tokenizer.encode_all(val)
         known = set(range(len(tokenizer.specials), tokenizer.vocab_size))
-        rows.append(row("pieces", tokenizer.vocab_size, *cut, known))
-    length = sum(len(text.encode()) for text in val) / len(val)
-    return [{**r, "bytes": length} for r in rows]
+        ways.append(("pieces", tokenizer.vocab_size, tokenizer.encode, known))
+    rows = []
+    for unit, size, cut, known in ways:
+        tokens = [token for text in val for token in cut(text)]
+        row = {"unit": unit, "vocab_size": size, "tokens": len(tokens) / len(val)}
+        row["unknown"] = sum(token not in known for token in tokens) / len(tokens)
+        row["unused"] = len(known - {token for text in train for token in cut(text)})
+        rows.append({**row, "bytes": sum(len(text.encode()) for text in val) / len(val)})
+    return rows
 
 
 def look(dataset: str = "multi30k", sizes: Sequence[int] = SIZES) -> list[Row]:

@@ -67,8 +67,8 @@ def best(rows: Sequence[Row]) -> tuple[float, int]:
     "The rate and the warm-up with the lowest mean of the last losses."
     lasts: dict[tuple[float, int], list[float]] = {}
     for row in rows:
-        last = row["losses"][-1]
-        lasts.setdefault((row["rate"], row["warmup"]), []).append(math.inf if last is None else last)
+        last = math.inf if row["losses"][-1] is None else row["losses"][-1]
+        lasts.setdefault((row["rate"], row["warmup"]), []).append(last)
     return min(lasts, key=lambda setting: sum(lasts[setting]) / len(lasts[setting]))
 
 
@@ -99,5 +99,5 @@ WIRINGS_TRAINED = Experiment(
     "more.",
     measure,
     cells,
-    {**BRIEF, "warmup": 1},
+    BRIEF,
 )
