@@ -11,7 +11,9 @@ from typing import Any
 from torch import nn
 
 from transformer_lit.base.files import read_json, write_json
-from transformer_lit.recipes.recipe import Recipe, open_training
+from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.recipe import Recipe, Training, open_training
+from transformer_lit.training.run import read_log
 
 Row = dict[str, Any]
 
