@@ -15,12 +15,9 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "Each has the whole schedule of the rate: a short one is not merely a long one cut off."
     base = preset(LanguageModeling, "shakespeare-cpu")
     for seed, width, steps in product(SEEDS, WIDTHS, STEPS):
-        base = Variant(
-            **vars(preset(LanguageModeling, "shakespeare-cpu", steps=steps, every=steps))
-        )
         sizes = {**base.sizes, "d_model": width, "d_ff": gated_width(4 * width)}
-        about = {"width": width, "steps": steps, "seed": seed}
-        yield Cell(about, replace(base, sizes=sizes), seed)
+        recipe = Variant(**{**vars(base), "sizes": sizes, "steps": steps, "every": steps})
+        yield Cell({"width": width, "steps": steps, "seed": seed}, recipe, seed)
 
 
 def measure(training: Training) -> list[Row]:
