@@ -78,6 +78,7 @@ def tiny_translator():
         torch.manual_seed(0)
         model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
     info = {"source": "en", "target": "de", "form": "raw", "metric": "exact"}
+    info["dataset"] = "multi30k"
     return Translator(model, tokenizer, info)
 
 

@@ -9,7 +9,6 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-from benchmarks import scaling as benchmark
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.position.rope import RoPE, rope_frequencies
@@ -327,36 +326,3 @@ def test_yarn_refuses_a_length_in_which_no_plane_turns_once():
 def test_an_odd_head_is_refused(name):
     with pytest.raises(ValueError, match=r"even.* 7$"):
         RoPE(7, scaling=make_scaling(name, **EXAMPLES[name]))
-
-
-# --- the measurement ----------------------------------------------------------------------------
-
-
-def test_the_benchmark_runs_and_fills_every_row(capsys):
-    rows = benchmark.main(["--quick"])
-    places = [(r["scaling"], r["factor"], r["context"], r["tuned"]) for r in rows]
-    assert len(set(places)) == len(rows) == 4 + 5 * 3 * 2 + 6 * 2
-    assert all(math.isfinite(r["loss"]) and r["loss"] > 0 for r in rows)
-    assert {r["context"] for r in rows} == {64, 128, 256, 512}
-    assert capsys.readouterr().out.count("\n") == len(rows) + 1
-
-
-def test_the_benchmark_scores_the_same_characters_at_every_context():
-    # a model whose logits do not look at the past has the same loss for every context
-    class Unigram(torch.nn.Module):
-        def hidden(self, ids):
-            return torch.nn.functional.one_hot(ids, 7).float() @ self.table
-
-        def lm_head(self, x):
-            return x
-
-    model = Unigram()
-    model.table = torch.randn(7, 7)
-    ids = torch.randint(7, (1511,))
-    losses = [benchmark.loss_at(model, ids, context, 512) for context in (64, 128, 512)]
-    assert_close(losses, [losses[0]] * 3)
-    targets, inputs = ids[1:], ids[:-1]
-    ends = range(512, len(ids) - 1, 256)
-    scored = torch.cat([torch.arange(end - 64, end) for end in ends])
-    logits = torch.nn.functional.one_hot(inputs[scored], 7).float() @ model.table
-    assert_close(losses[0], torch.nn.functional.cross_entropy(logits, targets[scored]).item())

@@ -22,8 +22,10 @@ from transformer_lit.base.device import device_name, pick_device
 from transformer_lit.base.files import InputError, atomic_path, read_json, remove_folder, write_json
 from transformer_lit.base.results import Result, current_commit, write_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
+from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.text.tokenizer import Tokenizer, load_tokenizer
 from transformer_lit.training.checkpoint import (
@@ -42,6 +44,8 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], type]] = {
     "gpt": (GPT, GPTConfig),
     "llama": (Llama, LlamaConfig),
     "assembly": (assemble, AssemblyConfig),
+    "bert": (Bert, BertConfig),
+    "gru": (Recurrent, RecurrentConfig),
 }
 
 
@@ -265,6 +269,7 @@ def finish_training(
     files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
     files = files[-recipe.average :]
     trained.model.load_state_dict(average_weights(files))
+    trained.model.eval()  # a training that was broken off leaves dropout on
     measured = {"val_loss": run.evaluate(), "averaged": len(files)}
     if (run.out / "model").exists():
         remove_folder(run.out / "model")

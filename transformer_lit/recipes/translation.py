@@ -242,6 +242,9 @@ _NUMBERS = Translation(
 )
 Translation.presets |= {
     "numbers": _NUMBERS,
+    "numbers-gru": replace(
+        _NUMBERS, model="gru", sizes={"d_model": 128, "dropout": 0.0}, steps=500
+    ),
     "multi30k-tiny": _TINY,
     "multi30k-cpu": replace(  # for the hour or two that a laptop has: less dropout, fewer words
         _TINY,

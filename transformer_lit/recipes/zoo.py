@@ -6,11 +6,12 @@
 __all__ = ['RECIPES', 'model_names', 'load', 'model_card', 'card_text', 'ship']
 
 # %% ../../nbs/recipes/06_zoo.ipynb #imports
+from importlib.resources import files
 from pathlib import Path
 
 import torch
+from transformer_lit.recipes.masked import MaskedModeling
 
-import transformer_lit
 from transformer_lit.base.datasets import DATASETS
 from transformer_lit.base.files import InputError, read_text, remove_folder, write_text
 from transformer_lit.base.results import Result
@@ -20,9 +21,9 @@ from transformer_lit.recipes.translation import Translation
 
 # %% ../../nbs/recipes/06_zoo.ipynb #code
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.kind.task: recipe for recipe in (Translation, LanguageModeling)
+    recipe.kind.task: recipe for recipe in (Translation, LanguageModeling, MaskedModeling)
 }
-_WEIGHTS = Path(transformer_lit.__file__).parent / "weights"
+_WEIGHTS = Path(str(files("transformer_lit"))) / "weights"
 
 
 def model_names() -> list[str]:

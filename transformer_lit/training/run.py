@@ -109,6 +109,7 @@ class Run:
                 if due:
                     self._save()
                 on_step(log)
+        self.trainer.model.eval()  # ready for use
 
     def _save(self) -> None:
         progress = {name: getattr(self, name) for name in ("seconds", "tokens")}
