@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and notebooks run in two workers; more threads than that only get in each other's way.
 WORKERS = OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile
 
-.PHONY: help setup book serve lab export test test-fast lint clean
+.PHONY: help setup book serve lab export test test-fast test-slow lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -40,6 +40,9 @@ test: lint  ## everything: form, package, rules of the house, every cell of ever
 
 test-fast: setup  ## the package's tests alone
 	$(WORKERS) tests
+
+test-slow: setup  ## the tests of benchmarks and experiments
+	$(WORKERS) -m slow tests
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
