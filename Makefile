@@ -14,7 +14,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup book serve lab export test test-native test-avx2 test-default test-processors \
-	test-fast lint clean
+	test-fast test-slow lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -55,6 +55,9 @@ test-processors: setup  ## the same as older processors compute, with 1 and 2 th
 
 test-fast: setup  ## the package's tests alone
 	$(WORKERS) tests
+
+test-slow: setup  ## the tests of benchmarks and experiments
+	$(WORKERS) -m slow tests
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

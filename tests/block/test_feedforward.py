@@ -10,7 +10,6 @@ from transformers import LlamaConfig, T5Config
 from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.t5.modeling_t5 import T5DenseGatedActDense
 
-from benchmarks import feedforward as benchmark
 from transformer_lit.block.feedforward import (
     ACTIVATIONS,
     FeedForward,
@@ -202,30 +201,3 @@ def test_a_width_is_at_least_one_multiple():
 def test_impossible_widths_are_named(d_ff, options, said):
     with pytest.raises(ValueError, match=said):
         gated_width(d_ff, **options)
-
-
-def test_the_benchmark_finds_the_units_that_are_silent():
-    model = benchmark.CharacterModel(7, lambda: FeedForward(benchmark.C, 11))
-    block = torch.randint(7, (3, benchmark.CONTEXT + 1))
-    with torch.no_grad():
-        model.ffns()[1].up_proj.bias[5] = -1e3
-    silent, active = benchmark.silent_units(model, block)
-    expected = torch.zeros(benchmark.LAYERS, 11, dtype=torch.bool)
-    expected[1, 5] = True
-    assert torch.equal(silent, expected) and 0.3 < active < 0.6
-
-
-def test_the_benchmark_s_share_of_explained_variance():
-    groups = torch.tensor([0, 0, 2, 2])
-    values = torch.tensor([[1.0, 1.0], [1.0, -1.0], [5.0, 1.0], [5.0, -1.0]])
-    assert benchmark.explained(values, groups) == pytest.approx((1 + 0) / 2)
-
-
-def test_the_benchmark_runs(capsys):
-    rows = benchmark.main(["--quick"])
-    assert [row["step"] for row in rows if row.get("activation") == "relu"] == [0, 3]
-    for row in rows:
-        if "histogram" in row:
-            assert sum(row["histogram"]) == pytest.approx(1)
-            assert len(row["histogram"]) == len(row["edges"])
-    assert "written" not in capsys.readouterr().out

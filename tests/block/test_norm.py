@@ -11,7 +11,6 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 from wide import Wide
 
-from benchmarks import block as benchmark
 from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm, rms_norm
 
 
@@ -200,27 +199,3 @@ def test_a_width_that_would_broadcast_is_refused():
 def test_what_would_give_nan_or_nothing_is_named(norm, d_model, eps, said):
     with pytest.raises(ValueError, match=said):
         norm(d_model, eps=eps)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([3.0, 1.0, 2.0], (2.0, 1.0, 3.0)),  # three values cannot do better
-        ([float(v) for v in range(20, 0, -1)], (10.5, 6.0, 15.0)),  # the 6th and the 15th of 20
-    ],
-)
-def test_the_interval_of_the_benchmark_is_that_of_the_tables(values, expected):
-    assert benchmark.interval(values) == expected
-
-
-def test_the_benchmark_runs_and_pairs_what_it_says(capsys):
-    rows = benchmark.main(["--quick"])
-    assert {"our RMSNorm", "our SwiGLU"} <= {row["side"] for row in rows}
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-    assert capsys.readouterr().out.count("\n") == 1 + len(rows)
-    for side, other, make in benchmark.cases(8, 24):
-        one, two = make()
-        if {side[:4], other[:5]} == {"our ", "torch"}:
-            x = torch.randn(5, 8)
-            two.load_state_dict(one.state_dict())
-            torch.testing.assert_close(one(x), two(x))

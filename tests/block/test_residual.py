@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-import benchmarks.wirings
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import (
     DeepNorm,
@@ -185,9 +184,3 @@ def test_impossible_depths_are_named(depths):
     N, M = depths
     with pytest.raises(ValueError, match=rf"encoder_layers={N} and decoder_layers={M}"):
         deepnorm_scales(encoder_layers=N, decoder_layers=M)
-
-
-def test_the_benchmark_runs():
-    rows = benchmarks.wirings.main(["--quick"])
-    assert {row["wiring"] for row in rows} == set(benchmarks.wirings.WIRINGS)
-    assert all(math.isfinite(loss) for row in rows for loss in row["losses"])

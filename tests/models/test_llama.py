@@ -1,7 +1,5 @@
 """Llama gives HF's logits and words for every grouping of heads, with and without a cache."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
@@ -9,7 +7,6 @@ from transformers import LlamaConfig as HFConfig
 from transformers import LlamaForCausalLM
 from wide import Wide
 
-from benchmarks import models as benchmark
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 SIZES = {"vocab_size": 103, "d_model": 66, "n_layers": 3, "n_heads": 6, "d_ff": 43}
@@ -136,30 +133,3 @@ def test_it_reads_beyond_the_length_of_its_training():
 def test_a_stack_without_layers_is_refused():
     with pytest.raises(ValueError, match="n_layers must be a positive whole number, got 0"):
         LlamaConfig(**SIZES | {"n_layers": 0})
-
-
-def test_the_benchmark_runs_quickly_and_stores_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would outlive the test
-    rows = benchmark.main(
-        ["--quick", "--threads", str(torch.get_num_threads()), "--out", str(tmp_path)]
-    )
-    assert not list(tmp_path.iterdir())
-    assert [(row["work"], row["batch"]) for row in rows] == [
-        ("train", 2), ("decode", 1), ("decode", 3)
-    ]  # fmt: skip
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
-
-    def run_here(command, **options):  # the child's command line, without a child
-        benchmark.main(command[3:])
-        return SimpleNamespace(stdout=capsys.readouterr().out)
-
-    monkeypatch.setattr(benchmark.subprocess, "run", run_here)
-    assert benchmark.peak_of_process(torch.get_num_threads(), "train", "ours", True, 2) >= 0
-
-
-def test_the_benchmark_refuses_sides_that_do_not_do_the_same_work():
-    same, other = (benchmark.our_training(benchmark.TINY, 2) for _ in range(2))
-    other()  # a step ahead
-    with pytest.raises(AssertionError, match="not close"):
-        benchmark.check_equal("train", same, other)

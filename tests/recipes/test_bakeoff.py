@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import sizes
-from benchmarks import swap as benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.models.assembly import POSITIONS
 from transformer_lit.recipes import bakeoff, language_model
@@ -124,26 +122,3 @@ def test_what_is_unknown_is_named():
         bakeoff_presets("norms")
     with pytest.raises(InputError, match="unknown setting 'huge'; known are: small, large"):
         bakeoff_presets("block", "huge")
-
-
-def test_the_benchmark_of_the_walk_runs_quickly_and_stores_nothing(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would outlive the test
-    monkeypatch.setattr(benchmark.torch, "set_num_threads", lambda n: None)
-    rows = benchmark.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-    assert [row["entry"] for row in rows] == list(bakeoff_presets("swap"))
-    assert rows[0]["ratio"] == rows[0]["low"] == rows[0]["high"] == 1
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-
-
-def test_the_benchmark_of_sizes_trains_each_and_stores_nothing(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(sizes, "keep_freed_memory", lambda: None)  # it would outlive the test
-    monkeypatch.setattr(
-        language_model, "load_text", lambda name, split, **_: 5 * TEXT
-    )  # full batches
-    rows = sizes.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-    assert [(row["width"], row["steps"]) for row in rows] == [(8, 2), (8, 3), (16, 2), (16, 3)]
-    assert all(row["tokens"] == 1024 * row["steps"] for row in rows)
-    # 4 layers: Q and output, K and V of half as many heads, three maps of 21, nine norms
-    assert rows[0]["parameters"] == 4 * (2 * 64 + 2 * 32 + 3 * 8 * 21) + 9 * 8

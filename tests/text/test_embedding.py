@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import math
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import benchmarks.embedding as benchmark
 from transformer_lit.text.embedding import TokenEmbedding, embed
 
 V, C, B, T = 23, 7, 3, 5
@@ -169,49 +167,3 @@ def test_a_compiled_lookup_keeps_the_message_of_torch():
     compiled = torch.compile(inspect.unwrap(embed), backend="eager", fullgraph=True)
     with pytest.raises(IndexError, match="out of range"):
         compiled(torch.tensor([[V]]), torch.randn(V, C))
-
-
-# --- the measurement ----------------------------------------------------------------------------
-
-
-def test_the_benchmark_runs_and_stores_nothing(capsys, tmp_path):
-    rows = benchmark.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())  # a quick run is no record
-    entries = [(part, entry) for part, names in benchmark.PARTS.items() for entry in names]
-    assert [(row["part"], row["entry"]) for row in rows] == entries
-    assert all(len(row["losses"]) == 3 and all(map(math.isfinite, row["losses"])) for row in rows)
-    assert all(row["losses"][-1] < row["losses"][0] for row in rows)  # it learns
-    assert all(0 < share < 1 for row in rows for share in row["shares"])
-    parameters = {row["entry"]: row["parameters"] for row in rows}
-    table = rows[-1]["vocab_size"] * benchmark.SIZES["d_model"]
-    assert parameters["untied"] - parameters["tied"] == table
-    assert parameters["√C"] == parameters["none"] == parameters["wide"]
-    assert capsys.readouterr().out.count("\n") == len(rows) + 1
-
-
-def test_the_models_of_a_seed_differ_in_what_their_names_say_and_nothing_else():
-    models = {
-        entry: benchmark.build(entry, V, 0) for part in benchmark.PARTS.values() for entry in part
-    }
-    ids, base = torch.randint(V, (B, T)), models["untied"]
-    for entry, model in models.items():
-        differ = {
-            name
-            for name, weight in model.state_dict().items()
-            if not torch.equal(weight, base.state_dict()[name])
-        }
-        expected = {"tied": {"lm_head.weight"}, "wide": {"tok_emb.weight"}}
-        assert differ == expected.get(entry, set())
-        assert (model.lm_head.weight is model.tok_emb.weight) == (entry == "tied")
-    assert_close(models["wide"].tok_emb(ids), base.tok_emb(ids))  # the same vectors to begin with
-    root = benchmark.SIZES["d_model"] ** 0.5
-    assert_close(root * models["none"].tok_emb(ids), base.tok_emb(ids))
-
-
-def test_the_share_of_the_token_is_that_of_the_vectors_it_stands_for():
-    model, ids = benchmark.build("√C", V, 0), torch.randint(V, (1, 1009))
-    frequencies = ids[0].bincount(minlength=V) / ids.numel()
-    token = model.tok_emb(ids).square().sum(-1).mean()
-    position = model.position(torch.arange(ids.shape[1])).square().sum(-1).mean()
-    share = benchmark.token_share(model, frequencies)
-    assert share == pytest.approx((token / (token + position)).item())

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from benchmarks import tokenizer as tokenizer_benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
@@ -300,37 +299,3 @@ def test_load_reads_what_either_kind_saved(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"characters": 3}')
     with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
         load_tokenizer(tmp_path / "tokenizer.json")
-
-
-def test_the_benchmark_measures_all_three_ways(capsys, tmp_path):
-    rows = tokenizer_benchmark.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())  # a quick run is no record
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
-    by_unit = {unit: [r for r in rows if r["unit"] == unit] for unit in ("words", "pieces")}
-    (characters,) = [r for r in rows if r["unit"] == "characters"]
-    tokens = [r["tokens"] for r in by_unit["pieces"]]
-    assert tokens == sorted(tokens, reverse=True)
-    assert tokens[0] == rows[0]["bytes"] > characters["tokens"]  # "ü" is two bytes
-    assert all(r["unknown"] == 0 for r in by_unit["pieces"])
-    assert by_unit["words"][-1]["unknown"] > 0.1  # German writes a number as one word
-
-
-def test_the_benchmark_counts():
-    characters, words, pieces = tokenizer_benchmark.measure(["a b, a", "a c"], ["a d", "b?"], [259])
-    shared = {"bytes": 2.5}
-    assert words == shared | {
-        "unit": "words", "vocab_size": 4, "tokens": 2, "unknown": 0.5, "unused": 0
-    }  # fmt: skip
-    assert characters == shared | {
-        "unit": "characters", "vocab_size": 5, "tokens": 2.5, "unknown": 0.4, "unused": 0
-    }  # fmt: skip
-    assert pieces == shared | {
-        "unit": "pieces", "vocab_size": 259, "tokens": 2.5, "unknown": 0, "unused": 256 - 5
-    }  # fmt: skip
-
-
-def test_the_benchmark_keeps_the_most_frequent_words():
-    texts = ["b b a"] + [f"w{n}" for n in range(300)]
-    rows = tokenizer_benchmark.measure(texts, ["b a", "w99"], [259])
-    words = {r["vocab_size"]: r["unknown"] for r in rows if r["unit"] == "words"}
-    assert words == {259: 1 / 3, 302: 0}  # of those that occur once, the alphabet's first are kept

@@ -140,8 +140,9 @@ def places(training: Training) -> dict[str, Any]:
     longest = training.recipe.length
     factor = 1 if training.recipe.sizes.get("position") == "learned" else 4
     band = longest // 4
-    trained = training.trained
-    ids = trained.tokenizer.encode_text(training.recipe.examples("val"))
+    recipe, trained = training.recipe, training.trained
+    blocks = recipe.batches(trained.tokenizer, recipe.examples("val"))
+    ids = torch.cat([block.ids.flatten() for block in blocks])
     losses = loss_by_place(trained.model, ids, factor * longest, band)
     return {"band": band, "loss_by_place": losses}
 
