@@ -15,7 +15,7 @@ from pathlib import Path
 import exercise_cells
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import cards  # noqa: E402
+import cards
 
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
 NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
