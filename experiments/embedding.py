@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count, val_losses
 from transformer_lit.recipes.recipe import Training
 
-PARTS = {"scale": ("√C", "none", "wide"), "tie": ("tied", "untied")}
+PARTS = {  # entry -> what is done to the fresh model
+    "scale": {"√C": "none", "none": "plain", "wide": "wide"},
+    "tie": {"tied": "tied", "untied": "none"},
+}
 TOKENS = {"scale": "characters", "tie": 512}
 RATES, SEEDS = (1e-3, 3e-3, 1e-2), range(3)
 BASE = Variant(
@@ -35,25 +38,17 @@ def _plain(model: nn.Module) -> None:
     model.tok_emb.scale = 1.0
 
 
-@torch.no_grad()
-def _wide(model: nn.Module) -> None:
-    model.tok_emb.weight.mul_(model.tok_emb.scale)
-    model.tok_emb.scale = 1.0
-
-
 def _tie(model: nn.Module) -> None:  # only now: the layers have drawn the same weights as without
     model.lm_head = model.tok_emb.tied_head()
 
 
-CHANGES |= {"embedding none": _plain, "embedding wide": _wide, "embedding tied": _tie}
+CHANGES |= {"plain": _plain, "tied": _tie}
 
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     for part, entries in PARTS.items():
         for seed, rate, entry in product(SEEDS, RATES, entries):
-            change = f"embedding {entry}"
-            changes = {"peak": rate, "tokens": TOKENS[part]}
-            changes["change"] = change if change in CHANGES else "none"
+            changes = {"peak": rate, "tokens": TOKENS[part], "change": entries[entry]}
             about = {"part": part, "entry": entry, "rate": rate, "seed": seed, "steps": BASE.steps}
             yield Cell(about, replace(BASE, **changes), seed)
 

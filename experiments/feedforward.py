@@ -34,6 +34,7 @@ BASE = Variant(
     betas=(0.9, 0.98),
     weight_decay=0.0,
     val_batches=4,
+    change="wide",
 )
 
 
@@ -154,9 +155,9 @@ def measure_gates(training: Training) -> list[Row]:
 
 
 MODEL = (
-    "a decoder-only model (2 layers, C=64, 4 heads, pre-norm, F=256 or gated 170) on the "
-    "characters of tiny Shakespeare, Adam at a constant rate after 20 steps of warm-up, clipping "
-    "at 1, 512 characters a step"
+    "a decoder-only model (2 layers, C=64, 4 heads, pre-norm, F=256 or gated 170, rows of the "
+    "embedding with variance 1 and no factor) on the characters of tiny Shakespeare, Adam at a "
+    "constant rate after 20 steps of warm-up, clipping at 1, 512 characters a step"
 )
 UNITS = Experiment(
     f"A row is one checkpoint of one run: {MODEL}. silent: share of hidden units whose activation "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from transformer_lit.base.files import read_json, write_json
@@ -70,8 +71,16 @@ def covering(cells: Iterable[Cell]) -> Iterable[Cell]:
 
 # --- what some of them need ---------------------------------------------------------------------
 
+
+@torch.no_grad()
+def wide_rows(model: nn.Module) -> None:
+    "Rows of variance 1 and no factor √C: the first vectors are the same, later steps are shorter."
+    model.tok_emb.weight.mul_(model.tok_emb.scale)
+    model.tok_emb.scale = 1.0
+
+
 # What no config names, done to a fresh model. An experiment adds its own.
-CHANGES: dict[str, Callable[[nn.Module], None]] = {"none": lambda model: None}
+CHANGES: dict[str, Callable[[nn.Module], None]] = {"none": lambda model: None, "wide": wide_rows}
 # Of a quick run: a text that is always at hand, and little of it to measure on.
 BRIEF = {"dataset": "book", "steps": 4, "every": 2, "warmup": 1, "val_batches": 1}
 
