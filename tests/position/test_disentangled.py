@@ -237,7 +237,7 @@ def test_transformer_xls_scores_are_xlnets(kind, causal):
     config = XLNetConfig(
         vocab_size=3, d_model=H * D, n_head=H, n_layer=1, d_inner=7, attn_type=kind, dropout=0.0
     )
-    model = draw(XLNetModel(config), 0.3).eval()
+    model = draw(XLNetModel(config), 0.3).eval().double()
     theirs = model.layer[0].rel_attn
     q, (k, v) = torch.randn(B, H, T, D), torch.randn(2, B, H, S, D)
     PE = sinusoids(torch.arange(S, -1 if kind == "uni" else -T, -1), H * D)
