@@ -89,11 +89,22 @@ def test_what_layers_share():
     assert len({id(layer.attn.position.r_proj) for layer in xl.layers}) == 3
 
 
-def test_scores_are_scaled_as_each_scheme_asks():
-    scales = {name: build(position=name).layers[0].attn.scale for name in POSITIONS}
-    assert scales.pop("t5") == 1.0
-    assert scales.pop("deberta") == pytest.approx((3 * 10) ** -0.5)
-    assert set(scales.values()) == {None}
+@pytest.mark.parametrize(
+    "parts", [{"position": "deberta"}, {"position": "t5", "tied": True}], ids=str
+)
+def test_what_is_shared_stays_shared_when_memory_comes_after_the_model(parts):
+    "`to_empty` makes a new parameter for every place, shared or not."
+    model = build(**parts)
+    with torch.device("meta"):
+        empty = build(**parts)
+    empty.to_empty(device="cpu").load_state_dict(model.state_dict())
+
+    def count(model):
+        return sum(p.numel() for p in model.parameters())  # a shared one counts once
+
+    assert count(empty) == count(model) and not any(p.is_meta for p in empty.parameters())
+    ids = torch.randint(23, (2, 13))
+    torch.testing.assert_close(empty(ids), model(ids))
 
 
 def test_a_norm_ends_the_stack_where_the_wiring_asks_for_one():

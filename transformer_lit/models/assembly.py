@@ -133,14 +133,12 @@ def assemble(config: AssemblyConfig) -> DecoderOnly:
     kind = GatedFeedForward if c.gated else FeedForward
 
     def layer() -> EncoderLayer:
-        position = plug()
         attn = MultiHeadAttention(
             c.d_model,
             c.n_heads,
             c.n_kv_heads,
             causal=True,
-            position=position,
-            scale=_SCALES.get(c.position, lambda position: None)(position),
+            position=plug(),
             dropout=c.dropout,
             bias=c.bias,
         )
@@ -157,7 +155,3 @@ def assemble(config: AssemblyConfig) -> DecoderOnly:
     model.config = config
     _first_weights(model, config)
     return model
-
-
-# what scores are multiplied by, where it is not 1/√D
-_SCALES = {"t5": lambda position: 1.0, "deberta": lambda position: position.scale}

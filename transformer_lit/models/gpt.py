@@ -21,11 +21,12 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
+from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/02_gpt.ipynb #decoder
-class DecoderOnly(nn.Module):
+class DecoderOnly(KeepsTies):
     """A stack of causal layers over token vectors, and logits for the next token at each place.
 
     The parts are injected. `position` maps positions to vectors that are added to the token's; it
@@ -61,7 +62,7 @@ class DecoderOnly(nn.Module):
             pos = torch.arange(start, start + ids.shape[1], device=ids.device)
         x = self.tok_emb(ids)
         if self.position is not None:
-            x = x + self.position(pos).to(x.dtype)  # sinusoids are made in fp32
+            x = x + self.position(pos)
         x = self.dropout(x)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, pos=pos, mask=mask, cache=cache)

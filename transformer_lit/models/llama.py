@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.attention.multihead import MultiHeadAttention, head_sizes
 from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import GatedFeedForward
 from transformer_lit.block.init import gpt2_init
@@ -42,10 +42,7 @@ class LlamaConfig:
 
     def __post_init__(self):
         check_sizes(self)
-        if self.d_head is None and self.d_model % self.n_heads:
-            raise ValueError(
-                f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}; give d_head"
-            )
+        head_sizes(self.d_model, self.n_heads, self.n_kv_heads, self.d_head)
 
 # %% ../../nbs/models/03_llama.ipynb #code
 class Llama(DecoderOnly):
