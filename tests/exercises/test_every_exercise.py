@@ -1,4 +1,4 @@
-"""Every exercise of every chapter: its blank, its solution and its mistakes get the right verdict."""
+"""Every exercise of every chapter: blank, solution and mistakes each get the right verdict."""
 
 import ast
 import importlib
