@@ -237,9 +237,13 @@ def test_a_table_without_four_axes_is_refused(name, shape):
 def test_a_mask_of_floats_and_a_bias_of_booleans_are_refused():
     "The one would be added and hide nothing, the other add 1 to what may be seen."
     ones = torch.ones(1, 1, 5, 7)
-    with pytest.raises(ValueError, match="a mask is Boolean.* torch.float64 of shape .1, 1, 5, 7."):
+    with pytest.raises(
+        ValueError, match=r"a mask is Boolean.* torch.float64 of shape .1, 1, 5, 7."
+    ):
         check_attention(*map(torch.zeros, GOOD.values()), mask=ones)
-    with pytest.raises(ValueError, match="a bias is a float, got torch.bool of shape .1, 1, 5, 7."):
+    with pytest.raises(
+        ValueError, match=r"a bias is a float, got torch.bool of shape .1, 1, 5, 7."
+    ):
         check_attention(*map(torch.zeros, GOOD.values()), bias=ones.bool())
 
 
