@@ -1,4 +1,4 @@
-"""Every exercise of every chapter: blank, solution and mistakes get the right verdict."""
+"""Every exercise of every chapter: blank, solution and mistakes each get the right verdict."""
 
 import ast
 import importlib

@@ -18,12 +18,13 @@ import io
 import linecache
 import numbers
 import pkgutil
-import signal
+import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -84,8 +85,8 @@ class Exercise:
     cases: Callable[[], dict[str, tuple]] | None
     run: Callable[..., Any] | None
     mistakes: dict[str, Any]
-    tolerance: float
-    seconds: float
+    tolerance: float | int
+    seconds: float | int
 
     @property
     def name(self) -> str:
@@ -106,15 +107,15 @@ def exercise(
     cases: Callable[[], dict[str, tuple]] | None = None,
     run: Callable[..., Any] | None = None,
     mistakes: dict[str, Any] | None = None,
-    tolerance: float = 1e-6,
-    seconds: float = 10.0,
+    tolerance: float | int = 1e-6,
+    seconds: float | int = 10,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function or class below as the reference of an exercise.
 
     `cases`: makes the inputs, by name; without it the answer is a value, and the reference returns
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `mistakes`:
     typical wrong answers, each under the line that helps. `tolerance`: of a value the largest
-    difference, of a function's result times max(1, |expected|). `seconds`: a call's time limit.
+    difference; of a function's result that times the expected number where it is above 1. `seconds`: a call's time limit.
     """
     if kind not in KINDS or level not in LEVELS:
         raise ValueError(f"{id}: kind {kind!r} is not in {KINDS}, or level {level!r} in {LEVELS}")
@@ -169,14 +170,14 @@ def _loosely(value: Any) -> str:
     return "a list" if isinstance(value, list | tuple) else _kind(value)
 
 
-def _near(expected: Tensor, found: Tensor, tolerance: float, relative: bool) -> Tensor:
+def _near(expected: Tensor, found: Tensor, tolerance: float | int, relative: bool) -> Tensor:
     wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
-    a, b = expected.detach().to("cpu", wide), found.detach().to("cpu", wide)
+    a, b = (x.detach().to_dense().to("cpu", wide) for x in (expected, found))
     room = tolerance * (a.abs().clamp(min=1) if relative else 1.0) + 1e-12
     return (((a - b).abs() <= room) & a.isfinite()) | (a == b) | (a.isnan() & b.isnan())
 
 # %% ../../nbs/base/07_exercises.ipynb #difference
-def _tensor_difference(a: Tensor, b: Any, tolerance: float, tell: bool) -> str | None:
+def _tensor_difference(a: Tensor, b: Any, tolerance: float | int, tell: bool) -> str | None:
     if not isinstance(b, Tensor) and (tell or not isinstance(b, list | tuple)):
         return f"expected {_kind(a)}, got {_kind(b)}"
     b = torch.as_tensor(b)
@@ -198,7 +199,7 @@ def _tensor_difference(a: Tensor, b: Any, tolerance: float, tell: bool) -> str |
     return f"{len(wrong)} of {a.numel()} entries are wrong{nan}: {one}"
 
 # %% ../../nbs/base/07_exercises.ipynb #any-difference
-def _difference(a: Any, b: Any, tolerance: float, tell: bool) -> str | None:
+def _difference(a: Any, b: Any, tolerance: float | int, tell: bool) -> str | None:
     "None where a result `b` agrees with the expected `a`, else how it differs."
     if isinstance(a, Tensor):
         return _tensor_difference(a, b, tolerance, tell)
@@ -237,31 +238,12 @@ def _difference(a: Any, b: Any, tolerance: float, tell: bool) -> str | None:
     )
 
 # %% ../../nbs/base/07_exercises.ipynb #limit
-class _TooLong(BaseException):  # no `except Exception` of an answer may catch it
+class _Stop(BaseException):  # no `except Exception` of an answer may catch it
     pass
 
 
-def _limited(function: Callable[[], Any], seconds: float) -> Any:
-    "The function's result; `_TooLong` if it takes longer."
-    main = threading.current_thread() is threading.main_thread()
-    return (_by_timer if main and hasattr(signal, "setitimer") else _by_thread)(function, seconds)
-
-
-def _by_timer(function: Callable[[], Any], seconds: float) -> Any:
-    def ring(*_):
-        raise _TooLong
-
-    before = signal.signal(signal.SIGALRM, ring)
-    other, again = signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
-    try:
-        return function()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, other, again)  # somebody else's timer goes on
-
-
-def _by_thread(function: Callable[[], Any], seconds: float) -> Any:
+def _limited(function: Callable[[], Any], seconds: float | int) -> Any:
+    "The function's result; finds that it takes longer, or that the reader interrupted it."
     box = {}
 
     def work():
@@ -271,12 +253,19 @@ def _by_thread(function: Callable[[], Any], seconds: float) -> Any:
             box["error"] = error
 
     thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    reason = f"It did not end within {seconds:g} seconds."
+    try:
+        thread.start()
+        thread.join(seconds)
+    except KeyboardInterrupt:
+        reason = "You interrupted it."
     if thread.is_alive():
-        stop = ctypes.py_object(_TooLong)  # raised there at its next step in Python
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), stop)
-        raise _TooLong
+        line = _your_line(traceback.walk_stack(sys._current_frames().get(thread.ident)))
+        for _ in range(20):  # it may swallow the first
+            stop = ctypes.py_object(_Stop)  # raised there at its next step in Python
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), stop)
+            thread.join(0.02)
+        raise _Found(reason + line)
     if "error" in box:
         raise box["error"]
     return box["value"]
@@ -301,10 +290,10 @@ def _seed() -> None:
 
 def _torch_names() -> Iterator[tuple[Any, str, Any]]:
     for space in (torch, F, Tensor):
-        for name, value in list(vars(space).items()):
+        for name in dir(space):
             # torch.compile itself replaces torch.manual_seed
-            if inspect.isroutine(value) and name[0] != "_" and name != "manual_seed":
-                yield space, name, value
+            if inspect.isroutine(getattr(space, name, None)) and name != "manual_seed":
+                yield space, name, vars(space).get(name)  # None: inherited
 
 
 _TORCH = list(_torch_names())
@@ -314,7 +303,7 @@ def _put_torch_back() -> None:
     "Finds that functions of torch were replaced, after putting them back."
     changed = [item for item in _TORCH if vars(item[0]).get(item[1]) is not item[2]]
     for space, name, value in changed:
-        setattr(space, name, value)
+        delattr(space, name) if value is None else setattr(space, name, value)
     if changed:
         names = ", ".join(f"{space.__name__}.{name}" for space, name, _ in changed[:3])
         raise _Found(f"Your code replaced {names}. It was put back: name your own differently.")
@@ -334,14 +323,14 @@ class _Prints(io.TextIOBase):
         return tuple(f"It printed: {line}" for line in lines[:5])
 
 # %% ../../nbs/base/07_exercises.ipynb #call
-def _your_line(error: BaseException) -> str:
-    "The deepest line of the traceback that is not a library's."
+def _your_line(steps: Iterable[tuple[FrameType, int]]) -> str:
+    "The first line, from the deepest call outwards, that is not a library's."
     package = importlib.import_module("transformer_lit").__path__[0]
     libraries = (package, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<frozen")
-    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+    for frame, number in steps:
         name = frame.f_code.co_filename
         line = linecache.getline(name, number).strip()
-        if line and not name.startswith(libraries) and line != "raise _TooLong":
+        if line and not name.startswith(libraries):
             return f" Line {number}: {line}"
     return ""
 
@@ -361,12 +350,12 @@ def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: _Prints) -> An
             outcome = _limited(lambda: exercise.outcome(answer, inputs), exercise.seconds)
     except NotImplementedError:
         raise blank from None
-    except _TooLong as error:
-        line = f"It did not end within {exercise.seconds:g} seconds.{_your_line(error)}"
-        raise _Found(line) from None
+    except _Found:
+        raise
     except BaseException as error:
         words = (traceback.format_exception_only(error)[-1].strip().splitlines() or ["?"])[0]
-        raise _Found(f"Your code raised {words[:200]}.{_your_line(error)}") from None
+        line = _your_line(reversed(list(traceback.walk_tb(error.__traceback__))))
+        raise _Found(f"Your code raised {words[:200]}.{line}") from None
     if outcome is ... or (outcome is None and _is_blank(answer)):
         raise blank
     return outcome
@@ -427,7 +416,8 @@ def _tensors(x: Any) -> Iterator[Tensor]:
 
 
 def _shares_memory(result: Any, inputs: tuple) -> bool:
-    places = [{t.untyped_storage().data_ptr() for t in _tensors(x)} - {0} for x in (result, inputs)]
+    dense = ([t for t in _tensors(x) if t.layout == torch.strided] for x in (result, inputs))
+    places = [{t.untyped_storage().data_ptr() for t in tensors} - {0} for tensors in dense]
     return bool(places[0] & places[1])
 
 
@@ -462,7 +452,7 @@ def _judge_function(exercise: Exercise, answer: Any, prints: _Prints) -> str:
     for name, inputs in cases.items():
         given[name] = copy.deepcopy(inputs)
         outcomes[name] = _call(exercise, answer, given[name], prints)
-    _put_torch_back()
+        _put_torch_back()
     for name, inputs in cases.items():
         _seed()
         own = copy.deepcopy(inputs)
@@ -513,8 +503,8 @@ def find_exercise(id: Any) -> Exercise | Verdict:
         importlib.import_module(f"{package.__name__}.{topic}")
     if id in EXERCISES:
         return EXERCISES[id]
-    near = difflib.get_close_matches(id, [*EXERCISES, *topics], n=4) or sorted(topics)
-    return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(near)}.")
+    near = difflib.get_close_matches(id, [*EXERCISES, *topics], n=4) or topics
+    return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
 
 
 def check(id: Any, answer: Any = ...) -> Verdict:
