@@ -99,7 +99,7 @@ def measure(training: Training) -> list[Row]:
 
 
 BAKEOFFS = {
-    name: Experiment(
+    f"{name}_rates": Experiment(
         f"A training of the bake-off {name!r}, small setting, in a row. entry: what differs. rate: "
         "the peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per "
         "character over the validation text. loss_by_place: the same in bands of `band` places, up "

@@ -39,12 +39,12 @@ def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_p
     assert not list(tmp_path.iterdir())  # a quick run is no record
     record = RECORDS / f"{name}.json"
     if name in bakeoffs.BAKEOFFS:
-        assert {row["entry"] for row in rows} == set(bakeoffs.entries(name))
+        assert {row["entry"] for row in rows} == set(bakeoffs.entries(name.removesuffix("_rates")))
     else:
         assert fields(rows) == fields(read_measurement(record).rows)
 
 
-@pytest.mark.parametrize("name", set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS))
+@pytest.mark.parametrize("name", sorted(set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS)))
 def test_a_record_names_the_command_that_repeats_it(name):
     assert read_measurement(RECORDS / f"{name}.json").command == f"python -m experiments {name}"
 
@@ -216,7 +216,7 @@ def test_the_longer_runs_take_the_best_rate_and_warm_up():
     assert len(longer) == 4 * 3 and len(cells) == 180
 
 
-@pytest.mark.parametrize("name", bakeoffs.BAKEOFFS)
+@pytest.mark.parametrize("name", ["position", "block", "swap"])
 def test_every_entry_of_a_bakeoff_can_be_built(name):
     for recipe in bakeoffs.entries(name).values():
         assert fresh(recipe)(torch.randint(V, (B, T))).shape == (B, T, V)
