@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from transformer_lit.base.datasets import load_text
 from transformer_lit.inference.metrics import bits_per_byte
-from transformer_lit.inference.sampling import next_token
+from transformer_lit.inference.sampling import stream
 from transformer_lit.recipes.recipe import Recipe, Trained, build
 from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 from transformer_lit.training.data import TextBatch, TextStream, text_blocks
@@ -61,7 +61,10 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         generator.seed() if seed is None else generator.manual_seed(seed)
         choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         ids = self.tokenizer.encode(prompt or "\n")  # now: a wrong prompt is told at once
-        return self._pieces(_tokens(self.model, ids, max_new, choose | {"generator": generator}))
+        ids = torch.tensor([ids], device=self.device)
+        most = {"max_new": max_new, "max_len": self.model.config.max_len}
+        steps = stream(self.model, ids, **most, **choose, generator=generator)
+        return self._pieces(token for (token,) in steps)
 
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
         pending = []
@@ -89,23 +92,6 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         "A loss as one line for people."
         loss, in_bits = metrics["val_loss"], metrics["bits_per_byte"]
         return f"{loss:.4f} nats per token, {in_bits:.4f} bits per byte on the validation text"
-
-# %% ../../nbs/recipes/03_language_model.ipynb #tokens
-@torch.inference_mode()
-def _tokens(
-    model: nn.Module, ids: list[int], max_new: int, choose: dict[str, Any]
-) -> Iterator[int]:
-    "New ids, one at a time. A full context is left for its last half."
-    device, longest = model.tok_emb.weight.device, model.config.max_len
-    state, fresh = None, ids
-    for _ in range(max_new):
-        if state is None or state.length >= longest:
-            fresh = ids if len(ids) < longest else ids[-max(1, longest // 2) :]
-            state = model.start(1, longest)
-        logits = model.step(torch.tensor([fresh], device=device), state)[:, -1]
-        fresh = [int(next_token(logits, **choose))]
-        ids = ids + fresh
-        yield fresh[0]
 
 # %% ../../nbs/recipes/03_language_model.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)
