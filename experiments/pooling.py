@@ -46,6 +46,7 @@ class Pooled(Translation):
     def build(self, vocab_size: int) -> nn.Module:
         "The shipped model, converted."
         model = load(NAME).model
+        torch.manual_seed(0)  # of the noise
         return model if self.pool == "none" else pool_heads(model, self.n_kv_heads, self.pool)
 
 
@@ -69,6 +70,7 @@ def measure(training: Training) -> list[Row]:
     "A row before the first step, and one after the last."
     parameters = count(training.trained.model)
     rows = [{"parameters": parameters, "steps": 0, **quality(training)}]
+    torch.manual_seed(0)  # the same dropout for all, whatever the pool has drawn
     training.run.train()
     training.trained.model.eval()
     return [*rows, {"parameters": parameters, "steps": training.recipe.steps, **quality(training)}]
