@@ -61,8 +61,8 @@ _MOST_ROWS = 2**14  # of the table, which then takes 16 MiB for heads of 128 in 
 def _rows(
     signed: Float64[Tensor, "D"], factor: int | float, pos: Int[Tensor, "..."], dtype: torch.dtype
 ) -> Float[Tensor, "... W"]:
-    # cos and sin of pos·θ side by side: W = 2D. The angle keeps the precision of `signed`: only its cosine
-    # and its sine are rounded, at the very end.
+    # cos and sin of pos·θ side by side: W = 2D. The angle keeps the precision of `signed`: only
+    # its cosine and its sine are rounded, at the very end.
     angle = pos[..., None] * signed
     return (factor * torch.cat([angle.cos(), angle.sin()], dim=-1)).to(dtype)
 
