@@ -3,10 +3,10 @@
 import json
 import subprocess
 from dataclasses import fields, replace
+from importlib import resources
 
 import pytest
 
-import transformer_lit
 from transformer_lit.base.files import InputError
 from transformer_lit.base.results import (
     Measurement,
@@ -95,7 +95,7 @@ class TestCurrentCommit:
         folder = tmp_path / "project/transformer_lit"
         (folder / "base").mkdir(parents=True)
         (folder / "__init__.py").touch()
-        monkeypatch.setattr(transformer_lit, "__file__", str(folder / "__init__.py"))
+        monkeypatch.setattr(resources, "files", lambda name: folder)
         return folder
 
     @pytest.fixture
