@@ -15,7 +15,6 @@ from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
 
 NAME = "multi30k-en-de"
-SENTENCES = 300  # that are translated for BLEU
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": mean_heads,
     "first": lambda heads: heads[:, 0],
@@ -38,6 +37,7 @@ class Pooled(Translation):
 
     n_kv_heads: int
     pool: str  # see POOLS, or "none"
+    sentences: int = 300  # that are translated for BLEU
 
     def train_tokenizer(self, examples: Any) -> Any:
         "The shipped model's."
@@ -60,7 +60,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
 
 def quality(training: Training) -> Row:
     "Loss, and greedy BLEU on the first sentences."
-    pairs = training.recipe.examples("val")[:SENTENCES]
+    pairs = training.recipe.examples("val")[: training.recipe.sentences]
     found = training.trained.score(pairs, beam=1)
     kept = {name: found[name] for name in ("bleu", "signature")}
     return {"val_loss": training.run.evaluate(), **kept}
@@ -84,5 +84,5 @@ POOLING = Experiment(
     "greedy, lower-cased, on the first 300 of them. parameters: of the whole model. One seed.",
     measure,
     cells,
-    {"dataset": "numbers", "steps": 1, "every": 1},
+    {"dataset": "numbers", "steps": 1, "every": 1, "sentences": 3},
 )

@@ -33,7 +33,8 @@ def fields(rows):
     return {frozenset(row) for row in rows}
 
 
-@pytest.mark.parametrize("name", command.EXPERIMENTS)
+# the bake-offs differ in their entries alone, and each of those is built below
+@pytest.mark.parametrize("name", sorted(set(command.EXPERIMENTS) - {"block_rates", "swap_rates"}))
 def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_path):
     rows = command.main([name, "--quick", "--out", str(tmp_path), "--kept", str(tmp_path)])
     assert not list(tmp_path.iterdir())  # a quick run is no record
