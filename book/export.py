@@ -1,16 +1,28 @@
 """Write transformer_lit/ from the notebooks: nbdev's export, with imports as the notebook has them.
 
 nbdev would make the package's own imports relative, but only those on one line at the top level; a
-module then reads otherwise than its notebook, and mixes two forms.
+module then reads otherwise than its notebook, and mixes two forms. A notebook's second module, its
+exercises (`#| export exercises.topic`), is written whole, as the first; nbdev would append to it.
 """
 
 import sys
 
+import nbdev.doclinks
+import nbdev.export
 import nbdev.maker
-from nbdev.doclinks import nbdev_export
-from nbdev.export import nb_export
+
+
+class WholeModule(nbdev.maker.ModuleMaker):
+    def __init__(self, *args, is_new=True, **options):
+        super().__init__(*args, is_new=True, **options)
+
+
+def nb_export(path, *args, **options):
+    nbdev.export.nb_export(path, *args, **options, mod_maker=WholeModule)
+
 
 nbdev.maker._import2relative = lambda *arguments: None
+nbdev.doclinks.nb_export = nb_export
 
 
 def export(paths, package="transformer_lit"):
@@ -18,7 +30,7 @@ def export(paths, package="transformer_lit"):
     for path in paths:
         nb_export(path, lib_path=package)
     if not paths:
-        nbdev_export()
+        nbdev.doclinks.nbdev_export()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,21 @@
 """Show nbdev notebooks in the book without their directives.
 
 On `source-read` the notebook's JSON is rewritten in memory: lines such as `#| hide` are cut from
-code cells and become the tags and metadata that MyST-NB understands. The file is left alone.
+code cells and become the tags and metadata that MyST-NB understands; exercises get links to their
+solutions. The file is left alone.
 The repository's address stands in settings.ini alone; buttons that need it get it from here.
 """
 
 import configparser
 import json
 import re
+import sys
 from pathlib import Path
+
+import exercise_cells
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import cards
 
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
 NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
@@ -25,13 +32,15 @@ def split(source):
 
 def tags(directives, code):
     """The cell tags that stand for the directives."""
-    if "hide" in directives or not code.strip():
+    # the checks of exercises give the answers away
+    checks = directives.get("export", "").startswith("exercises.")
+    if "hide" in directives or checks or not code.strip():
         yield "remove-cell"
     if "code-fold" in directives:
         yield "hide-input"
     if directives.get("eval") == "false":
         yield "skip-execution"
-    if "export" in directives:
+    if "export" in directives and not checks:
         yield "exported"  # for the stylesheet: div.tag_exported
 
 
@@ -50,11 +59,33 @@ def convert(cell):
         render["image"] = {"alt": directives["fig-alt"]}
 
 
+def card_box(root, notebook):
+    """The card of a chapter as a box below its title: pass, time, needs, exercises."""
+    card, cells = notebook["metadata"].get("chapter"), notebook["cells"]
+    if not card:
+        return
+    found = cards.chapters(root).items()
+    places = {name: f"/{path.relative_to(root).with_suffix('')}" for name, path in found}
+    needs = ", ".join(f"{{doc}}`{places[need]}`" for need in card["needs"] if need in places)
+    exercises = "".join("".join(cell["source"]) for cell in cells).count("{exercise}")
+    exercises += len(exercise_cells.exercises(cells))
+    facts = [
+        "**First pass**" if card["pass"] == 1 else "Second pass",
+        f"{card['minutes']} minutes",
+        f"needs {needs}" if needs else "",
+        f"{exercises} exercises" if exercises else "",
+    ]
+    line = " · ".join(filter(None, facts))
+    title, _, rest = "".join(cells[0]["source"]).partition("\n")
+    cells[0]["source"] = f"{title}\n\n:::{{div}} chapter-card\n{line}\n:::\n{rest}"
+
+
 def on_source_read(app, docname, source):
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
-    for cell in notebook["cells"]:
+    card_box(Path(app.confdir), notebook)
+    for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)
     source[0] = json.dumps(notebook)

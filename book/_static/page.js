@@ -1,4 +1,5 @@
-// Repairs of the theme's markup that a screen reader would stumble over, and wide figures on narrow pages.
+// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, and wide figures
+// on narrow pages.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
@@ -17,6 +18,14 @@
       logo.parentElement.setAttribute("aria-label", "Book");
     });
   };
+
+  // a link to a folded solution opens it
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target?.tagName === "DETAILS") target.open = true;
+  };
+  window.addEventListener("hashchange", unfold);
+  document.addEventListener("DOMContentLoaded", unfold);
 
   document.addEventListener("DOMContentLoaded", repair);
   // again, whenever scripts of the theme have exchanged the icons

@@ -16,8 +16,12 @@ B, H, D, E = 2, 6, 3, 11  # H = 6 can be grouped in four ways
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def doubles():
+    "Equalities hold on every processor where rounding is far below the tolerance."
     torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def inputs(T, S, K=H, **options):
@@ -92,7 +96,7 @@ def test_rows_sum_to_one_or_to_zero_and_hidden_weights_are_zero():
     mask = torch.rand(B, H, 5, 7) < 0.5
     mask[0, 3, 2] = False
     weights = attention_weights(q, k, mask=mask)
-    assert_close(weights.sum(-1), mask.any(-1).to(weights.dtype))
+    assert_close(weights.sum(-1), mask.any(-1).double())
     assert (weights[~mask] == 0).all() and (weights[mask] > 0).all()
 
 
@@ -106,8 +110,8 @@ def test_a_bias_cannot_bring_a_hidden_key_back():
 @pytest.mark.parametrize("K", [1, 2, 3, 6])
 def test_gradients_are_right(K):
     "With an empty row, with a bias, with shared heads."
-    q, k, v = inputs(3, 5, K, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(1, H, 3, 5, dtype=torch.float64, requires_grad=True)
+    q, k, v = inputs(3, 5, K, requires_grad=True)
+    bias = torch.randn(1, H, 3, 5, requires_grad=True)
     mask = torch.rand(B, 1, 3, 5) < 0.6
     mask[1, 0, 1] = False
 
@@ -129,6 +133,27 @@ def test_an_empty_row_makes_no_nan_on_the_way_back():
     ):
         attend(q, k, v, mask=mask).sum().backward()
     assert (q.grad[:, :, 2] == 0).all() and q.grad[:, :, 3].count_nonzero() > 0
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_row_hidden_by_a_bias_gives_zeros(masked):
+    "A bias of −∞ hides as a mask does: what it leaves is the same, forward and on the way back."
+    q, k, v = inputs(5, 7)
+    hidden = torch.rand(1, H, 5, 7) < 0.4
+    hidden[:, 3, 2] = True
+    bias = torch.zeros(1, H, 5, 7).masked_fill(hidden, -math.inf).requires_grad_()
+    mask = torch.rand(B, 1, 5, 7) < 0.7 if masked else None
+    out = attend(q, k, v, mask=mask, bias=bias)
+    assert (out[:, 3, 2] == 0).all()
+    assert_close(out, attend(q, k, v, mask=~hidden if mask is None else mask & ~hidden))
+    assert torch.autograd.grad(out.sum(), bias)[0].isfinite().all()
+
+
+def test_a_nan_is_not_taken_for_a_hidden_row():
+    "Zeros would hide the fault of whoever made the nan."
+    q, k, v = inputs(5, 7)
+    bias = torch.full((1, H, 5, 7), math.nan)
+    assert attend(q, k, v, bias=bias).isnan().all()
 
 
 def test_the_future_has_no_influence():
@@ -187,30 +212,12 @@ def test_dropout_zero_draws_nothing():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("K", [4, 5, 12])
-def test_refuses_heads_that_cannot_be_shared(K):
-    with pytest.raises(ValueError, match=rf"\b6 query heads .*\b{K} key/value heads"):
-        attend(*inputs(5, 7, K))
-
-
 GOOD = {"q": (B, H, 5, D), "k": (B, 2, 7, D), "v": (B, 2, 7, E)}
 SCORES = f"({B}, {H}, 5, 7)"
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"q": (H, 5, D)},
-        {"k": (1, B, 2, 7, D)},
-        {"q": (B + 1, H, 5, D)},
-        {"k": (B, 2, 7, D + 1)},
-        {"k": (B, 2, 8, D)},
-        {"v": (B, 1, 7, E)},
-        {"v": (1, 2, 7, E)},
-        {"v": (2, 7, E)},
-    ],
-)
-def test_shapes_that_cannot_attend_are_refused_and_named(changed):
+@pytest.mark.parametrize("changed", [{"v": (B, 1, 7, E)}, {"v": (1, 2, 7, E)}, {"k": (1, 2, 7, D)}])
+def test_an_axis_of_1_that_would_spread_in_silence_is_refused(changed):
     shapes = GOOD | changed
     with pytest.raises(ValueError, match="are not B H T D, B K S D, B K S E") as error:
         check_attention(*(torch.zeros(shape) for shape in shapes.values()))
@@ -218,27 +225,26 @@ def test_shapes_that_cannot_attend_are_refused_and_named(changed):
 
 
 @pytest.mark.parametrize("name", ["mask", "bias"])
-@pytest.mark.parametrize(
-    "shape", [(5, 7), (7,), (B, 5, 7), (B, H, 5, 6), (B, 2, 5, 7), (B, H, 7, 5), (1, B, H, 5, 7)]
-)
-def test_a_table_that_does_not_broadcast_is_refused_and_named(name, shape):
+@pytest.mark.parametrize("shape", [(5, 7), (7,), (B, 5, 7), (1, B, H, 5, 7)])
+def test_a_table_without_four_axes_is_refused(name, shape):
+    "With B = T a mask that is meant as B × S would pass for T × S."
     table = torch.zeros(shape, dtype=torch.bool if name == "mask" else torch.float32)
     with pytest.raises(ValueError) as error:
         check_attention(*map(torch.zeros, GOOD.values()), **{name: table})
     assert str(error.value) == f"{name} {shape} does not broadcast to B H T S = {SCORES}"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
-def test_a_mask_of_numbers_is_refused(dtype):
-    "torch's kernel would add floats to the scores, and hide nothing."
-    with pytest.raises(ValueError, match=f"a mask is Boolean.* {dtype} of shape .1, 1, 5, 7."):
-        check_attention(*map(torch.zeros, GOOD.values()), mask=torch.ones(1, 1, 5, 7, dtype=dtype))
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
-def test_a_bias_that_is_no_float_is_refused(dtype):
-    with pytest.raises(ValueError, match=f"a bias is a float, got {dtype} of shape .1, 1, 5, 7."):
-        check_attention(*map(torch.zeros, GOOD.values()), bias=torch.ones(1, 1, 5, 7, dtype=dtype))
+def test_a_mask_of_floats_and_a_bias_of_booleans_are_refused():
+    "The one would be added and hide nothing, the other add 1 to what may be seen."
+    ones = torch.ones(1, 1, 5, 7)
+    with pytest.raises(
+        ValueError, match=r"a mask is Boolean.* torch.float64 of shape .1, 1, 5, 7."
+    ):
+        check_attention(*map(torch.zeros, GOOD.values()), mask=ones)
+    with pytest.raises(
+        ValueError, match=r"a bias is a float, got torch.bool of shape .1, 1, 5, 7."
+    ):
+        check_attention(*map(torch.zeros, GOOD.values()), bias=ones.bool())
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (B, 1, 1, 7), (1, H, 5, 1), (B, H, 5, 7)])
@@ -250,13 +256,13 @@ def test_every_table_that_broadcasts_is_taken(shape):
 def test_attention_itself_refuses():
     "Beneath the check of annotated shapes that these tests add and a user does not have."
     q, k, v = inputs(5, 7)
-    mask = torch.ones(1, 1, 5, 6, dtype=torch.bool)
+    mask = torch.ones(5, 7, dtype=torch.bool)
     with pytest.raises(ValueError, match="does not broadcast"):
         inspect.unwrap(attend)(q, k, v, mask=mask)
     with pytest.raises(ValueError, match="does not broadcast"):
         inspect.unwrap(attention_weights)(q, k, mask=mask)
     with pytest.raises(ValueError, match="are not B H T D"):
-        inspect.unwrap(attend)(q, k, v[:, :, 1:])
+        inspect.unwrap(attend)(q, k, v[:, :1])
 
 
 def test_runs_on_any_device():

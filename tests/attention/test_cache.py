@@ -361,15 +361,3 @@ def test_a_decoder_only_state_has_no_memory():
 
 def test_states_do_not_share_their_lists():
     assert DecodingState([]).memory is not DecodingState([]).memory
-
-
-# --- the measurements ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["decoding", "heads"])
-def test_the_benchmark_runs(name):
-    options = {"decoding": ["--quick", "--threads", "1"], "heads": ["--quick"]}
-    command = [sys.executable, "-m", f"benchmarks.{name}", *options[name]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = {"decoding": "preallocated", "heads": "Ein Mann fährt auf einem Fahrrad ."}
-    assert expected[name] in done.stdout

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.attention import main, peak_in_child
-from benchmarks.common import interval, take_turns
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 
@@ -276,34 +274,3 @@ def test_a_bias_that_is_boolean_is_refused(kernel, no_shape_checks):
     bias = torch.ones(B, H, 5, 11, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"torch.bool of shape"):
         kernel(torch.zeros(Q), torch.zeros(KEYS), torch.zeros(KEYS), bias=bias)
-
-
-@pytest.mark.parametrize("n", [7, 20, 21])
-def test_the_benchmarks_interval_holds_the_median_as_often_as_it_says(n):
-    draws = torch.rand(2000, n, dtype=torch.double).tolist()
-    found = [interval(values) for values in draws]
-    share = sum(low <= 0.5 <= high for _, low, high in found) / len(found)
-    assert 0.94 < share < 0.995  # at least 95 %, by ranks; 2,000 draws: 0.5 % of noise
-    assert all(low <= middle <= high for middle, low, high in found)
-
-
-def test_the_benchmark_runs_and_stores_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main(["time", "decode", "--quick"])
-    printed = capsys.readouterr().out
-    assert "attend_fused" in printed and "tokens_per_second" in printed
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_benchmarks_peak_is_that_of_the_child_alone():
-    "This catches the bug where a child's peak begins with the parent's, and hides what it adds."
-    torch.ones(2**27)  # half a GiB, given back at once
-    T = 1536
-    table = 6 * T * T * 4  # bytes; the formula holds some such tables, and the child nothing else
-    assert 2.5 * table < peak_in_child("attend", "forward", "causal", T) < 6 * table
-
-
-def test_the_benchmarks_sides_take_turns():
-    order = []
-    take_turns([lambda: order.append("a"), lambda: order.append("b")], 3)
-    assert "".join(order[2:]) == "baabba"

@@ -9,7 +9,6 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-from benchmarks import scaling as benchmark
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.position.rope import RoPE, rope_frequencies
@@ -305,36 +304,3 @@ def test_llama3s_ramp_must_rise(low, high):
 def test_yarn_refuses_a_length_in_which_no_plane_turns_once():
     with pytest.raises(ValueError, match=r"original_len=2.*plane 0 to -"):
         YaRNScaling(2.0, 2)(62, 1e4)
-
-
-# --- the measurement ----------------------------------------------------------------------------
-
-
-def test_the_benchmark_runs_and_fills_every_row(capsys):
-    rows = benchmark.main(["--quick"])
-    places = [(r["scaling"], r["factor"], r["context"], r["tuned"]) for r in rows]
-    assert len(set(places)) == len(rows) == 4 + 5 * 3 * 2 + 6 * 2
-    assert all(math.isfinite(r["loss"]) and r["loss"] > 0 for r in rows)
-    assert {r["context"] for r in rows} == {64, 128, 256, 512}
-    assert capsys.readouterr().out.count("\n") == len(rows) + 1
-
-
-def test_the_benchmark_scores_the_same_characters_at_every_context():
-    # a model whose logits do not look at the past has the same loss for every context
-    class Unigram(torch.nn.Module):
-        def hidden(self, ids):
-            return torch.nn.functional.one_hot(ids, 7).float() @ self.table
-
-        def lm_head(self, x):
-            return x
-
-    model = Unigram()
-    model.table = torch.randn(7, 7)
-    ids = torch.randint(7, (1511,))
-    losses = [benchmark.loss_at(model, ids, context, 512) for context in (64, 128, 512)]
-    assert_close(losses, [losses[0]] * 3)
-    targets, inputs = ids[1:], ids[:-1]
-    ends = range(512, len(ids) - 1, 256)
-    scored = torch.cat([torch.arange(end - 64, end) for end in ends])
-    logits = torch.nn.functional.one_hot(inputs[scored], 7).float() @ model.table
-    assert_close(losses[0], torch.nn.functional.cross_entropy(logits, targets[scored]).item())

@@ -20,8 +20,9 @@ def sinusoids(
 ) -> Float[Tensor, "... C"]:
     """PE(pos, 2i) = sin(pos / 10000^{2i/C}) and PE(pos, 2i+1) = cos of the same angle.
 
-    In `dtype`, torch's default unless given. Angles have it too, or float32 where it has fewer bits:
-    with float32 they are right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section 3.5.
+    In `dtype`, torch's default unless given. Angles have it too, or float32 where it has fewer
+    bits; with float32 they are right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section
+    3.5.
     """
     if d_model < 2 or d_model % 2:
         raise ValueError(f"d_model must be even for pairs of sine and cosine, got {d_model}")

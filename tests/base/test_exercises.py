@@ -1,0 +1,516 @@
+"""The checker: whatever is handed to it gets one helpful line, and leaves nothing behind."""
+
+import _thread
+import contextlib
+import json
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from transformer_lit.base.exercises import (
+    EXERCISES,
+    Verdict,
+    check,
+    exercise,
+    find_exercise,
+    with_gradients,
+)
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    "Exercises that a test registers are gone after it."
+    STOP.clear()
+    yield
+    for id in [id for id in EXERCISES if id.startswith("test.")]:
+        del EXERCISES[id]
+
+
+def cases():
+    return {"five rows": (torch.randn(5, 7), 2.0), "three rows": (torch.randn(3, 11), 0.5)}
+
+
+NOT_SCALED = "The factor is not used."
+OVER_ROWS = "The sum runs over the rows. It must run over the last axis."
+
+
+@pytest.fixture
+def row_sums():
+    "An exercise on a function of a tensor and a number."
+
+    @exercise(
+        "test.1",
+        "build",
+        minutes=5,
+        cases=cases,
+        seconds=60,
+        mistakes={
+            NOT_SCALED: lambda x, factor: x.sum(-1),
+            OVER_ROWS: lambda x, factor: factor * x.sum(0),
+        },
+    )
+    def row_sums(x, factor):
+        return factor * x.sum(-1)
+
+    return row_sums
+
+
+# --- functions that are right, or nearly ---------------------------------------------------------
+
+
+def test_a_right_answer_passes_however_it_sums(row_sums):
+    def loops(x, factor):
+        return torch.stack([sum(factor * number for number in row) for row in x])
+
+    verdict = check("test.1", loops)
+    assert verdict and verdict.state == "passed"
+    assert verdict.line == "2 cases agree, to within 1e-06."
+
+
+def test_an_object_that_can_be_called_is_a_function_too(row_sums):
+    class Sums(nn.Module):
+        def forward(self, x, factor):
+            return row_sums(x, factor)
+
+    assert check("test.1", Sums())
+
+
+@pytest.mark.parametrize("off,passes", [(0.9e-6, True), (1.2e-6, False)])
+def test_the_tolerance_is_relative_above_one(off, passes):
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"one": (1000.0,), "small": (1e-3,)})
+    def same(x):
+        return x
+
+    assert bool(check("test.2", lambda x: x * (1 + off) if x > 1 else x + off)) == passes
+
+
+def test_a_known_mistake_gets_its_line_and_the_case(row_sums):
+    verdict = check("test.1", lambda x, factor: factor * x.sum(0))
+    assert not verdict and verdict.line == OVER_ROWS
+    assert "five rows" in verdict.notes[0]
+
+
+def test_of_two_mistakes_at_once_the_first_is_named(row_sums):
+    "The second case is wrong in another way; the first tells what to mend first."
+    verdict = check("test.1", lambda x, factor: x.sum(-1) * (1 if len(x) == 5 else 3))
+    assert verdict.line == NOT_SCALED
+
+
+def test_in_a_repair_the_damage_itself_is_not_named():
+    known = {"The sign is turned.": lambda x: -x}
+
+    def two():
+        return {"1": (1.0,), "2": (2.0,)}
+
+    @exercise("test.2", "repair", minutes=1, mistakes=known, cases=two)
+    def same(x):
+        return x
+
+    assert check("test.2", lambda x: -x).line == "The sign is turned."
+    assert check("test.2", lambda x: -x if x < 2 else 0.0).line.startswith("In the case “1”")
+
+
+def test_an_answer_that_draws_draws_what_the_reference_draws():
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"a": (torch.ones(101),)})
+    def drop(x):
+        return torch.nn.functional.dropout(x, 0.5)
+
+    assert check("test.2", lambda x: torch.nn.functional.dropout(x, 0.5))
+    assert not check("test.2", lambda x: torch.nn.functional.dropout(x, 0.4))
+
+
+# --- functions of every other kind: answer, and what the line must say ---------------------------
+
+
+def blank(x, factor):
+    "Only a docstring."
+
+
+def blank_dots(x, factor): ...
+
+
+def returns_dots(x, factor):
+    return ...
+
+
+def to_do(x, factor):
+    raise NotImplementedError
+
+
+def no_return(x, factor):
+    factor * x.sum(-1)
+
+
+def divides(x, factor):
+    return x / len(str(0 / 0))
+
+
+def leaves(x, factor):
+    sys.exit("bye")
+
+
+def recurses(x, factor):
+    return recurses(x, factor)
+
+
+def in_place(x, factor):
+    return x.mul_(factor).sum(-1)
+
+
+def view(x, factor):
+    return x.mul_(0)[:, 0]
+
+
+def endless(x, factor):
+    while True:
+        pass
+
+
+STOP = threading.Event()  # so that what a test leaves behind ends after it
+
+
+def endless_and_deaf(x, factor):
+    while not STOP.is_set():
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+def busy_in_c(x, factor):
+    STOP.wait()
+
+
+def patches_torch(x, factor):
+    torch.Tensor.sum = lambda self, axis: self
+    return x.sum(-1)
+
+
+def patches_softmax(x, factor):
+    torch.nn.functional.softmax = torch.softmax = None
+    return factor * x.sum(-1)
+
+
+class Hostile:
+    def __getattr__(self, name):
+        raise RuntimeError("do not look at me")
+
+
+class NoEqual:
+    def __eq__(self, other):
+        raise RuntimeError("do not compare me")
+
+    def __bool__(self):
+        raise RuntimeError("do not ask me")
+
+
+OPEN = "Write row_sums(x, factor), then run this cell again"
+ANSWERS = [
+    (blank, OPEN),
+    (blank_dots, OPEN),
+    (returns_dots, OPEN),
+    (to_do, OPEN),
+    (None, OPEN),
+    (..., OPEN),
+    (no_return, "returns None: is a `return` missing"),
+    (divides, "raised ZeroDivisionError: division by zero. Line"),
+    (leaves, "raised SystemExit: bye. Line"),
+    (recurses, "raised RecursionError"),
+    (in_place, "changes its inputs, in the case “five rows”"),
+    (view, "changes its inputs"),
+    (patches_torch, "replaced Tensor.sum. It was put back"),
+    (patches_softmax, "replaced torch.softmax, torch.nn.functional.softmax"),
+    (3.0, "Expected row_sums(x, factor), got a number: hand over the function"),
+    ("row_sums", "got a word: hand over the function"),
+    (torch.ones(5), "got a tensor of shape (5,): hand over the function"),
+    (nn.Linear, "got the class Linear: hand over an object, not its class"),
+    (Hostile(), ""),
+    (NoEqual(), "got an object of type NoEqual"),
+    (lambda x: x, "must take the arguments of row_sums(x, factor), and takes (x)"),
+    (lambda x, y, z: x, "and takes (x, y, z)"),
+    (lambda x, f: Hostile(), ""),
+    (lambda x, f: NoEqual(), "expected a tensor of shape (5,), got an object of type NoEqual"),
+    (lambda x, f: (f * x.sum(-1)).tolist(), "expected a tensor of shape (5,), got a list of 5"),
+    (lambda x, f: (f * x.sum(-1)).numpy(), "got an object of type ndarray"),
+    (lambda x, f: f * x.sum(-1, keepdim=True), "of shape (5,), got a tensor of shape (5, 1)"),
+    (lambda x, f: (f * x.sum(-1)) > 0, "got a Boolean tensor of shape (5,)"),
+    (lambda x, f: (f * x.sum(-1)).long(), "expected floats, got torch.int64"),
+    (lambda x, f: f * x.sum(-1) + 1, "5 of 5 entries are wrong: entry [0] should be"),
+    (lambda x, f: x.sum(-1) * torch.nan, "5 entries are nan"),
+    (lambda x, f: (f * x.sum(-1)).to("meta"), ""),
+    (lambda x, f: (f * x.sum(-1)).to_sparse(), None),
+    (lambda x, f: (f * x.sum(-1)).requires_grad_(), None),
+    (lambda x, f: (f * x.sum(-1)).half(), "entries are wrong"),
+    (lambda x, f: type("T", (torch.Tensor,), {})(5), ""),
+]
+
+
+@pytest.mark.parametrize("answer,line", ANSWERS, ids=str)
+def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
+    verdict = check("test.1", answer)
+    if line is None:
+        assert verdict, verdict
+    else:
+        assert not verdict and line in verdict.line and "\n" not in verdict.line, verdict
+        assert verdict.state == ("open" if line == OPEN else "not yet")
+
+
+def test_the_line_of_the_reader_is_shown_and_none_of_a_library(row_sums):
+    def mine(x, factor):
+        return torch.stack([x, factor * x[0]])  # torch raises, here
+
+    line = check("test.1", mine).line
+    assert "raised RuntimeError" in line and line.endswith("# torch raises, here")
+
+
+def test_a_view_of_an_input_is_refused_where_the_reference_makes_a_new_one():
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"a table": (torch.ones(5, 7),)})
+    def one_row(x):
+        return x[2].clone()
+
+    assert check("test.2", lambda x: x[2].clone())
+    assert "is a view of an input" in check("test.2", lambda x: x[2]).line
+
+    @exercise("test.3", "build", minutes=1, cases=lambda: {"a table": (torch.ones(5, 7),)})
+    def turned(x):
+        return x.mT
+
+    assert check("test.3", lambda x: x.permute(1, 0))
+
+
+def test_prints_become_notes_and_only_the_first(row_sums, capsys):
+    def chatty(x, factor):
+        for i in range(3000):
+            print("line", i)
+        print("to stderr", file=sys.stderr)
+        return factor * x.sum(-1)
+
+    verdict = check("test.1", chatty)
+    assert verdict and verdict.notes == tuple(f"It printed: line {i}" for i in range(5))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_outlives_the_call(row_sums, short):
+    def meddles(x, factor):
+        torch.set_default_dtype(torch.float16)
+        torch.set_grad_enabled(False)
+        torch.manual_seed(7)
+        raise ValueError("now")
+
+    torch.manual_seed(3)
+    state, threads = torch.get_rng_state(), threading.active_count()
+    for answer in (meddles, row_sums):
+        check("test.1", answer)
+    check("test.4", endless)
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert threading.active_count() == threads
+
+
+def test_a_patch_that_was_there_before_is_found_and_put_back(row_sums, monkeypatch):
+    own = torch.einsum
+    torch.einsum = lambda *args: None
+    assert "replaced torch.einsum" in check("test.1", row_sums).line
+    assert torch.einsum is own and check("test.1", row_sums)
+
+
+@pytest.fixture
+def short():
+    "An exercise with little time."
+
+    @exercise("test.4", "build", minutes=1, cases=cases, seconds=0.3)
+    def row_sums(x, factor):
+        return factor * x.sum(-1)
+
+
+@pytest.mark.parametrize("answer", [endless, endless_and_deaf, busy_in_c])
+def test_what_does_not_end_is_left_in_time(answer, short):
+    "The second swallows every exception that it can, the third hears none."
+    began = time.monotonic()
+    assert "did not end within 0.3 seconds. Line" in check("test.4", answer).line
+    assert time.monotonic() - began < 10
+    STOP.set()
+
+
+def test_the_checker_works_off_the_main_thread(row_sums):
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(check("test.1", row_sums)))
+    thread.start()
+    thread.join()
+    assert verdicts[0]
+
+
+def test_an_interrupt_ends_the_call_and_not_the_checker(row_sums):
+    def interrupted(x, factor):
+        _thread.interrupt_main()
+        time.sleep(1)
+
+    assert "You interrupted it. Line" in check("test.1", interrupted).line
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shift():
+    @exercise(
+        "test.2",
+        "build",
+        minutes=5,
+        cases=lambda: {"by 3": (3.0, torch.randn(5)), "by 0": (0.0, torch.randn(7))},
+        run=lambda Shift, by, x: Shift(by)(x),
+        mistakes={"The sign is turned.": type("S", (), {})},
+    )
+    class Shift:
+        def __init__(self, by):
+            self.by = by
+
+        def __call__(self, x):
+            return x + self.by
+
+    return Shift
+
+
+def test_a_class_is_made_and_used(shift):
+    class Mine(shift):
+        def __call__(self, x):
+            return self.by + x
+
+    class Blank(shift):
+        def __call__(self, x):
+            raise NotImplementedError
+
+    assert check("test.2", Mine)
+    assert check("test.2", Blank).state == "open"
+    assert "Write class Shift(by)" in check("test.2", Blank).line
+    assert "hand over the class itself" in check("test.2", shift(3.0)).line
+    takes = check("test.2", type("Other", (), {"__init__": lambda self, a, b: None})).line
+    assert "must take the arguments of class Shift(by), and takes (a, b)" in takes
+
+
+def test_gradients_are_compared_too():
+    def wrong_on_the_way_back(x, keep):
+        return x.square().detach() + 0 * x
+
+    @exercise(
+        "test.2",
+        "build",
+        minutes=5,
+        cases=lambda: {"a": (torch.randn(5), torch.ones(5, dtype=torch.bool))},
+        run=with_gradients,
+    )
+    def square(x, keep):
+        return x.square()
+
+    assert check("test.2", lambda x, keep: x * x)
+    assert "gradient of input 1: 5 of 5" in check("test.2", wrong_on_the_way_back).line
+    assert "gradient of input 1: expected" in check("test.2", lambda x, k: (x * x).detach()).line
+    assert check("test.2", lambda x, keep: None).line.startswith("Write square(x, keep)")
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def value(expected, **options):
+    @exercise("test.9", "predict", minutes=1, **options)
+    def answer():
+        return expected
+
+
+@pytest.mark.parametrize(
+    "expected,right,wrong",
+    [
+        (3, [3, 3.0, np.int64(3), torch.tensor(3)], [4, True, "3", [3], 3.5, print, torch.ones(2)]),
+        (
+            0.5,
+            [0.5, 0.509, np.float32(0.5), torch.tensor([0.5])[0]],
+            [0.511, float("nan")],
+        ),
+        (True, [True, np.True_, torch.tensor(True)], [False, 1, "True"]),
+        ("zeros", ["zeros", " Zeros "], ["nan", 0]),
+        ([1, 2, 3], [[1, 2, 3], (1, 2, 3), torch.tensor([1, 2, 3]), np.array([1, 2, 3])], [[1, 2]]),
+        ([], [[], ()], [[1], "[]"]),
+        ([0.5, 2], [[0.5, 2], [0.495, 2.0]], [[0.5, 2.005], [2, 0.5], {0.5, 2}]),
+        ({"a": 1, "b": 0.5}, [{"b": 0.5, "a": 1}], [{"a": 1}, {"a": 1, "b": 1}, [1, 0.5]]),
+        (torch.ones(2, 3), [torch.ones(2, 3), [[1.0, 1.0, 1.0]] * 2], [torch.ones(3, 2), 1.0]),
+        (torch.ones(3) > 0, [torch.ones(3) > 0], [torch.ones(3), torch.zeros(3) > 0]),
+        (float("nan"), [float("nan")], [0.0]),
+        (float("inf"), [float("inf")], [1e308, -float("inf")]),
+        (1 + 2j, [1 + 2j], [1 - 2j, 1]),
+    ],
+)
+def test_a_value_is_taken_in_every_form_that_means_it(expected, right, wrong):
+    value(expected, tolerance=0.01)
+    for answer in right:
+        assert check("test.9", answer), answer
+    for answer in (*wrong, Hostile(), NoEqual()):
+        verdict = check("test.9", answer)
+        assert verdict.state == "not yet" and "\n" not in verdict.line, answer
+
+
+@pytest.mark.parametrize("answer", [None, ..., [], [..., 2], "...", ""])
+def test_an_empty_value_is_open(answer):
+    value([13, 17])
+    if answer != []:
+        assert check("test.9", answer).state == "open"
+    assert check("test.9").state == "open"
+
+
+@pytest.mark.parametrize("answer", [[1, 2], [13, 18], [13, 18, 19], 13.5, "x", {}, None])
+def test_the_line_does_not_give_a_value_away(answer):
+    "Neither what is in the list nor how long it is."
+    value([13, 17], mistakes={"You counted twice.": [26, 34]})
+    line = check("test.9", answer).line
+    assert "17" not in line and "list of 2 is" not in line.replace("a list of 2 is not it", "")
+    assert check("test.9", [26, 34]).line == "You counted twice."
+
+
+# --- names and verdicts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "id,near",
+    [
+        ("attend.99", "attend."),
+        ("atend.3", "attend"),
+        ("", "attend"),
+        ("attend", "attend"),
+        ("../attend.3", "attend"),
+        (None, 'check("attend.2", my_answer)'),
+        (cases, "got a function"),
+        (torch.ones(3), "Expected a name"),
+    ],
+)
+def test_an_unknown_name_gets_the_near_ones(id, near):
+    verdict = check(id, 3)
+    assert verdict.state == "unknown" and not verdict and near in verdict.line
+
+
+def test_a_chapter_is_found_by_the_first_part_of_the_name():
+    assert find_exercise("attend.3").name == "my_attend"
+
+
+def test_a_verdict_is_for_people_and_for_programs():
+    verdict = Verdict("attend.2", "not yet", "Is 1 < 2 & 3?", ("In the case <b>",))
+    assert json.loads(json.dumps(verdict.as_dict())) == {
+        "id": "attend.2",
+        "state": "not yet",
+        "line": "Is 1 < 2 & 3?",
+        "notes": ["In the case <b>"],
+    }
+    assert repr(verdict) == "attend.2: not yet. Is 1 < 2 & 3?\n  In the case <b>"
+    assert verdict._repr_html_() == (
+        '<div class="verdict not-yet"><strong>attend.2: not yet.</strong> Is 1 &lt; 2 &amp; 3?'
+        "<ul><li>In the case &lt;b&gt;</li></ul></div>"
+    )
+
+
+@pytest.mark.parametrize("changed", [{"kind": "quiz"}, {"level": "hard"}])
+def test_a_kind_or_level_that_is_none_is_refused(changed):
+    "A typing error would drop the exercise from every table."
+    options = {"kind": "build", "minutes": 3, "level": "core"} | changed
+    with pytest.raises(ValueError, match=next(iter(changed.values()))):
+        exercise("test.1", **options)
