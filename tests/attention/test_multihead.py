@@ -206,6 +206,8 @@ def test_a_plug_changes_the_result_and_breaks_the_symmetry(plug):
 def test_key_positions():
     assert key_positions(torch.tensor([4, 5, 6]), 7).tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert key_positions(torch.tensor([4, 9]), 2).tolist() == [4, 9]
+    assert key_positions(torch.tensor([5]), 4).tolist() == [2, 3, 4, 5]
+    assert key_positions(torch.tensor([[5], [1]]), 3).tolist() == [[3, 4, 5], [-1, 0, 1]]
     rows = torch.tensor([[3, 4], [1, 2]])  # two padding tokens stand before the second row
     assert key_positions(rows, 5).tolist() == [[0, 1, 2, 3, 4], [-2, -1, 0, 1, 2]]
 

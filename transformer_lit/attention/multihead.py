@@ -41,6 +41,11 @@ class Position(nn.Module):
         "What is added to the scaled scores, or None."
         return None
 
+    @property
+    def has_bias(self) -> bool:
+        "Whether `bias` was overridden: if not, nobody asks where the keys stand."
+        return type(self).bias is not Position.bias
+
     def scale(self, d_head: int) -> float | None:
         "What the products of queries and keys are multiplied by; None means 1/√D."
         return None
@@ -62,11 +67,8 @@ def key_positions(pos: Int[Tensor, "... T"], S: int) -> Int[Tensor, "... S"]:
 
     A cache keeps keys, not positions; it was filled in order, so the positions follow from `pos`.
     """
-    T = pos.shape[-1]
-    if T == S:
-        return pos
-    up_to_first = pos[..., :1] + torch.arange(T - S, 1, device=pos.device)
-    return up_to_first if T == 1 else torch.cat([up_to_first, pos[..., 1:]], dim=-1)
+    older = torch.arange(pos.shape[-1] - S, 0, device=pos.device)
+    return torch.cat([pos[..., :1] + older, pos], dim=-1)
 
 # %% ../../nbs/attention/04_multihead.ipynb #heads
 def split_heads(x: Float[Tensor, "B T HD"], d_head: int) -> Float[Tensor, "B H T D"]:
@@ -151,9 +153,10 @@ class MultiHeadAttention(nn.Module):
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)
         k, v = self.keys_values(x, pos) if memory is None else memory
         k, v = (k, v) if cache is None else cache.update(k, v)
-        S = k.shape[2]
-        k_pos = key_positions(pos, S) if memory is None else torch.arange(S, device=x.device)
-        bias = self.position.bias(q, k, pos, k_pos)
+        S, bias = k.shape[2], None
+        if self.position.has_bias:
+            k_pos = key_positions(pos, S) if memory is None else torch.arange(S, device=x.device)
+            bias = self.position.bias(q, k, pos, k_pos)
         p = self.dropout if self.training else 0.0
         out = self.attend(
             q, k, v, mask=mask, bias=bias, causal=self.causal, scale=self.scale, dropout=p

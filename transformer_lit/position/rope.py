@@ -55,16 +55,16 @@ def interleaved_order(d_head: int, device: torch.device | None = None) -> Int[Te
     return torch.arange(d_head, device=device).view(-1, 2).T.flatten()
 
 # %% ../../nbs/position/04_rope.ipynb #tables
-_MOST_ROWS = 2**14  # of the table, which then takes 16 MiB for heads of 128 in float32
+_MOST_ROWS = 2**14  # of a table; cosines and sines of heads of 128 then take 16 MiB in float32
 
 
-def _rows(
-    signed: Float64[Tensor, "D"], factor: int | float, pos: Int[Tensor, "..."], dtype: torch.dtype
-) -> Float[Tensor, "... W"]:
-    # cos and sin of pos·θ side by side: W = 2D. The angle keeps the precision of `signed`: only
-    # its cosine and its sine are rounded, at the very end.
+def _tables(
+    signed: Float[Tensor, "D"], factor: int | float, pos: Int[Tensor, "..."], dtype: torch.dtype
+) -> tuple[Float[Tensor, "... D"], Float[Tensor, "... D"]]:
+    # cos and sin of pos·θ. The angle keeps the precision of `signed`: only its cosine and its sine
+    # are rounded, at the very end.
     angle = pos[..., None] * signed
-    return (factor * torch.cat([angle.cos(), angle.sin()], dim=-1)).to(dtype)
+    return (factor * angle.cos()).to(dtype), (factor * angle.sin()).to(dtype)
 
 # %% ../../nbs/position/04_rope.ipynb #code
 Scaling = Callable[[int, float], tuple[Tensor, float]]  # d_head, base -> frequencies P, factor
@@ -106,31 +106,34 @@ class RoPE(Position):
     def _make_table(self, rows: int, dtype: torch.dtype) -> None:
         with torch.inference_mode(False):  # made in that mode it could serve no training step
             every = torch.arange(rows, device="cpu")
-            self._table = _rows(self._exact, self.factor, every, dtype)  # row m: position m
+            self._table = _tables(self._exact, self.factor, every, dtype)  # row m: position m
 
-    def _look_up(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "... W"]:
+    def _look_up(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         "Rows of the table, on a CPU. It doubles when a position is missing: the lookup tells."
-        if self._table.dtype != dtype:
-            self._make_table(len(self._table), dtype)
+        if self._table[0].dtype != dtype:
+            self._make_table(len(self._table[0]), dtype)
+        cos, sin = self._table
+        if pos.numel() == 1 and 0 <= (m := pos.item()) < len(cos):
+            return cos[m], sin[m]  # a decoding step: no copy
         try:
-            return F.embedding(pos, self._table)
+            return F.embedding(pos, cos), F.embedding(pos, sin)
         except IndexError:
             least, most = pos.min().item(), pos.max().item()
         if least < 0:
             raise ValueError(f"positions count from 0, got {least}")
         if most >= _MOST_ROWS:
-            return _rows(self._exact, self.factor, pos, dtype)
+            return _tables(self._exact, self.factor, pos, dtype)
         self._make_table(2 ** most.bit_length(), dtype)
-        return F.embedding(pos, self._table)
+        return self._look_up(pos, dtype)
 
     def tables(self, pos: Int[Tensor, "... T"], like: Tensor) -> tuple[Tensor, Tensor]:
-        "cos and (−sin, sin) of pos·θ in the type of `like`: `T D` or `B 1 T D`."
+        "cos and (−sin, sin) of pos·θ in the type of `like`: `T D` or `B 1 T D`; `D` for one token."
         pos = pos.unsqueeze(1) if pos.ndim > 1 else pos
         if pos.is_cpu and like.is_cpu and not torch.compiler.is_compiling():
-            return self._look_up(pos, like.dtype).chunk(2, dim=-1)
-        # Elsewhere nobody can say without waiting how long a table must be.
+            return self._look_up(pos, like.dtype)
+        # Elsewhere nobody can tell without waiting how long a table must be.
         signed = self._signed.to(like.device)
-        return _rows(signed, self.factor, pos.to(like.device), like.dtype).chunk(2, dim=-1)
+        return _tables(signed, self.factor, pos.to(like.device), like.dtype)
 
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
