@@ -37,10 +37,14 @@ EXPERIMENTS = {  # each leaves a record of its name
 def main(argv: Sequence[str] | None = None) -> list[Row]:
     "Run one, print its rows, and store them unless `--quick`."
     parser = command_line(__doc__, quick="a few steps, a few cells")
-    parser.add_argument("name", choices=EXPERIMENTS)
+    parser.add_argument("name", choices=[*EXPERIMENTS, "word_vectors"])
     parser.add_argument("--device", default="cpu", help="of the trainings; or auto")
     parser.add_argument("--kept", default="runs", help="folder for the rows of an unfinished run")
     given = parser.parse_args(argv)
+    if given.name == "word_vectors":  # trains no recipe: its methods are cells of its chapter
+        from experiments import word_vectors
+
+        return word_vectors.main(["--quick"] * given.quick + ["--out", given.out])
     keep_freed_memory()
     experiment, kept = EXPERIMENTS[given.name], Path(given.kept, f"{given.name}.json")
     rows = experiment.run(quick=given.quick, device=given.device, kept=kept)

@@ -45,6 +45,12 @@ def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_p
         assert fields(rows) == fields(read_measurement(record).rows)
 
 
+def test_word_vectors_are_one_of_them(tmp_path):
+    rows = command.main(["word_vectors", "--quick", "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+    assert fields(rows) == fields(read_measurement(RECORDS / "word_vectors.json").rows)
+
+
 @pytest.mark.parametrize("name", sorted(set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS)))
 def test_a_record_names_the_command_that_repeats_it(name):
     assert read_measurement(RECORDS / f"{name}.json").command == f"python -m experiments {name}"
