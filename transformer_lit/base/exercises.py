@@ -114,8 +114,9 @@ def exercise(
 
     `cases`: makes the inputs, by name; without it the answer is a value, and the reference returns
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `mistakes`:
-    typical wrong answers, each under the line that helps. `tolerance`: of a value the largest
-    difference; of a function's result that times the expected number where it is above 1. `seconds`: a call's time limit.
+    typical wrong answers, each under the line that helps. `tolerance`: the largest difference; for
+    a function it is multiplied by the expected number where that is above 1. `seconds`: the time
+    limit of one call.
     """
     if kind not in KINDS or level not in LEVELS:
         raise ValueError(f"{id}: kind {kind!r} is not in {KINDS}, or level {level!r} in {LEVELS}")
