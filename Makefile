@@ -1,19 +1,28 @@
 # The targets that README.md names; `make help` lists them. One environment, .venv, serves all of them.
+# pip brings torch, in the build that you have chosen for your machine; uv, which is quicker, the rest.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and notebooks run in two workers; more threads than that only get in each other's way.
-WORKERS = OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile
+THREADS ?= 1
+WORKERS = OMP_NUM_THREADS=$(THREADS) python -m pytest -q -n 2 --dist loadfile
+# What a processor with older instructions computes: torch, oneDNN and MKL are all held to them.
+ISA_native =
+ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help setup book serve lab export test test-fast lint clean
+.PHONY: help setup book serve lab export test test-native test-avx2 test-default test-processors \
+	test-fast test-slow lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(VENV)/.done  ## make .venv and install everything, pinned
-$(VENV)/.done: pyproject.toml constraints.txt
+$(VENV)/.done: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[dev]'
+	python -m pip install -q --no-compile -c $(CONSTRAINTS) $(PIP_ARGS) torch uv
+	uv pip install -q --python $(BIN)/python -c $(CONSTRAINTS) -e '.[dev]'
 	touch $@
 
 export: setup  ## write transformer_lit/ from the notebooks
@@ -34,12 +43,21 @@ lint: setup  ## ruff: rules and form
 	ruff check .
 	ruff format --check .
 
-test: lint  ## everything: form, package, rules of the house, every cell of every notebook
-	$(WORKERS) tests
-	$(WORKERS) --nbval -p no:cacheprovider nbs
+test: test-native  ## everything: form, package, rules of the house, every cell of every notebook
+
+test-native test-avx2 test-default: test-%: lint
+	$(ISA_$*) $(WORKERS) tests
+	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
+
+test-processors: setup  ## the same as older processors compute, with 1 and 2 threads, another seed
+	for threads in 1 2; do for isa in default avx2; do \
+		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads || exit 1; done; done
 
 test-fast: setup  ## the package's tests alone
 	$(WORKERS) tests
+
+test-slow: setup  ## the tests of benchmarks and experiments
+	$(WORKERS) -m slow tests
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

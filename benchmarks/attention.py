@@ -24,7 +24,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.common import MIB, command_line, interval, peak_bytes, show, store, take_turns
+from benchmarks.common import (
+    MIB,
+    choose,
+    command_line,
+    compared,
+    interval,
+    peak_bytes,
+    report,
+    take_turns,
+)
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -85,15 +94,11 @@ def call(kernel: str, work: str, leaves: Sequence[Tensor], options: Options) -> 
 # --- time ---------------------------------------------------------------------------------------
 
 
-def compared(
-    names: tuple[str, str], seconds: Sequence[Sequence[float]], **about: Any
-) -> dict[str, Any]:
-    "A row: how many times as long the first side takes as the second, and milliseconds of both."
-    one, other = seconds
-    middle, low, high = interval([a / b for a, b in zip(one, other, strict=True)])
-    row = about | {"pairs": len(one), "side": names[0], "other": names[1]}
-    row |= {"ratio": middle, "low": low, "high": high}
-    return row | {"ms": 1e3 * median(one), "other_ms": 1e3 * median(other)}
+def timed(names: Sequence[str], sides: Sequence[Callable[[], Any]], pairs: int) -> dict[str, Any]:
+    "Most of a row: how many times as long the first side takes, and milliseconds of both."
+    seconds = take_turns(sides, pairs, time.process_time)
+    row = compared(seconds) | dict(zip(("side", "other"), names, strict=True))
+    return row | {name: 1e3 * median(x) for name, x in zip(("ms", "other_ms"), seconds)}
 
 
 def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
@@ -107,15 +112,12 @@ def time_rows(lengths: Sequence[int], pairs: int) -> list[dict[str, Any]]:
         pairings = [("attend_fused", "bare")] + [("attend", "attend_fused")] * (case == "causal")
         for names in pairings:
             sides = [partial(call, name, work, leaves, options) for name in names]
-            about = {"case": case, "work": work, "T": T}
-            rows.append(compared(names, take_turns(sides, pairs, time.process_time), **about))
+            rows.append({"case": case, "work": work, "T": T} | timed(names, sides, pairs))
     for T, work in product(lengths, ("forward", "both")):  # the same triangle, said in two ways
         leaves, table = inputs("table mask", T, 4)
         sides = [partial(call, "bare", work, leaves, o) for o in (table, {"causal": True})]
-        about = {"case": "triangle", "work": work, "T": T}
-        rows.append(
-            compared(("a mask", "is_causal"), take_turns(sides, pairs, time.process_time), **about)
-        )
+        names = ("a mask", "is_causal")
+        rows.append({"case": "triangle", "work": work, "T": T} | timed(names, sides, pairs))
     return rows
 
 
@@ -226,25 +228,14 @@ def measure(part: str, quick: bool) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     "Measure, print, and store each part as results/measurements/attention_PART.json."
     parser = command_line(__doc__, quick="tiny sizes")
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(ABOUT)}; all unless given")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
+    given = choose(parser, arguments, ABOUT)
     if given.child:
         print(peak_of_call(*given.child))
         return
-    for part in given.parts or ABOUT:
-        if part not in ABOUT:
-            parser.error(f"unknown part {part!r}; known are: {', '.join(ABOUT)}")
-        rows = measure(part, given.quick)
-        show(rows)
-        if not given.quick:
-            store(
-                f"attention_{part}",
-                ABOUT[part],
-                f"python -m benchmarks.attention {part}",
-                rows,
-                given.out,
-            )
+    for part in given.parts:
+        rows, command = measure(part, given.quick), f"python -m benchmarks.attention {part}"
+        report(f"attention_{part}", ABOUT[part], command, rows, given)
 
 
 if __name__ == "__main__":

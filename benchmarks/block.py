@@ -9,13 +9,15 @@ package's. `--quick` takes tiny sizes and three pairs, and stores nothing.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.common import command_line, interval, store
+from benchmarks.common import command_line, compared, report, take_turns
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm
 
@@ -59,49 +61,29 @@ class NormByHand(nn.Module):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
 
 
-def time_once(module: nn.Module, x: Tensor, gradient: Tensor | None) -> float:
-    "Seconds of work for one call; with its backward pass when `gradient` is what to send back."
+def work(module: nn.Module, x: Tensor, gradient: Tensor | None) -> None:
+    "One call; with its backward pass when `gradient` is what to send back."
     module.zero_grad()
     x.grad = None
-    start = time.process_time()
     if gradient is None:
         with torch.no_grad():
             module(x)
     else:
         module(x).backward(gradient)
-    return time.process_time() - start
 
 
 def compare(
-    side: nn.Module, other: nn.Module, *, tokens: int, d_model: int, dtype: torch.dtype, pairs: int
+    sides: Sequence[nn.Module], *, tokens: int, d_model: int, dtype: torch.dtype, pairs: int
 ) -> list[dict[str, Any]]:
     "Two rows: forward, and forward with backward."
-    side, other = side.to(dtype), other.to(dtype)
     x = torch.randn(tokens, d_model, dtype=dtype).requires_grad_()
+    about = {"dtype": str(dtype).removeprefix("torch."), "tokens": tokens, "d_model": d_model}
     rows = []
-    for work, gradient in (("forward", None), ("both", torch.randn_like(x))):
-        times: tuple[list[float], list[float]] = ([], [])
-        for pair in range(pairs + 2):  # the first two are to warm up
-            order = (0, 1) if pair % 2 else (1, 0)
-            for which in order:
-                times[which].append(time_once((side, other)[which], x, gradient))
-        kept = [t[2:] for t in times]
-        median, low, high = interval([a / b for a, b in zip(*kept)])
-        side_ms, other_ms = (1e3 * interval(t)[0] for t in kept)
-        rows.append(
-            {
-                "work": work,
-                "dtype": str(dtype).removeprefix("torch."),
-                "tokens": tokens,
-                "d_model": d_model,
-                "pairs": pairs,
-                "ratio": median,
-                "low": low,
-                "high": high,
-                "side_ms": side_ms,
-                "other_ms": other_ms,
-            }
-        )
+    for name, gradient in (("forward", None), ("both", torch.randn_like(x))):
+        calls = [partial(work, side.to(dtype), x, gradient) for side in sides]
+        seconds = take_turns(calls, pairs, time.process_time)
+        ms = {f"{k}_ms": 1e3 * median(t) for k, t in zip(("side", "other"), seconds, strict=True)}
+        rows.append({"work": name, **about, **compared(seconds), **ms})
     return rows
 
 
@@ -147,27 +129,15 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     tokens, d_model, d_ff = (16, 8, 24) if options.quick else (4096, 384, 1024)
     rows = []
-    print(
-        f"{'side':<16} {'other':<27} {'dtype':<9}{'work':<8}{'ratio':>6}  95 % interval    ms    ms"
-    )
     for side, other, make in cases(d_model, d_ff):
         wide = "SwiGLU" in side  # heavy, and its time lies in the matrix products
-        formula = "by hand" in side
-        for dtype in (torch.float32,) if wide or formula else (torch.float32, torch.bfloat16):
-            pairs = 3 if options.quick else 20 if wide else 40
-            measured = compare(*make(), tokens=tokens, d_model=d_model, dtype=dtype, pairs=pairs)
-            for row in measured:
-                rows.append({"side": side, "other": other, **row})
-                if wide:
-                    rows[-1]["d_ff"] = d_ff
-                bounds = f"[{row['low']:.3f}, {row['high']:.3f}]"
-                print(
-                    f"{side:<16} {other:<27} {row['dtype']:<9}{row['work']:<8}{row['ratio']:6.3f}  "
-                    f"{bounds:<15}{row['side_ms']:8.2f}{row['other_ms']:8.2f}",
-                    flush=True,
-                )
-    if not options.quick:
-        store("block", ABOUT, "python -m benchmarks.block", rows, options.out)
+        fp32_alone = wide or "by hand" in side
+        pairs = 3 if options.quick else 20 if wide else 40
+        about = {"side": side, "other": other} | ({"d_ff": d_ff} if wide else {})
+        for dtype in (torch.float32,) if fp32_alone else (torch.float32, torch.bfloat16):
+            found = compare(make(), tokens=tokens, d_model=d_model, dtype=dtype, pairs=pairs)
+            rows += [about | row for row in found]
+    report("block", ABOUT, "python -m benchmarks.block", rows, options)
     return rows
 
 

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformer_lit.base.device import device_name
 
+from transformer_lit.base.device import device_name, pick_device
 from transformer_lit.base.results import Measurement, current_commit, write_measurement
 
 MIB = 2**20
@@ -27,6 +27,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         rank += 1
         tail += comb(n, rank) / 2**n
     return median(ordered), ordered[rank], ordered[n - 1 - rank]
+
+
+def compared(seconds: Sequence[Sequence[float]]) -> dict[str, float]:
+    "How many times as long the first of two sides takes, turn by turn, with its interval."
+    one, other = seconds
+    middle, low, high = interval([a / b for a, b in zip(one, other, strict=True)])
+    return {"pairs": len(one), "ratio": middle, "low": low, "high": high}
 
 
 def take_turns(
@@ -83,16 +90,40 @@ def command_line(doc: str, quick: str) -> argparse.ArgumentParser:
     return parser
 
 
-def store(
-    name: str, about: str, command: str, rows: list[dict[str, Any]], folder: str | Path
+def choose(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, known: Any) -> Any:
+    "Parse a line that may name some of the parts; all of them unless it does."
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(known)}; all unless given")
+    given = parser.parse_args(arguments)
+    given.parts = given.parts or list(known)
+    if wrong := [part for part in given.parts if part not in known]:
+        parser.error(f"unknown part {wrong[0]!r}; known are: {', '.join(known)}")
+    return given
+
+
+def report(
+    name: str, about: str, command: str, rows: list[dict[str, Any]], given: argparse.Namespace
 ) -> None:
-    "Write the record of a measurement on the CPU to `folder/<name>.json`, and print its path."
+    "Print the rows, without what is a list in them, and store them unless the run was quick."
+    show([{k: x for k, x in row.items() if not isinstance(x, list)} for row in rows])
+    if not given.quick:
+        store(name, about, command, rows, given.out, getattr(given, "device", "cpu"))
+
+
+def store(
+    name: str,
+    about: str,
+    command: str,
+    rows: list[dict[str, Any]],
+    folder: str | Path,
+    device: str = "cpu",
+) -> None:
+    "Write the record of a measurement to `folder/<name>.json`, and print its path."
     measurement = Measurement(
         name=name,
         about=about,
         command=command,
         commit=current_commit(),
-        device=device_name(torch.device("cpu")),
+        device=device_name(pick_device(device)),
         torch=torch.__version__,
         rows=rows,
     )

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
-from transformers import LlamaConfig as TheirLlamaConfig
+from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks.common import command_line, interval, show, store, take_turns
+from benchmarks.common import choose, command_line, compared, report, take_turns
+from benchmarks.models import hf_llama
 from transformer_lit.attention.cache import DecodingState, GrowingCache
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
@@ -51,17 +51,7 @@ def gpts(sizes: dict[str, int]) -> tuple[DecoderOnly, nn.Module]:
 def llamas(sizes: dict[str, int]) -> tuple[DecoderOnly, nn.Module]:
     "Our Llama and HF's, of the same sizes."
     ours = Llama(LlamaConfig(**sizes, max_len=CONTEXT))
-    config = TheirLlamaConfig(
-        vocab_size=sizes["vocab_size"],
-        hidden_size=sizes["d_model"],
-        num_hidden_layers=sizes["n_layers"],
-        num_attention_heads=sizes["n_heads"],
-        intermediate_size=sizes["d_ff"],
-        max_position_embeddings=CONTEXT,
-        bos_token_id=0,
-        eos_token_id=None,
-    )
-    return ours.eval(), LlamaForCausalLM(config).eval()
+    return ours.eval(), hf_llama(ours.config).eval()
 
 
 MODELS = {"gpt": gpts, "llama": llamas}
@@ -97,9 +87,8 @@ def library_rows(
             sides = [partial(we_write, ours, prompt, tokens)]
             sides += [partial(they_write, theirs, prompt, tokens)]
             seconds = take_turns(sides, pairs)
-            ratio, low, high = interval([a / b for a, b in zip(*seconds, strict=True)])
             row = {"model": name, "parameters": counts[0], "batch": batch, "tokens": tokens}
-            row |= {"pairs": pairs, "ratio": ratio, "low": low, "high": high}
+            row |= compared(seconds)
             per_second = [batch * tokens / median(side) for side in seconds]
             rows.append(row | dict(zip(("ours_tokens_s", "hf_tokens_s"), per_second)))
     return rows
@@ -138,10 +127,8 @@ def step_rows(sizes: dict[str, int], lengths: Sequence[int], pairs: int) -> list
             sides[name] = partial(step, model, ids[:, -1:], state)
         seconds = dict(zip(sides, take_turns(list(sides.values()), pairs), strict=True))
         for name, spent in seconds.items():
-            pair_by_pair = [a / b for a, b in zip(spent, seconds["preallocated"], strict=True)]
-            ratio, low, high = interval(pair_by_pair)
-            row = {"cache": name, "held": held, "pairs": pairs, "ms": 1e3 * median(spent)}
-            rows.append(row | {"ratio": ratio, "low": low, "high": high})
+            row = {"cache": name, "held": held, "ms": 1e3 * median(spent)}
+            rows.append(row | compared([spent, seconds["preallocated"]]))
     return rows
 
 
@@ -169,23 +156,13 @@ def measure(part: str, quick: bool) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     "Measure, print, and store each part as results/measurements/decoding_PART.json."
     parser = command_line(__doc__, quick="tiny sizes")
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(ABOUT)}; all unless given")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of both sides")
-    given = parser.parse_args(arguments)
+    given = choose(parser, arguments, ABOUT)
     torch.set_num_threads(given.threads)
-    for part in given.parts or ABOUT:
-        if part not in ABOUT:
-            parser.error(f"unknown part {part!r}; known are: {', '.join(ABOUT)}")
+    for part in given.parts:
         rows = [row | {"threads": given.threads} for row in measure(part, given.quick)]
-        show(rows)
-        if not given.quick:
-            store(
-                f"decoding_{part}",
-                ABOUT[part],
-                f"python -m benchmarks.decoding {part} --threads {given.threads}",
-                rows,
-                given.out,
-            )
+        command = f"python -m benchmarks.decoding {part} --threads {given.threads}"
+        report(f"decoding_{part}", ABOUT[part], command, rows, given)
 
 
 if __name__ == "__main__":

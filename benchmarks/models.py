@@ -23,12 +23,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import transformers
-from torch import Tensor
-from transformer_lit.base.device import keep_freed_memory
+from torch import Tensor, nn
 from transformers import LlamaConfig as TheirConfig
 from transformers import LlamaForCausalLM
 
-from benchmarks.common import MIB, command_line, interval, peak_bytes, show, store, take_turns
+from benchmarks.common import MIB, command_line, compared, peak_bytes, report, take_turns
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.training.loss import cross_entropy
@@ -67,23 +67,29 @@ def our_model(setting: Setting) -> Llama:
     return Llama(LlamaConfig(**{name: getattr(setting, name) for name in names}))
 
 
-def their_model(setting: Setting) -> LlamaForCausalLM:
-    "HF's Llama with the weights of ours."
-    config = TheirConfig(
-        vocab_size=setting.vocab_size,
-        hidden_size=setting.d_model,
-        num_hidden_layers=setting.n_layers,
-        num_attention_heads=setting.n_heads,
-        intermediate_size=setting.d_ff,
-        max_position_embeddings=setting.max_len,
-        rms_norm_eps=LlamaConfig.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": LlamaConfig.rope_base},
+def hf_llama(config: LlamaConfig) -> LlamaForCausalLM:
+    "HF's Llama of the same sizes as ours."
+    their = TheirConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.d_model,
+        num_hidden_layers=config.n_layers,
+        num_attention_heads=config.n_heads,
+        intermediate_size=config.d_ff,
+        max_position_embeddings=config.max_len,
+        rms_norm_eps=config.eps,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_base},
         attn_implementation="sdpa",
         bos_token_id=0,
         eos_token_id=None,
     )
-    theirs = LlamaForCausalLM(config)
-    theirs.load_state_dict(their_names(our_model(setting).state_dict()))
+    return LlamaForCausalLM(their)
+
+
+def their_model(setting: Setting) -> LlamaForCausalLM:
+    "HF's Llama with the weights of ours."
+    ours = our_model(setting)
+    theirs = hf_llama(ours.config)
+    theirs.load_state_dict(their_names(ours.state_dict()))
     return theirs
 
 
@@ -113,9 +119,12 @@ Work = Callable[[], Any]
 
 def our_training(setting: Setting, batch: int) -> Work:
     "A step as our trainer takes it; returns the mean loss."
-    model = our_model(setting).train()
-    optimizer = with_rate(adamw(model))
-    ids, targets = blocks(setting, batch)
+    return training_step(our_model(setting), *blocks(setting, batch), RATE)
+
+
+def training_step(model: nn.Module, ids: Tensor, targets: Tensor, rate: float) -> Work:
+    "Mean loss, its gradient, fused AdamW, always on the same batch."
+    optimizer = with_rate(adamw(model.train()), rate)
 
     def step() -> float:
         total, tokens = mean_gradient(model, [cross_entropy(model(ids), targets)])
@@ -129,7 +138,7 @@ def our_training(setting: Setting, batch: int) -> Work:
 def their_training(setting: Setting, batch: int) -> Work:
     "The same step on HF's model, with torch's mean loss: HF's own shifts the targets once more."
     model = their_model(setting).train()
-    optimizer = with_rate(adamw(model))
+    optimizer = with_rate(adamw(model), RATE)
     ids, targets = blocks(setting, batch)
 
     def step() -> float:
@@ -175,9 +184,9 @@ def blocks(setting: Setting, batch: int) -> tuple[Tensor, Tensor]:
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
-def with_rate(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def with_rate(optimizer: torch.optim.Optimizer, rate: float) -> torch.optim.Optimizer:
     for group in optimizer.param_groups:
-        group["lr"] = RATE
+        group["lr"] = rate
     return optimizer
 
 
@@ -190,10 +199,15 @@ SIDES = {
 # --- measuring ----------------------------------------------------------------------------------
 
 
-def check_equal(part: str, ours: Work, theirs: Work) -> None:
-    "The sides must do the same work: losses of three steps to rounding, or the same words."
+def check_equal(part: str, ours: Work, theirs: Work, *, terms: int) -> None:
+    """The sides must do the same work: losses of three steps to rounding, or the same words.
+
+    A loss is a mean over `terms` tokens in fp32: two orders of adding them may differ by as many ε.
+    """
     repeats = 3 if part == "train" else 1
-    torch.testing.assert_close(*([side() for _ in range(repeats)] for side in (ours, theirs)))
+    found = ([torch.tensor(side()) for _ in range(repeats)] for side in (ours, theirs))
+    rounding = terms * torch.finfo(torch.float32).eps
+    torch.testing.assert_close(*found, rtol=rounding, atol=0)
 
 
 def peak(part: str, side: str, quick: bool, batch: int) -> int:
@@ -220,12 +234,11 @@ def measure(part: str, batch: int, threads: int, quick: bool, pairs: int) -> dic
     setting = TINY if quick else Setting()
     torch.set_num_threads(threads)
     ours, theirs = (make(setting, batch) for make in SIDES[part].values())
-    check_equal(part, ours, theirs)
+    check_equal(part, ours, theirs, terms=batch * setting.max_len)
     clock = time.process_time if threads == 1 else time.perf_counter
     seconds = take_turns((ours, theirs), pairs, clock)
-    ratio, low, high = interval([a / b for a, b in zip(*seconds, strict=True)])
     row = {"work": part, "batch": batch, "threads": threads, "clock": clock.__name__}
-    row |= {"pairs": pairs, "ratio": ratio, "low": low, "high": high}
+    row |= compared(seconds)
     tokens = batch * (setting.max_len if part == "train" else setting.new)
     for side, spent in zip(SIDES[part], seconds, strict=True):
         row[f"{side}_tokens_s"] = tokens / median(spent)
@@ -270,15 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for threads in given.threads
         for part, batch in asked
     ]
-    show(rows)
-    if not given.quick:
-        store(
-            "models",
-            ABOUT,
-            f"python -m benchmarks.models --threads {' '.join(map(str, given.threads))}",
-            rows,
-            given.out,
-        )
+    command = f"python -m benchmarks.models --threads {' '.join(map(str, given.threads))}"
+    report("models", ABOUT, command, rows, given)
     return rows
 
 

@@ -6,20 +6,18 @@ process, on one thread. `--quick` takes few turns, and stores nothing.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
-from transformer_lit.base.device import keep_freed_memory
 
-from benchmarks.common import command_line, interval, show, store, take_turns
-from transformer_lit.models.assembly import AssemblyConfig, assemble
+from benchmarks.common import command_line, compared, report, take_turns
+from benchmarks.models import Work, training_step
+from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.recipes.bakeoff import bakeoff_presets
-from transformer_lit.recipes.language_model import LanguagePreset
-from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.schedule import adamw
-from transformer_lit.training.trainer import mean_gradient
+from transformer_lit.recipes.language_model import LanguageModeling
 
 VOCABULARY = 65  # the characters of tiny Shakespeare
 ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute
@@ -32,35 +30,22 @@ ABOUT = (
 )
 
 
-def training_step(recipe: LanguagePreset, rows: int) -> Callable[[], Any]:
+def work(recipe: LanguageModeling, rows: int) -> Work:
     "A step on blocks that are drawn once, always the same."
     torch.manual_seed(0)
-    sizes = {**recipe.sizes, "max_len": recipe.length, "dropout": 0.0}
-    model = assemble(AssemblyConfig(vocab_size=VOCABULARY, **sizes)).train()
-    optimizer = adamw(model)
-    for group in optimizer.param_groups:
-        group["lr"] = recipe.peak
+    model = replace(recipe, sizes={**recipe.sizes, "dropout": 0.0}).build(VOCABULARY)
     ids = torch.randint(VOCABULARY, (rows, recipe.length + 1))
-    inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-
-    def step() -> None:
-        mean_gradient(model, [cross_entropy(model(inputs), targets)])
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
+    return training_step(model, ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), recipe.peak)
 
 
 def measure(setting: str, rows: int, turns: int) -> list[dict[str, Any]]:
     "A row for each model of the walk."
     presets = bakeoff_presets("swap", setting)
-    steps = [training_step(recipe, rows) for recipe in presets.values()]
-    seconds = take_turns(steps, turns, time.process_time)
+    seconds = take_turns([work(p, rows) for p in presets.values()], turns, time.process_time)
     table = []
     for (entry, recipe), spent in zip(presets.items(), seconds, strict=True):
-        ratio, low, high = interval([a / b for a, b in zip(spent, seconds[0], strict=True)])
         row = {"setting": setting, "entry": entry, "rows": rows, "length": recipe.length}
-        row |= {"turns": turns, "ratio": ratio, "low": low, "high": high}
+        row |= {"turns": turns} | compared([spent, seconds[0]])
         table.append({**row, "tokens_s": rows * recipe.length / median(spent)})
     return table
 
@@ -73,9 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     settings, turns = (["small"], 3) if given.quick else (list(ROWS), 21)
     table = [row for setting in settings for row in measure(setting, ROWS[setting], turns)]
-    show(table)
-    if not given.quick:
-        store("swap", ABOUT, "python -m benchmarks.swap", table, given.out)
+    report("swap", ABOUT, "python -m benchmarks.swap", table, given)
     return table
 
 

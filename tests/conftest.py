@@ -1,9 +1,19 @@
 """What several test files need: no network ever, and data that is named or made here."""
 
 import os
+import zlib
 
 import jaxtyping
 import pytest
+import torch
+
+SEED = int(os.environ.get("TEST_SEED", "0"))  # another one, and every test draws other numbers
+
+
+@pytest.fixture(autouse=True)
+def seed(request):
+    "Each test draws its own numbers, the same in any order of tests and on any worker."
+    torch.manual_seed(SEED + zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +76,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def tiny_translator():
     "An untrained translator of prime sizes with the tokenizer of a few sentences."
-    import torch
-
     from transformer_lit.models.transformer import Transformer, TransformerConfig
     from transformer_lit.recipes.translation import Translator
     from transformer_lit.text.tokenizer import BPETokenizer
@@ -78,6 +86,7 @@ def tiny_translator():
         torch.manual_seed(0)
         model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
     info = {"source": "en", "target": "de", "form": "raw", "metric": "exact"}
+    info["dataset"] = "multi30k"
     return Translator(model, tokenizer, info)
 
 

@@ -1,6 +1,7 @@
 """What every decoder-only model must do, whatever it is made of."""
 
 import torch
+from wide import Wide
 
 from transformer_lit.inference.sampling import generate
 
@@ -11,7 +12,8 @@ def assert_greedy_agrees(ours, theirs, vocab_size):
         ids = torch.randint(vocab_size, (1, length))
         every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
         greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-        expected = theirs.generate(ids, attention_mask=every, **greedy)
+        with Wide():
+            expected = theirs.generate(ids, attention_mask=every, **greedy)
         assert generate(ours, ids, max_new=20, temperature=0) == [expected[0, length:].tolist()]
         slow = ids
         for _ in range(20):  # without a cache

@@ -19,9 +19,12 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "book"))
+import cards  # noqa: E402
+
 PACKAGE = "transformer_lit"
 
-# part -> what its modules may import beside earlier modules of their own part
+# part -> what its modules import beside earlier modules of their own part: exactly these arrows
 MAY_IMPORT = {
     "base": set(),
     "text": {"base"},
@@ -29,14 +32,16 @@ MAY_IMPORT = {
     "position": {"base", "attention"},
     "block": {"base", "attention"},
     "models": {"base", "text.embedding", "attention", "position", "block"},
-    "training": {"base", "text", "attention.masks"},
-    "inference": {"base", "attention.cache"},
+    "training": {"base"},
+    "inference": {"base"},
     "recipes": {
         *("base", "text", "attention", "position", "block", "models", "training", "inference")
     },
 }
 COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
-MAX_CELL_LINES = 40
+MAX_FUNCTION_LINES = 40
+SAME_BODY_LINES = 3  # shorter bodies are equal by chance
+MAX_MODULE_LINES = 300
 MAX_LINE = 100
 
 
@@ -112,6 +117,26 @@ def wrong_imports(root):
                 yield f"{name} imports {other}, which {part} may not"
 
 
+def undrawn_arrows(root):
+    "An arrow that the table allows and no module draws is a hole in the rule."
+    if not (root / PACKAGE / "recipes").exists():  # a house under construction
+        return
+    for part, others in MAY_IMPORT.items():
+        drawn = set()
+        for name, path in modules(root).items():
+            if name.startswith(f"{part}."):
+                for other in imported(path.read_text(), name):
+                    drawn |= {other, other.split(".")[0]}
+        for other in others - drawn:
+            yield f"{part} may import {other}, and no module of it does"
+
+
+def relative_imports(root):
+    for name, path in modules(root).items():
+        if re.search(r"^\s*from \.", path.read_text(), re.M):
+            yield f"{name} has a relative import; its notebook reads otherwise"
+
+
 def early_imports(root):
     names, order = set(modules(root)), chapters(root)
     place = {default_exp(path): i for i, path in enumerate(order) if default_exp(path)}
@@ -167,30 +192,60 @@ def computing_models(root):
                     yield f"{name} line {node.lineno} computes {called}"
 
 
-def code_lines(source):
-    "Lines of code in a cell, without blank lines, comments, docstrings; a signature counts once."
-    tree, lines = ast.parse(source), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt):
-            lines |= set(range(node.lineno, node.end_lineno + 1))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            lines -= set(range(node.lineno + 1, node.end_lineno + 1))
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            lines -= set(range(node.lineno + 1, body[0].lineno))  # of a signature one line counts
-            if ast.get_docstring(node) is not None:
-                lines -= set(range(body[0].lineno, body[0].end_lineno + 1))
-    text = source.split("\n")
-    return sum(bool(text[i - 1].strip()) and not text[i - 1].strip().startswith("#") for i in lines)
+def functions(path):
+    "All functions of a module, methods too."
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
 
 
-def long_cells(root):
-    for path in notebooks(root):
-        for source in exported(path):
-            if code_lines(source) > MAX_CELL_LINES:
-                first = source.split("\n")[1]
-                yield f"{path.name} exports a cell of {code_lines(source)} lines: {first[:50]}"
+def body(function):
+    "The statements of a function without its docstring."
+    return function.body[1:] if ast.get_docstring(function) is not None else function.body
+
+
+def body_lines(path, function):
+    "Lines of code of a function: no signature, docstring, comment or blank line."
+    text, statements = path.read_text().split("\n"), body(function)
+    lines = text[statements[0].lineno - 1 : statements[-1].end_lineno] if statements else []
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in lines)
+
+
+def long_functions(root):
+    for name, path in modules(root).items():
+        for function in functions(path):
+            if (lines := body_lines(path, function)) > MAX_FUNCTION_LINES:
+                yield f"{name}.{function.name} has {lines} lines"
+
+
+def long_modules(root):
+    "The command is one list of options, and may be longer."
+    for name, path in modules(root).items():
+        lines = path.read_text().count("\n")
+        if lines > MAX_MODULE_LINES and name != "recipes.cli":
+            yield f"{name} has {lines} lines"
+
+
+def double_bodies(root):
+    "The same name for the same role is good; the same lines twice are not."
+    seen = {}
+    for name, path in modules(root).items():
+        for function in functions(path):
+            if body_lines(path, function) < SAME_BODY_LINES:
+                continue
+            written = "\n".join(ast.dump(statement) for statement in body(function))
+            here = f"{name}.{function.name}"
+            if written in seen:
+                yield f"{here} and {seen[written]} have one body"
+            seen[written] = here
+
+
+def crowded_forwards(root):
+    "A fifth `if` in a forward means that an object is missing."
+    for name, path in modules(root).items():
+        for function in functions(path):
+            found = [n for n in ast.walk(function) if isinstance(n, ast.If)]
+            if function.name == "forward" and len(found) > 4:
+                yield f"{name} line {function.lineno}: a forward with {len(found)} branches"
 
 
 def long_lines(root):
@@ -200,16 +255,6 @@ def long_lines(root):
             for line in source.split("\n"):
                 if len(line) > MAX_LINE and not line.startswith(("#| fig-", "!")):
                     yield f"{path.name} has a line of {len(line)} characters: {line[:50]}"
-
-
-def double_names(root):
-    seen = {}
-    for name, path in modules(root).items():
-        for node in ast.parse(path.read_text()).body:
-            for public in {getattr(node, "name", "_")} - {"_"}:
-                if public in seen and not public.startswith("_"):
-                    yield f"{public} is defined in {seen[public]} and in {name}"
-                seen[public] = name
 
 
 def untested_modules(root):
@@ -314,6 +359,47 @@ def unlisted_modules(root):
             yield f"{name} is not on the API page"
 
 
+def bad_cards(root):
+    "Each chapter has a card that is complete, with the minutes that its length gives."
+    for name, path in cards.chapters(root).items():
+        card = cards.card(path)
+        if not card or set(card) != {"pass", "minutes", "needs", "level"}:
+            yield f"{name} has no card with pass, minutes, needs and level, but {card}"
+        elif card["pass"] not in (1, 2) or card["level"] not in cards.LEVELS:
+            yield f"{name} is of an unknown pass or level: {card}"
+        elif card["minutes"] != cards.minutes(json.loads(path.read_text())["cells"]):
+            yield f"{name} takes other minutes than its card says: run `python book/cards.py`"
+
+
+def missing_needs(root):
+    "What a chapter needs stands before it, and in the first pass where the chapter does."
+    found = cards.chapters(root)
+    order, known = list(found), {name: cards.card(path) or {} for name, path in found.items()}
+    for name, card in known.items():
+        for need in card.get("needs", ()):
+            if need not in known:
+                yield f"{name} needs {need}, which is no chapter"
+            elif order.index(need) >= order.index(name):
+                yield f"{name} needs {need}, which comes later"
+            elif card.get("pass") == 1 and known[need].get("pass") != 1:
+                yield f"{name} is of the first pass and needs {need}, which is not"
+
+
+def unnamed_needs(root):
+    "A chapter that the text says you need stands on the card."
+    for name, path in cards.chapters(root).items():
+        needs = set((cards.card(path) or {}).get("needs", ()))
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"]) if cell["cell_type"] == "markdown" else ""
+            for sentence in re.findall(r"\b[Yy]ou need\b[^\n]*?(?=[.;]\s|\n|$)", text):
+                for target in re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", sentence):
+                    needed = cards.chapter_name((path.parent / target.removeprefix("/nbs/")).name)
+                    part = Path(target).parent.name or path.parent.name
+                    needed = f"{part}/{needed.split('/')[1]}"
+                    if part != "base" and needed not in needs:  # machinery, in the appendix
+                        yield f"{name} says that you need {needed}; its card does not"
+
+
 # --- exercises: a notebook's second module, and cells that belong together -----------------------
 
 
@@ -376,9 +462,16 @@ RULES = [
     double_exports,
     orphans,
     computing_models,
-    long_cells,
+    undrawn_arrows,
+    relative_imports,
+    long_functions,
+    long_modules,
+    double_bodies,
+    crowded_forwards,
     long_lines,
-    double_names,
+    bad_cards,
+    missing_needs,
+    unnamed_needs,
     untested_modules,
     printing_modules,
     oracles_imported,
@@ -416,10 +509,14 @@ def cell(source, kind="code", outputs=()):
     return {"cell_type": kind, "source": source, "outputs": list(outputs), "metadata": {}}
 
 
-def write(root, path, *cells):
+CARD = {"pass": 1, "minutes": 5, "needs": [], "level": "core"}
+TWICE = "def {}(x):\n    a = x + 1\n    b = a * 2\n    return b - x\n"
+
+
+def write(root, path, *cells, metadata=()):
     target = root / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({"cells": list(cells)}))
+    target.write_text(json.dumps({"cells": list(cells), "metadata": dict(metadata)}))
 
 
 @pytest.fixture
@@ -443,6 +540,7 @@ def house(tmp_path):
                 cell(colab_cell(tmp_path, tmp_path / f"{path}.ipynb")),
                 cell(f"#| default_exp {part}.{topic}"),
                 cell(f"#| export\ndef {part}_{topic}(): return 1"),
+                metadata={"chapter": CARD},
             )
             module = tmp_path / PACKAGE / part / f"{topic}.py"
             module.parent.mkdir(parents=True, exist_ok=True)
@@ -459,7 +557,12 @@ def house(tmp_path):
 
 def add(house, path, *cells):
     notebook = json.loads((house / path).read_text())
-    write(house, path, *notebook["cells"], *cells)
+    write(house, path, *notebook["cells"], *cells, metadata=notebook["metadata"])
+
+
+def card(house, path, **changes):
+    notebook = json.loads((house / path).read_text())
+    write(house, path, *notebook["cells"], metadata={"chapter": CARD | changes})
 
 
 WORDS, LINES = "nbs/text/01_words.ipynb", "nbs/text/02_lines.ipynb"
@@ -494,9 +597,42 @@ BREACHES = {
         lambda h: [(h / PACKAGE / "models").mkdir(), module(h, "models/m", "y = a @ b")],
         lambda h: [(h / PACKAGE / "models").mkdir(), module(h, "models/m", "y = x.softmax(-1)")],
     ],
-    long_cells: [lambda h: add(h, WORDS, cell("#| export\n" + "x = 1\n" * 41))],
+    undrawn_arrows: [
+        lambda h: [
+            (h / PACKAGE / "recipes").mkdir(),
+            module(h, "recipes/r", "from transformer_lit.base.files import base_files"),
+        ]
+    ],
+    relative_imports: [
+        lambda h: module(h, "text/lines", "from .words import text_words"),
+        lambda h: module(h, "text/lines", "def f():\n    from ..base import files"),
+    ],
+    long_functions: [lambda h: module(h, "text/words", "def f():\n" + "    x = 1\n" * 41)],
+    long_modules: [lambda h: module(h, "text/words", "x = 1\n" * 301)],
+    double_bodies: [
+        lambda h: [module(h, f"text/{name}", TWICE.format(name)) for name in ("words", "lines")]
+    ],
+    crowded_forwards: [
+        lambda h: module(h, "text/words", "def forward(x):\n" + "    if x: y = 1\n" * 5)
+    ],
     long_lines: [lambda h: add(h, WORDS, cell("#| fig-cap: c\nx = 1  # " + "y" * 100))],
-    double_names: [lambda h: module(h, "text/lines", "def text_words(): pass")],
+    bad_cards: [
+        lambda h: card(h, WORDS, **{"pass": 3}),
+        lambda h: card(h, WORDS, minutes=50),
+        lambda h: card(h, WORDS, level="easy"),
+        lambda h: write(h, WORDS, cell("#| default_exp text.words")),
+    ],
+    missing_needs: [
+        lambda h: card(h, WORDS, needs=["text/lines"]),
+        lambda h: card(h, WORDS, needs=["text/ghost"]),
+        lambda h: [card(h, LINES, needs=["text/words"]), card(h, WORDS, **{"pass": 2})],
+    ],
+    unnamed_needs: [
+        lambda h: add(h, LINES, cell("*You need {doc}`01_words`.*", "markdown")),
+        lambda h: add(
+            h, LINES, cell("You need x, and {doc}`it </nbs/text/01_words>`. Go.", "markdown")
+        ),
+    ],
     untested_modules: [lambda h: (h / "tests/text/test_words.py").unlink()],
     printing_modules: [lambda h: module(h, "text/words", "print('hello')")],
     oracles_imported: [lambda h: module(h, "text/words", "import transformers")],

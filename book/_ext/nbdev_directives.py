@@ -9,9 +9,13 @@ The repository's address stands in settings.ini alone; buttons that need it get 
 import configparser
 import json
 import re
+import sys
 from pathlib import Path
 
 import exercise_cells
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import cards
 
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
 NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
@@ -55,10 +59,32 @@ def convert(cell):
         render["image"] = {"alt": directives["fig-alt"]}
 
 
+def card_box(root, notebook):
+    """The card of a chapter as a box below its title: pass, time, needs, exercises."""
+    card, cells = notebook["metadata"].get("chapter"), notebook["cells"]
+    if not card:
+        return
+    found = cards.chapters(root).items()
+    places = {name: f"/{path.relative_to(root).with_suffix('')}" for name, path in found}
+    needs = ", ".join(f"{{doc}}`{places[need]}`" for need in card["needs"] if need in places)
+    exercises = "".join("".join(cell["source"]) for cell in cells).count("{exercise}")
+    exercises += len(exercise_cells.exercises(cells))
+    facts = [
+        "**First pass**" if card["pass"] == 1 else "Second pass",
+        f"{card['minutes']} minutes",
+        f"needs {needs}" if needs else "",
+        f"{exercises} exercises" if exercises else "",
+    ]
+    line = " · ".join(filter(None, facts))
+    title, _, rest = "".join(cells[0]["source"]).partition("\n")
+    cells[0]["source"] = f"{title}\n\n:::{{div}} chapter-card\n{line}\n:::\n{rest}"
+
+
 def on_source_read(app, docname, source):
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
+    card_box(Path(app.confdir), notebook)
     for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)

@@ -1,17 +1,17 @@
-"""The right bytes from the first place that has them, or one error that says what to do."""
+"""Every set of the registry is read as its entry says; what there is not is named."""
 
-import gzip
 import io
+import os
 import tarfile
+from dataclasses import replace
 
-import pooch
 import pytest
 
-from transformer_lit.base import datasets
+from transformer_lit.base import numbers
 from transformer_lit.base.datasets import (
     DATASETS,
-    DataFile,
     DataSet,
+    Pairs,
     available,
     data_hashes,
     fetch,
@@ -19,17 +19,9 @@ from transformer_lit.base.datasets import (
     load_pairs,
     load_text,
     load_word_pairs,
-    number_in_english,
-    number_in_german,
-    number_pairs,
-    read_file,
 )
-from transformer_lit.base.files import InputError, sha256
-
-CONTENT = "A man is riding a bike.\nfährt\n".encode() * 50
-FILE = DataFile(
-    "toy/train.en", sha256(CONTENT), ("https://one/train.en.gz", "https://two/train.en")
-)
+from transformer_lit.base.files import DataFile, InputError, read_file, sha256
+from transformer_lit.base.numbers import number_pairs
 
 
 @pytest.fixture(autouse=True)
@@ -37,139 +29,17 @@ def empty(data_folder):
     return data_folder
 
 
-@pytest.fixture
-def homes(monkeypatch):
-    "What each address sends; an exception is raised. `homes.asked` lists the addresses in order."
-
-    class Homes(dict):
-        asked = []
-
-    found = Homes()
-
-    def send(self, url, output_file, pooch, check_only=False):
-        found.asked.append(url)
-        answer = found.get(url, ConnectionError("no route"))
-        if isinstance(answer, BaseException):
-            raise answer
-        output_file.write(answer)
-
-    Homes.asked = []
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", send)
-    return found
-
-
-def lying_around(tmp_path):
-    return sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-
-
 def put(folder, path, data):
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     (folder / path).write_bytes(data)
 
 
-class TestLocalFiles:
-    @pytest.mark.parametrize(
-        ("suffix", "pack"), [("", bytes), (".gz", gzip.compress)], ids=["plain", "gz"]
-    )
-    @pytest.mark.parametrize("place", ["data", "cache/transformer_lit"])
-    def test_plain_or_packed_in_either_folder(self, tmp_path, homes, suffix, pack, place):
-        put(tmp_path / place, f"toy/train.en{suffix}", pack(CONTENT))
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == []
-
-    def test_the_named_folder_comes_before_the_cache(self, tmp_path):
-        put(tmp_path / "data", "toy/train.en", CONTENT)
-        put(tmp_path / "cache/transformer_lit", "toy/train.en", b"other")
-        assert read_file(FILE) == CONTENT
-
-    def test_without_a_named_folder_the_cache_is_enough(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("TRANSFORMER_LIT_DATA")
-        put(tmp_path / "cache/transformer_lit", "toy/train.en", CONTENT)
-        assert read_file(FILE) == CONTENT
-
-    # Names of our own: gzip writes the time into its header, and workers must agree on names.
-    @pytest.mark.parametrize(
-        "content",
-        [CONTENT[:-1], b"", gzip.compress(CONTENT[:-1])],
-        ids=["cut", "empty", "packed"],
-    )
-    def test_a_wrong_hash_is_named(self, tmp_path, homes, content):
-        put(tmp_path / "data", "toy/train.en", content)
-        with pytest.raises(InputError, match=rf"data/toy/train\.en has .*{FILE.sha256[:12]}"):
-            read_file(FILE)
-        assert homes.asked == []  # a file of yours is not passed over in silence
-
-    packed = gzip.compress(CONTENT)
-
-    @pytest.mark.parametrize(
-        "content",
-        [packed[:-1], packed[:30], packed[:5], packed[:20] + b"\xff" * 40 + packed[60:]],
-        ids=["cut by one", "cut short", "cut in the header", "overwritten"],
-    )
-    def test_a_damaged_archive_is_named(self, tmp_path, content):
-        # This catches zlib.error, which is no OSError.
-        put(tmp_path / "data", "toy/train.en.gz", content)
-        with pytest.raises(InputError, match=r"toy/train\.en\.gz is damaged .*remove it"):
-            read_file(FILE)
-
-
-class TestDownloads:
-    def test_the_first_home_is_enough_and_the_cache_is_filled(self, tmp_path, homes):
-        homes[FILE.homes[0]] = gzip.compress(CONTENT)
-        assert read_file(FILE) == CONTENT
-        assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == [FILE.homes[0]]  # once
-
-    @pytest.mark.parametrize(
-        "first",
-        [ConnectionError("gone"), TimeoutError(), CONTENT[:-9], gzip.compress(CONTENT)[:-9], b""],
-        ids=["no network", "slow", "cut", "cut archive", "empty"],
-    )
-    def test_homes_are_tried_in_order(self, tmp_path, homes, first):
-        homes[FILE.homes[0]] = first
-        homes[FILE.homes[1]] = CONTENT
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == list(FILE.homes)
-        assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
-
-    def test_without_network_all_homes_are_told_and_nothing_is_left(self, tmp_path, homes):
-        with pytest.raises(InputError) as caught:
-            read_file(FILE)
-        message = str(caught.value)
-        for part in (*FILE.homes, "ConnectionError", "connect to the network", str(tmp_path)):
-            assert part in message
-        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
-
-    def test_a_wrong_hash_from_a_home_is_named_and_nothing_is_left(self, tmp_path, homes):
-        homes.update(dict.fromkeys(FILE.homes, b"please log in"))
-        with pytest.raises(InputError, match=f"expected {FILE.sha256[:12]}"):
-            read_file(FILE)
-        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
-
-    def test_ctrl_c_is_no_failed_home(self, tmp_path, homes):
-        homes[FILE.homes[0]] = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            read_file(FILE)
-        assert homes.asked == [FILE.homes[0]]
-        assert lying_around(tmp_path) == []
-
-    def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(self, tmp_path, homes):
-        homes[FILE.homes[0]] = CONTENT
-        (tmp_path / "cache").touch()
-        with pytest.raises(OSError, match="cache"):
-            read_file(FILE)
-        assert lying_around(tmp_path) == ["cache"]
-
-    def test_download_false_asks_no_home(self, homes):
-        with pytest.raises(InputError, match=r"toy/train\.en is not in"):
-            read_file(FILE, download=False)
-        assert homes.asked == []
-
+class TestFetch:
     def test_fetch_and_available(self, monkeypatch, homes):
+        one = DataFile("toy/train.en", sha256(b"bike"), ("https://one/train.en",))
         other = DataFile("toy/train.de", sha256(b"Fahrrad"), ("https://one/train.de",))
-        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", (FILE, other)))
-        homes[FILE.homes[1]] = CONTENT
+        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", (one, other)))
+        homes["https://one/train.en"] = b"bike"
         assert not available("toy")
         with pytest.raises(InputError, match=r"train\.de"):
             fetch("toy")
@@ -205,69 +75,27 @@ class TestRegistry:
         assert len(set(hashes)) == len(hashes)
 
 
-NUMBERS = {
-    0: ("zero", "null"),
-    1: ("one", "eins"),
-    7: ("seven", "sieben"),
-    10: ("ten", "zehn"),
-    11: ("eleven", "elf"),
-    12: ("twelve", "zwölf"),
-    16: ("sixteen", "sechzehn"),
-    17: ("seventeen", "siebzehn"),
-    20: ("twenty", "zwanzig"),
-    21: ("twenty-one", "einundzwanzig"),
-    30: ("thirty", "dreißig"),
-    66: ("sixty-six", "sechsundsechzig"),
-    77: ("seventy-seven", "siebenundsiebzig"),
-    100: ("one hundred", "einhundert"),
-    101: ("one hundred one", "einhunderteins"),
-    111: ("one hundred eleven", "einhundertelf"),
-    121: ("one hundred twenty-one", "einhunderteinundzwanzig"),
-    1_000: ("one thousand", "eintausend"),
-    1_001: ("one thousand one", "eintausendeins"),
-    1_100: ("one thousand one hundred", "eintausendeinhundert"),
-    21_021: ("twenty-one thousand twenty-one", "einundzwanzigtausendeinundzwanzig"),
-    100_000: ("one hundred thousand", "einhunderttausend"),
-    101_001: ("one hundred one thousand one", "einhunderteintausendeins"),
-}
-
-
-class TestNumbers:
-    @pytest.mark.parametrize(("n", "words"), NUMBERS.items())
-    def test_cases_by_hand(self, n, words):
-        assert (number_in_english(n), number_in_german(n)) == words
-
-    @pytest.mark.parametrize("write", [number_in_english, number_in_german])
-    def test_every_number_has_words_of_its_own(self, write):
-        numbers = {*range(1_200), *range(0, 100_000, 97)}
-        assert len({write(n) for n in numbers}) == len(numbers)
-
-    @pytest.mark.parametrize("write", [number_in_english, number_in_german])
-    @pytest.mark.parametrize("n", [-1, 1_000_000])
-    def test_a_number_out_of_range_is_named(self, write, n):
-        with pytest.raises(ValueError, match=str(n)):
-            write(n)
-
-    def test_splits_are_disjoint_and_of_the_promised_size(self):
-        splits = {split: number_pairs(split) for split in ("train", "val", "test")}
-        assert {k: len(v) for k, v in splits.items()} == {"train": 20_000, "val": 500, "test": 1000}
-        assert len(set().union(*splits.values())) == 21_500
-        small = {(number_in_english(n), number_in_german(n)) for n in range(100)}
-        assert small <= set(splits["train"])
-
-    def test_the_split_follows_the_seed(self):
-        assert number_pairs("val") == number_pairs("val", seed=0) != number_pairs("val", seed=1)
-
-    def test_an_unknown_split_is_named(self):
-        with pytest.raises(InputError, match="no split 'dev'; known are: train, val, test"):
-            number_pairs("dev")
-
-
 class TestLoadPairs:
     def test_both_directions_hold_the_same_pairs(self):
         there = load_pairs("numbers", "en", "de", "val")
         assert there[0] == number_pairs("val")[0]
         assert load_pairs("numbers", "de", "en", "val") == [(de, en) for en, de in there]
+
+    def test_a_new_set_is_one_entry(self, monkeypatch, tmp_path):
+        texts = {"fr": "un\ndeux\ntrois", "en": "one\ntwo\nthree"}
+        files = tuple(DataFile(f"toy/{k}.txt", sha256(v.encode()), ()) for k, v in texts.items())
+        for file, text in zip(files, texts.values(), strict=True):
+            put(tmp_path / "data", file.path, text.encode())
+        pairs = Pairs(
+            splits=("all",),
+            column=lambda read, split, language, form: read(f"toy/{language}.txt").split("\n"),
+            languages=("en", "fr"),
+            broken={"all": {1}},
+        )
+        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "", "", files, pairs=pairs))
+        assert load_pairs("toy", "fr", "en", "all") == [("un", "one"), ("trois", "three")]
+        with pytest.raises(InputError, match="these do: multi30k, numbers, toy"):
+            load_pairs("book", "fr", "en", "all")
 
     @pytest.mark.parametrize(
         ("arguments", "form", "message"),
@@ -276,8 +104,9 @@ class TestLoadPairs:
             (("multi30k", "en", "fr", "train"), "raw", "'en' to 'fr'"),
             (("numbers", "en", "en", "train"), "raw", "'en' to 'en'"),
             (("multi30k", "en", "de", "dev"), "raw", "no split 'dev'; known are: .*val"),
-            (("multi30k", "en", "de", "train"), "bpe", "unknown form 'bpe'"),
-            (("numbers", "en", "de", "train"), "bpe", "unknown form 'bpe'"),
+            (("multi30k", "en", "de", "train"), "bpe", "no form 'bpe'; known are: raw, tok"),
+            (("numbers", "en", "de", "train"), "bpe", "no form 'bpe'"),
+            (("tinyshakespeare", "en", "de", "train"), "raw", "tinyshakespeare holds no sentence"),
             (("multi30k", "en", "de", "train"), "raw", r"multi30k/raw/train\.en is not in"),
         ],
     )
@@ -288,20 +117,20 @@ class TestLoadPairs:
     def test_lines_break_at_line_feeds_only(self, monkeypatch, tmp_path):
         # This catches str.splitlines, which shifts one language against the other.
         texts = {"en": "a\x0cb\nc\u2028d\n\ne\n", "de": "A\nB\n\nE\n"}
-        files = [
+        files = tuple(
             DataFile(f"multi30k/raw/val.{language}", sha256(text.encode()), ())
             for language, text in texts.items()
-        ]
+        )
         for file, text in zip(files, texts.values(), strict=True):
             put(tmp_path / "data", file.path, text.encode())
-        monkeypatch.setitem(DATASETS, "multi30k", DataSet("multi30k", "", "", tuple(files)))
+        monkeypatch.setitem(DATASETS, "multi30k", replace(DATASETS["multi30k"], files=files))
         expected = [("a\x0cb", "A"), ("c\u2028d", "B"), ("", ""), ("e", "E")]
         assert load_pairs("multi30k", "en", "de", "val") == expected
 
     def test_hashes_of_a_generated_set_follow_its_text(self, monkeypatch):
         before = data_hashes("numbers")
         assert set(before) == {"numbers/train", "numbers/val", "numbers/test"}
-        monkeypatch.setattr(datasets, "number_in_german", lambda n: str(n))
+        monkeypatch.setattr(numbers, "number_in_german", lambda n: str(n))
         assert all(data_hashes("numbers")[key] != value for key, value in before.items())
 
 
@@ -375,12 +204,35 @@ class TestNovels:
         homes.update(dict.fromkeys(file.homes, b"no archive at all"))
         with pytest.raises(InputError, match="is damaged"):
             read_file(file)
-        assert lying_around(tmp_path) == []
+        assert not (tmp_path / "cache").exists()
+
+    @pytest.mark.parametrize(
+        "kind", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE]
+    )
+    def test_what_is_no_file_in_an_archive_is_named(self, tmp_path, monkeypatch, kind):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:xz") as tar:
+            member = tarfile.TarInfo("x/A_One_1899.txt")
+            member.type, member.linkname = kind, "/etc/hostname"
+            tar.addfile(member)
+        put(tmp_path / "data", "english_novels/english_novels.tar.xz", buffer.getvalue())
+        with pytest.raises(InputError, match=r"tar\.xz is damaged \(x/A_One_1899\.txt .*remove it"):
+            available("novels")
+
+    def test_a_damaged_archive_gives_one_clear_error(self, tmp_path):
+        whole = packed({f"x/{i}_1900.txt": os.urandom(700) for i in range(5)}, "w")
+        for place in range(0, 5 * 1536, 41):
+            broken = bytearray(whole)
+            broken[place] ^= 0xFF
+            for content in (bytes(broken), whole[:place]):
+                put(tmp_path / "data", "english_novels/english_novels.tar.xz", content)
+                with pytest.raises(InputError, match=r"tar\.xz (is damaged|has sha256)"):
+                    available("novels")
 
     def test_whole_novels_are_held_out(self, monkeypatch, tmp_path):
         text = "".join(f"\x1cname{i}\nnovel {i}" for i in range(40)).encode()
         file = DataFile("toy/n.txt", sha256(text), ())
-        monkeypatch.setitem(DATASETS, "novels", DataSet("novels", "", "", (file,)))
+        monkeypatch.setitem(DATASETS, "novels", replace(DATASETS["novels"], files=(file,)))
         put(tmp_path / "data", "toy/n.txt", text)
         val, train = (load_text("novels", split).split("\n") for split in ("val", "train"))
         assert val == ["novel 9", "novel 28"]
@@ -388,14 +240,12 @@ class TestNovels:
 
 
 def test_what_is_no_text_and_no_split_is_named():
-    with pytest.raises(InputError, match="numbers is no running text"):
+    with pytest.raises(InputError, match="numbers holds no running text; these do: book, tiny"):
         load_text("numbers", "train")
     with pytest.raises(InputError, match="no split 'test'; known are: train, val"):
         load_text("tinyshakespeare", "test")
     with pytest.raises(InputError, match="no word pairs 'questions-words'"):
         load_word_pairs("questions-words")
-    with pytest.raises(InputError, match="tinyshakespeare holds no sentence pairs"):
-        load_pairs("tinyshakespeare", "en", "de", "train")
 
 
 @pytest.mark.real_data

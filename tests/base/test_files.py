@@ -1,5 +1,6 @@
 """Whatever happens in between: the old content or the new, never a part, and nothing beside it."""
 
+import gzip
 import os
 import stat
 import subprocess
@@ -8,9 +9,12 @@ import threading
 
 import pytest
 
+from transformer_lit.base import files
 from transformer_lit.base.files import (
+    DataFile,
     InputError,
     atomic_path,
+    read_file,
     read_json,
     read_text,
     remove_folder,
@@ -203,3 +207,140 @@ class TestText:
 def test_sha256_gives_the_standard_s_example():
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(b"abc") == expected  # FIPS 180-4's own example
+
+
+# --- files that are known by their hash ---------------------------------------------------------
+
+CONTENT = "A man is riding a bike.\nfährt\n".encode() * 50
+FILE = DataFile(
+    "toy/train.en", sha256(CONTENT), ("https://one/train.en.gz", "https://two/train.en")
+)
+
+
+def lying_around(tmp_path):
+    return sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+
+
+def put(folder, path, data):
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_bytes(data)
+
+
+class TestLocalFiles:
+    @pytest.fixture(autouse=True)
+    def empty(self, data_folder):
+        return data_folder
+
+    @pytest.mark.parametrize(
+        ("suffix", "pack"), [("", bytes), (".gz", gzip.compress)], ids=["plain", "gz"]
+    )
+    @pytest.mark.parametrize("place", ["data", "cache/transformer_lit"])
+    def test_plain_or_packed_in_either_folder(self, tmp_path, homes, suffix, pack, place):
+        put(tmp_path / place, f"toy/train.en{suffix}", pack(CONTENT))
+        assert read_file(FILE) == CONTENT
+        assert homes.asked == []
+
+    def test_the_named_folder_comes_before_the_cache(self, tmp_path):
+        put(tmp_path / "data", "toy/train.en", CONTENT)
+        put(tmp_path / "cache/transformer_lit", "toy/train.en", b"other")
+        assert read_file(FILE) == CONTENT
+
+    def test_without_a_named_folder_the_cache_is_enough(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("TRANSFORMER_LIT_DATA")
+        put(tmp_path / "cache/transformer_lit", "toy/train.en", CONTENT)
+        assert read_file(FILE) == CONTENT
+
+    # Names of our own: gzip writes the time into its header, and workers must agree on names.
+    @pytest.mark.parametrize(
+        "content",
+        [CONTENT[:-1], b"", gzip.compress(CONTENT[:-1])],
+        ids=["cut", "empty", "packed"],
+    )
+    def test_a_wrong_hash_is_named(self, tmp_path, homes, content):
+        put(tmp_path / "data", "toy/train.en", content)
+        with pytest.raises(InputError, match=rf"data/toy/train\.en has .*{FILE.sha256[:12]}"):
+            read_file(FILE)
+        assert homes.asked == []  # a file of yours is not passed over in silence
+
+    packed = gzip.compress(CONTENT)
+
+    @pytest.mark.parametrize(
+        "content",
+        [packed[:-1], packed[:30], packed[:5], packed[:20] + b"\xff" * 40 + packed[60:]],
+        ids=["cut by one", "cut short", "cut in the header", "overwritten"],
+    )
+    def test_a_damaged_archive_is_named(self, tmp_path, content):
+        # This catches zlib.error, which is no OSError.
+        put(tmp_path / "data", "toy/train.en.gz", content)
+        with pytest.raises(InputError, match=r"toy/train\.en\.gz is damaged .*remove it"):
+            read_file(FILE)
+
+
+class TestDownloads:
+    @pytest.fixture(autouse=True)
+    def empty(self, data_folder):
+        return data_folder
+
+    def test_the_first_home_is_enough_and_the_cache_is_filled(self, tmp_path, homes):
+        homes[FILE.homes[0]] = gzip.compress(CONTENT)
+        assert read_file(FILE) == CONTENT
+        assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
+        assert read_file(FILE) == CONTENT
+        assert homes.asked == [FILE.homes[0]]  # once
+
+    @pytest.mark.parametrize(
+        "first",
+        [ConnectionError("gone"), TimeoutError(), CONTENT[:-9], gzip.compress(CONTENT)[:-9], b""],
+        ids=["no network", "slow", "cut", "cut archive", "empty"],
+    )
+    def test_homes_are_tried_in_order(self, tmp_path, homes, first):
+        homes[FILE.homes[0]] = first
+        homes[FILE.homes[1]] = CONTENT
+        assert read_file(FILE) == CONTENT
+        assert homes.asked == list(FILE.homes)
+        assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
+
+    def test_without_network_all_homes_are_told_and_nothing_is_left(self, tmp_path, homes):
+        with pytest.raises(InputError) as caught:
+            read_file(FILE)
+        message = str(caught.value)
+        for part in (*FILE.homes, "ConnectionError", "connect to the network", str(tmp_path)):
+            assert part in message
+        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
+
+    def test_a_wrong_hash_from_a_home_is_named_and_nothing_is_left(self, tmp_path, homes):
+        homes.update(dict.fromkeys(FILE.homes, b"please log in"))
+        with pytest.raises(InputError, match=f"expected {FILE.sha256[:12]}"):
+            read_file(FILE)
+        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
+
+    def test_ctrl_c_is_no_failed_home(self, tmp_path, homes):
+        homes[FILE.homes[0]] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            read_file(FILE)
+        assert homes.asked == [FILE.homes[0]]
+        assert lying_around(tmp_path) == []
+
+    def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(self, tmp_path, homes):
+        homes[FILE.homes[0]] = CONTENT
+        (tmp_path / "cache").touch()
+        with pytest.raises(OSError, match="cache"):
+            read_file(FILE)
+        assert lying_around(tmp_path) == ["cache"]
+
+    def test_download_false_asks_no_home(self, homes):
+        with pytest.raises(InputError, match=r"toy/train\.en is not in"):
+            read_file(FILE, download=False)
+        assert homes.asked == []
+
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
+    def test_a_home_that_sends_without_end_is_cut_off(self, tmp_path, homes, monkeypatch, pack):
+        monkeypatch.setattr(files, "_LARGEST", 10 * len(CONTENT))
+        homes[FILE.homes[0]] = pack(CONTENT * 11)
+        homes[FILE.homes[1]] = pack(CONTENT)
+        assert read_file(FILE) == CONTENT
+        del homes[FILE.homes[1]]
+        (tmp_path / "cache/transformer_lit/toy/train.en").unlink()
+        with pytest.raises(InputError, match=f"more than {10 * len(CONTENT):,} bytes"):
+            read_file(FILE)
+        assert lying_around(tmp_path) == []

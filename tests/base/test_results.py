@@ -3,11 +3,10 @@
 import json
 import subprocess
 from dataclasses import fields, replace
+from importlib import resources
 
 import pytest
 
-import transformer_lit
-from benchmarks.common import store
 from transformer_lit.base.files import InputError
 from transformer_lit.base.results import (
     Measurement,
@@ -96,7 +95,7 @@ class TestCurrentCommit:
         folder = tmp_path / "project/transformer_lit"
         (folder / "base").mkdir(parents=True)
         (folder / "__init__.py").touch()
-        monkeypatch.setattr(transformer_lit, "__file__", str(folder / "__init__.py"))
+        monkeypatch.setattr(resources, "files", lambda name: folder)
         return folder
 
     @pytest.fixture
@@ -190,12 +189,3 @@ def test_a_language_model_has_a_row_too():
     run = replace(RUN, direction="", metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
     row = result_table([run]).splitlines()[-1]
     assert "| – |" in row and "| 2.164 bits per byte | 1.500 |" in row
-
-
-def test_a_benchmark_stores_what_it_measured(tmp_path, capsys):
-    rows = [{"side": "ours", "ratio": 0.97}]
-    store("speed", "A row is one side.", "python -m benchmarks.speed", rows, tmp_path)
-    kept = read_measurement(tmp_path / "speed.json")
-    assert (kept.name, kept.about, kept.rows) == ("speed", "A row is one side.", rows)
-    assert kept.command == "python -m benchmarks.speed" and "CPU" in kept.device
-    assert capsys.readouterr().out == f"written: {tmp_path / 'speed.json'}\n"

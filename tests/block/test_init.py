@@ -15,11 +15,6 @@ from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(("fan_in", "fan_out"), [(101, 101), (53, 211), (211, 53)])
 def test_weights_are_uniform_with_the_deviation_of_the_formula(fan_in, fan_out):
     layer = nn.Linear(fan_in, fan_out)
@@ -83,7 +78,7 @@ def test_an_output_layer_that_is_not_tied_is_initialised():
     assert model[1].weight.std().item() == pytest.approx(xavier_std(53, 1009), rel=0.04)
 
 
-@pytest.mark.parametrize(("fans", "said"), [((0, 5), "fan_in=0"), ((5, -1), "fan_out=-1")])
+@pytest.mark.parametrize(("fans", "said"), [((0, 5), "fan_in must"), ((5, -1), "fan_out must")])
 def test_impossible_fans_are_named(fans, said):
     with pytest.raises(ValueError, match=said):
         xavier_std(*fans)
@@ -196,10 +191,9 @@ def test_a_module_without_the_names_is_refused_and_left_alone(init, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"n_layers": 0}, "n_layers=0"),
-        ({"n_layers": -3}, "n_layers=-3"),
-        ({"n_layers": 2, "std": 0.0}, r"std=0\.0"),
-        ({"n_layers": 2, "std": float("nan")}, "std=nan"),
+        ({"n_layers": -3}, "n_layers must"),
+        ({"n_layers": 2, "std": 0.0}, r"std .* 0\.0"),
+        ({"n_layers": 2, "std": float("nan")}, "std .* nan"),
     ],
 )
 def test_impossible_sizes_of_gpt2_are_named(options, said):

@@ -17,11 +17,6 @@ B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
 C = H * D
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def sandwich(norm):
     return SandwichNorm(norm, LayerNorm(C))
 

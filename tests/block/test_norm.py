@@ -1,6 +1,7 @@
 """Both norms against numbers by hand, torch's and Hugging Face's layers, finite differences."""
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -8,14 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.t5.modeling_t5 import T5LayerNorm
+from wide import Wide
 
-from benchmarks import block as benchmark
 from transformer_lit.block.norm import LayerNorm, RMSNorm, layer_norm, rms_norm
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
 
 
 def by_hand(x, gain, offset, eps):
@@ -101,15 +97,18 @@ def test_rms_norm_and_its_gradients_are_those_of_torch(shape, eps):
     torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("theirs", [LlamaRMSNorm(7, eps=1e-3), T5LayerNorm(7, eps=1e-3)])
+@pytest.mark.parametrize("their_norm", [LlamaRMSNorm, T5LayerNorm])
 @pytest.mark.parametrize("size", [1.0, 1e-2, 0.0])
-def test_rms_norm_is_that_of_llama_and_t5(theirs, size):
-    """The smaller rows tell eps inside the root from eps outside it."""
+def test_rms_norm_is_that_of_llama_and_t5(their_norm, size):
+    "The smaller rows tell eps inside the root from eps outside it."
+    theirs = their_norm(7, eps=1e-3)
     nn.init.normal_(theirs.weight)
     ours = RMSNorm(7, eps=1e-3)
     ours.load_state_dict(theirs.state_dict())
     x = size * torch.randn(2, 3, 7)
-    torch.testing.assert_close(ours(x), theirs(x))
+    with Wide():  # they would take their statistics in float32
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected)
 
 
 def test_the_gradient_of_rms_norm_is_the_derived_one():
@@ -182,30 +181,9 @@ def test_a_square_beyond_float16_does_no_harm():
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_autocast_keeps_the_dtype_of_the_input(norm, dtype):
+def test_autocast_keeps_the_dtype_of_the_input(norm, dtype, single):
     with torch.autocast("cpu", torch.bfloat16):
         assert norm(7)(torch.randn(3, 7, dtype=dtype)).dtype == dtype
-
-
-class OnGPU(torch.Tensor):
-    "A tensor that says it lies on a GPU."
-
-    is_cuda = True
-
-
-@pytest.mark.parametrize(("dtype", "fused"), [(torch.float32, True), (torch.bfloat16, False)])
-def test_a_gpu_gets_torch_s_kernel_where_the_dtypes_agree(monkeypatch, dtype, fused):
-    calls = []
-    monkeypatch.setattr(F, "rms_norm", lambda *args: calls.append(args[1:]) or args[0])
-    norm, x = RMSNorm(7, eps=0.5), torch.randn(2, 3, 7, dtype=dtype)
-    y = norm(x.as_subclass(OnGPU))
-    assert y.dtype == dtype
-    if fused:
-        [(shape, weight, eps)] = calls
-        assert (shape, eps) == ((7,), 0.5) and weight is norm.weight
-    else:
-        assert not calls
-        torch.testing.assert_close(y.as_subclass(torch.Tensor), norm(x))
 
 
 def test_a_width_that_would_broadcast_is_refused():
@@ -216,38 +194,8 @@ def test_a_width_that_would_broadcast_is_refused():
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 @pytest.mark.parametrize(
-    ("d_model", "eps", "said"),
-    [
-        (0, 1e-5, "d_model=0"),
-        (-3, 1e-5, "d_model=-3"),
-        (3, -0.5, "eps=-0.5"),
-        (3, float("nan"), "nan"),
-    ],
+    ("d_model", "eps", "said"), [(0, 1e-5, "d_model"), (3, -0.5, "-0.5"), (3, math.nan, "nan")]
 )
-def test_impossible_values_are_named(norm, d_model, eps, said):
+def test_what_would_give_nan_or_nothing_is_named(norm, d_model, eps, said):
     with pytest.raises(ValueError, match=said):
         norm(d_model, eps=eps)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([3.0, 1.0, 2.0], (2.0, 1.0, 3.0)),  # three values cannot do better
-        ([float(v) for v in range(20, 0, -1)], (10.5, 6.0, 15.0)),  # the 6th and the 15th of 20
-    ],
-)
-def test_the_interval_of_the_benchmark_is_that_of_the_tables(values, expected):
-    assert benchmark.interval(values) == expected
-
-
-def test_the_benchmark_runs_and_pairs_what_it_says(capsys):
-    rows = benchmark.main(["--quick"])
-    assert {"our RMSNorm", "our SwiGLU"} <= {row["side"] for row in rows}
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-    assert capsys.readouterr().out.count("\n") == 1 + len(rows)
-    for side, other, make in benchmark.cases(8, 24):
-        one, two = make()
-        if {side[:4], other[:5]} == {"our ", "torch"}:
-            x = torch.randn(5, 8)
-            two.load_state_dict(one.state_dict())
-            torch.testing.assert_close(one(x), two(x))

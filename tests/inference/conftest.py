@@ -53,5 +53,9 @@ def prefix_model():
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def seed_and_float64():
+    "Equalities are proven in float64; a test whose claim is about another type names it."
     torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

@@ -4,7 +4,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from transformer_lit.inference.sampling import generate, keep_top_k, keep_top_p, next_token
+from transformer_lit.inference.sampling import generate, keep_top_k, keep_top_p, next_token, stream
+from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
 INF = math.inf
@@ -59,7 +60,7 @@ def test_top_p_breaks_ties_by_the_lower_id():
 
 
 def test_top_p_of_one_keeps_a_tail_that_rounding_would_cut():
-    x = torch.zeros(10_007)
+    x = torch.zeros(10_007, dtype=torch.float32)
     x[0] = 30.0  # its probability rounds to 1
     assert torch.equal(keep_top_p(x, 1.0), x)
 
@@ -75,18 +76,22 @@ def test_what_is_cut_already_stays_cut():
     assert kept(keep_top_k(x, 4)) == [0, 2, 4]
 
 
-@pytest.mark.parametrize("p", [0.0, -0.1, 1.5, math.nan])
-def test_top_p_out_of_range(p):
-    with pytest.raises(ValueError, match=rf"top_p.*{p}"):
-        keep_top_p(torch.zeros(5), p)
-    with pytest.raises(ValueError, match=rf"top_p.*{p}"):
-        next_token(torch.zeros(2, 5), top_p=p, temperature=0.0)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_p_that_is_zero_in_its_dtype_still_keeps_the_best(dtype):
+    x = torch.tensor([0.5, 2.0, 2.0, -1.0], dtype=dtype)
+    assert kept(keep_top_p(x, 1e-300)) == [1]
 
 
-@pytest.mark.parametrize("k", [0, -3])
-def test_top_k_out_of_range(k):
-    with pytest.raises(ValueError, match=rf"top_k.*{k}"):
-        keep_top_k(torch.zeros(5), k)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"top_p": p} for p in (0.0, -0.1, 1.5, math.nan)]
+    + [{"top_k": 0}, {"top_k": -3}]
+    + [{"temperature": t} for t in (-0.5, INF, math.nan)],
+)
+def test_settings_that_would_choose_something_else_in_silence(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=rf"{name}.*{value}"):
+        next_token(torch.zeros(2, 5), **{"temperature": 0.0, **wrong})
 
 
 # --- one token ------------------------------------------------------------------------------------
@@ -107,8 +112,10 @@ def test_greedy_takes_the_first_of_equal_logits():
 
 
 @pytest.mark.parametrize(
-    "choose", [{"top_k": 1}, {"top_p": 1e-12}, {"temperature": 1e-6}, {"temperature": 1e-300}]
-)
+    "choose",
+    [{"top_k": 1}, {"top_p": 1e-12}, {"top_p": 1e-300}, {"temperature": 1e-6},
+     {"temperature": 1e-300}],
+)  # fmt: skip
 def test_a_choice_of_one_is_greedy(choose):
     x = 50 * torch.randn(11, 101)
     assert torch.equal(next_token(x, **choose), x.argmax(-1))
@@ -185,12 +192,6 @@ def test_a_row_without_any_token_left():
         next_token(x)
 
 
-@pytest.mark.parametrize("temperature", [-0.5, INF, math.nan])
-def test_temperature_out_of_range(temperature):
-    with pytest.raises(ValueError, match=f"temperature.*{temperature}"):
-        next_token(torch.zeros(2, 5), temperature=temperature)
-
-
 # --- generate -------------------------------------------------------------------------------------
 
 
@@ -264,9 +265,11 @@ def test_generate_knows_the_transformer_with_padding():
     src_mask = torch.arange(7) < torch.tensor([[7], [2], [5], [3], [1]])
     prompt = torch.randint(29, (5, 3))
     settings = {"max_new": 7, "src": src, "src_mask": src_mask, "temperature": 0.0}
-    eos = generate(model, prompt, **settings)[2][3]  # so row 2 ends after three tokens at most
+    free = generate(model, prompt, **settings)
+    # the end token with which rows end at the most different places
+    eos = max(range(29), key=lambda i: len({row.index(i) for row in free if i in row}))
     found = generate(model, prompt, eos=eos, **settings)
-    assert len(found[2]) <= 3 and max(map(len, found)) > len(found[2])
+    assert len(set(map(len, found))) > 1
     for row in range(5):
         alone, said = src[row : row + 1, : src_mask[row].sum()], prompt[row].tolist()
         while len(said) < 3 + 7:
@@ -277,16 +280,62 @@ def test_generate_knows_the_transformer_with_padding():
         assert found[row] == said[3:]
 
 
-def test_generate_refuses_what_it_cannot_do(prefix_model):
-    model = prefix_model(5, seed=0)
-    with pytest.raises(ValueError, match="prompt is empty"):
-        generate(model, torch.zeros(2, 0).long(), max_new=3)
-    with pytest.raises(ValueError, match=r"max_new.*-1"):
-        generate(model, torch.zeros(2, 1).long(), max_new=-1)
-    with pytest.raises(ValueError, match=r"temperature.*-2"):
-        generate(model, torch.zeros(2, 1).long(), max_new=3, temperature=-2.0)
-    with pytest.raises(TypeError, match="top_q"):
-        generate(model, torch.zeros(2, 1).long(), max_new=3, top_q=0.5)
+def in_windows(model, prompt, max_new, max_len, eos, src):
+    "Greedy, a row alone. A full context is left for its last half."
+    text, seen = list(prompt), []
+    for _ in range(max_new):
+        if seen and len(seen) < max_len:
+            seen = [*seen, text[-1]]
+        else:
+            seen = text[:] if len(text) < max_len else text[-max(1, max_len // 2) :]
+        assert len(seen) <= max_len
+        token = model.logits(src, seen).argmax().item()
+        if token == eos:
+            break
+        text.append(token)
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("eos", [None, 3])
+@pytest.mark.parametrize("max_len", [1, 2, 3, 5, 6, 7, 13, 100])
+def test_a_full_context_is_left_for_its_last_half(prefix_model, max_len, eos):
+    prompt, src = torch.randint(7, (11, 5)), torch.randint(7, (11, 2))
+    model = prefix_model(7, seed=1)
+    settings = {"max_new": 17, "max_len": max_len, "eos": eos}
+    found = generate(model, prompt, src=src, temperature=0, **settings)
+    rows = zip(prompt.tolist(), src.tolist(), strict=True)
+    assert found == [in_windows(model, p, src=tuple(s), **settings) for p, s in rows]
+
+
+def test_a_model_with_a_limit_writes_on_beyond_it():
+    sizes = {"d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "max_len": 7}
+    model, prompt = GPT(GPTConfig(29, **sizes)).eval(), torch.randint(29, (2, 3))
+    found = torch.tensor(generate(model, prompt, max_new=19, max_len=7, temperature=0))
+    text = torch.cat([prompt, found], 1)
+    for end in (7, 11, 15, 19):  # the last token of each window: 3 are kept, 4 are new
+        window = text[:, end - 7 : end]
+        assert torch.equal(model(window)[:, -1].argmax(-1), text[:, end])
+
+
+def test_a_stream_gives_each_token_before_it_computes_the_next(prefix_model):
+    model = prefix_model(5, seed=2)
+    settings = {"max_new": 19, "eos": 0, "temperature": 0}
+    prompt, rows = torch.randint(5, (17, 2)), [[] for _ in range(17)]
+    for step, tokens in enumerate(stream(model, prompt, **settings), 1):
+        assert len(model.rows_seen) == step
+        assert not torch.is_inference_mode_enabled()  # what the caller computes may have gradients
+        for row, token in zip(rows, tokens, strict=True):
+            row.append(token)
+    collected = [[token for token in row if token is not None] for row in rows]
+    assert collected == generate(model, prompt, **settings)
+    # None from the end on, and nowhere before it
+    assert all(row[: len(c)] == c for row, c in zip(rows, collected, strict=True))
+
+
+@pytest.mark.parametrize(("T", "max_new"), [(0, 3), (2, -1)])
+def test_nothing_to_begin_with_or_fewer_than_no_tokens(prefix_model, T, max_new):
+    with pytest.raises(ValueError, match=rf"\[2, {T}\].*max_new={max_new}"):
+        generate(prefix_model(5, seed=0), torch.zeros(2, T).long(), max_new=max_new)
 
 
 def test_an_empty_batch_gives_nothing(prefix_model):

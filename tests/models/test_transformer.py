@@ -15,11 +15,6 @@ V, B, T, S, L = 23, 2, 5, 7, 3
 SIZES = {"vocab_size": V, "d_model": 14, "d_ff": 11, "n_heads": 7, "n_layers": L}
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def model_of(**changes):
     "A small model in which no gain is 1 and no offset 0."
     model = Transformer(TransformerConfig(**SIZES | {"dropout": 0.0} | changes))
@@ -80,8 +75,7 @@ def test_logits_and_gradients_are_those_of_torch(batch, residual, padded):
     torch.testing.assert_close(logits, h @ E.T)
     dy = torch.randn_like(logits)
     gradients = [torch.autograd.grad(out, E, dy)[0] for out in (logits, h @ E.T)]
-    # a table entry sums some 40 contributions of size 10 to 100 in another order
-    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(*gradients)
 
 
 # --- one pass and step by step ------------------------------------------------------------------
@@ -128,13 +122,6 @@ def test_truncated_positions_are_forgotten(batch):
     state.truncate(2)
     got = model.step(tgt_in[:, 2:], state)
     torch.testing.assert_close(got, model(src, tgt_in, src_mask)[:, 2:])
-
-
-def test_a_state_takes_no_more_than_it_was_made_for(batch):
-    model = model_of()
-    state = model.start(B, 3, batch[0])
-    with pytest.raises(ValueError, match="3"):
-        model.step(batch[1], state)
 
 
 def test_a_missing_source_is_named(batch):
@@ -243,6 +230,10 @@ def test_source_target_and_output_share_one_table():
     copy.load_state_dict(model.state_dict())
     assert copy.lm_head.weight is copy.tok_emb.weight
     torch.testing.assert_close(copy.state_dict(), model.state_dict())
+    with torch.device("meta"):
+        empty = Transformer(model.config)
+    for moved in (empty.to_empty(device="cpu"), empty.bfloat16(), empty.to("meta")):
+        assert moved.lm_head.weight is moved.tok_emb.weight
 
 
 def test_names_of_the_parameters_that_checkpoints_hold():
@@ -277,15 +268,14 @@ def test_first_weights():
             assert parameter.std().item() == pytest.approx(std, rel=0.04), name
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_the_model_runs_in_another_precision(batch, dtype):
-    src, tgt_in, src_mask = batch
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_narrower_type_costs_its_roundings_and_no_more(batch, dtype):
+    "15 sublayers with some 10 roundings each, of half a step at most and of either sign: √150 / 2."
     model = model_of()
-    expected = model(src, tgt_in, src_mask)
-    got = model.to(dtype)(src, tgt_in, src_mask)
+    exact = model(*batch)
+    got = model.to(dtype)(*batch)
     assert got.dtype == dtype
-    if dtype == torch.float64:
-        torch.testing.assert_close(got.float(), expected)
+    assert (got - exact).norm() < 150**0.5 / 2 * torch.finfo(dtype).eps * exact.norm()
 
 
 # --- configurations that cannot be --------------------------------------------------------------
@@ -294,20 +284,12 @@ def test_the_model_runs_in_another_precision(batch, dtype):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        *(({name: 0}, f"{name} .* 0") for name in ("vocab_size", "d_model", "d_ff", "n_heads")),
-        *(({name: -2}, f"{name} .* -2") for name in ("n_layers", "max_len")),
-        ({"n_layers": True}, "n_layers .* True"),
-        ({"d_model": 16}, "d_model=16, n_heads=7"),
-        ({"d_model": 21, "n_heads": 3}, "even.* d_model=21, n_heads=3"),
-        ({"dropout": 1.0}, "dropout .* 1.0"),
-        ({"dropout": -0.1}, "dropout .* -0.1"),
+        ({"n_layers": 0}, "n_layers .* 0"),
+        ({"max_len": -2}, "max_len .* -2"),
         ({"dropout": float("nan")}, "dropout .* nan"),
-        ({"attention_dropout": 1.5}, "attention_dropout .* 1.5"),
-        ({"activation_dropout": 2.0}, "activation_dropout .* 2.0"),
-        ({"residual": "middle"}, "'middle'; known are: post, pre"),
     ],
 )
-def test_impossible_configurations_are_named(change, said):
+def test_a_configuration_that_would_build_something_else_is_refused(change, said):
     with pytest.raises(ValueError, match=said):
         TransformerConfig(**SIZES | change)
 

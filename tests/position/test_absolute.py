@@ -29,8 +29,22 @@ def test_sinusoids_by_hand(C):
 
 @pytest.mark.parametrize("p", [101, 1009, 10007])
 def test_error_grows_no_faster_than_the_rounding_of_the_angle(p):
-    error = sinusoids(torch.tensor(p), 512).double() - torch.tensor(by_hand(p, 512)).double()
-    assert error.abs().max() < p * 2**-22  # float32 rounds p·ω to p·2⁻²⁴, and ω itself twice
+    expected = torch.tensor(by_hand(p, 512))
+    for dtype in (torch.float32, torch.float64):
+        error = sinusoids(torch.tensor(p), 512, dtype=dtype).double() - expected
+        # ω = e⁻ˣ, where x has two roundings and e⁻ˣ one more; so has pω: by p·e⁻ˣ(2x + 3) half ε,
+        # which is largest at x = 0. The loops round about as often.
+        assert error.abs().max() < p * 6 * torch.finfo(dtype).eps / 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_sinusoids_have_the_type_of_the_model_and_no_fewer_bits_than_float32_in_the_angle(dtype):
+    "This catches the bug where a model in float64 adds positions of 24 bits, one in bfloat16 of 8."
+    pos, expected = torch.tensor([31, 1009]), torch.tensor([by_hand(p, 22) for p in (31, 1009)])
+    out = torch.nn.Sequential(Sinusoidal(22)).to(dtype)(pos)
+    assert out.dtype == sinusoids(pos, 22, dtype=dtype).dtype == dtype
+    angle = torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+    assert (out.double() - expected).abs().max() < 1009 * 3 * angle + torch.finfo(dtype).eps / 2
 
 
 @pytest.mark.parametrize("make", [lambda: Sinusoidal(6), lambda: LearnedPosition(31, 6)])
@@ -59,10 +73,7 @@ def test_inner_product_is_a_sum_of_cosines_of_the_distance():
     PE = sinusoids(torch.arange(41), C)
     for k in range(41):
         expected = sum(math.cos(k * 10000 ** (-2 * i / C)) for i in range(C // 2))
-        # a sum of 14 products of numbers up to 1, each right to 41·10⁻⁷
-        assert_close(
-            (PE[: 41 - k] * PE[k:]).sum(1), torch.full((41 - k,), expected), atol=3e-5, rtol=0
-        )
+        assert_close((PE[: 41 - k] * PE[k:]).sum(1), torch.full((41 - k,), expected))
 
 
 def test_longest_wavelength():
@@ -71,12 +82,6 @@ def test_longest_wavelength():
     sine, cosine = sinusoids(torch.tensor(round(quarter)), 512)[-2:].tolist()
     assert abs(sine - 1) < 1e-6 and abs(cosine) < 1e-3
     assert abs(cosine) < abs(sinusoids(torch.tensor(round(10000 * math.pi / 2)), 512)[-1]) / 10
-
-
-@pytest.mark.parametrize("C", [0, 1, 7, -2])
-def test_an_odd_or_empty_width_is_refused_at_once(C):
-    with pytest.raises(ValueError, match=rf"even.* {C}$"):
-        Sinusoidal(C)
 
 
 def test_sinusoidal_has_nothing_to_train_or_to_save():
@@ -106,16 +111,10 @@ def test_only_rows_that_occur_get_a_gradient():
     assert_close(position.weight.grad, expected)
 
 
-@pytest.mark.parametrize("bad", [11, 1009, -1, -11])
+@pytest.mark.parametrize("bad", [11, -1])
 def test_a_position_outside_the_table_is_named(bad):
     with pytest.raises(ValueError, match=rf"position {bad} .*max_len=11"):
         LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
-
-
-@pytest.mark.parametrize(("max_len", "d_model"), [(0, 7), (11, 0), (-1, 7)])
-def test_sizes_must_be_positive(max_len, d_model):
-    with pytest.raises(ValueError, match=rf"max_len={max_len}, d_model={d_model}"):
-        LearnedPosition(max_len, d_model)
 
 
 def test_the_check_of_positions_breaks_no_compiled_graph():
@@ -144,9 +143,8 @@ def test_sinusoids_are_marians_with_the_sines_first(C):
 
     theirs = MarianSinusoidalPositionalEmbedding(101, C).create_weight()
     ours = sinusoids(torch.arange(101), C)
-    # theirs are computed in double precision; ours, float32, know an angle to 101 · 2⁻²⁴, twice
-    near = {"rtol": 1.3e-6, "atol": 101 * 2**-22}
-    assert_close(torch.cat([ours[:, 0::2], ours[:, 1::2]], 1), theirs, **near)
+    # theirs are computed in double precision, and then stored in float32
+    assert_close(torch.cat([ours[:, 0::2], ours[:, 1::2]], 1), theirs.double(), rtol=0, atol=2**-24)
 
 
 def test_a_causal_layer_does_not_see_the_order_of_the_past_and_positions_mend_it():
@@ -167,4 +165,4 @@ def test_a_row_that_no_sentence_reaches_is_moved_by_the_decay_alone(decay):
         position(torch.arange(5)).square().sum().backward()
         optimiser.step()
     assert_close(position.weight[5:], before[5:] * (1 - 0.01 * decay) ** 13)
-    assert (position.weight[:5] - before[:5]).abs().min() > 0.01
+    assert (position.weight[:5] - before[:5]).norm(dim=1).min() > 0.1

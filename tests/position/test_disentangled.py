@@ -22,9 +22,6 @@ from transformer_lit.position.disentangled import (
 )
 
 B, T, S, H, D, C = 2, 7, 11, 6, 5, 14
-# Positions enter through sinusoids of float32 angles; where two ways to the same distance are
-# compared, or sums run in another order, products of ten such numbers differ by some 1e-5.
-NEAR = {"rtol": 1e-4, "atol": 5e-5}
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +56,7 @@ PLUGS = {
 def layer(name, kv_heads=None, **options):
     plug = PLUGS[name](kv_heads)
     causal = options.pop("causal", "causal" in name)
-    parts = {"d_head": D, "causal": causal, "position": plug, "scale": plug.scale}
+    parts = {"d_head": D, "causal": causal, "position": plug}
     return MultiHeadAttention(C, H, kv_heads, **parts, **options)
 
 
@@ -84,7 +81,7 @@ def test_transformer_xl_by_hand(kv_heads, causal):
                 expected[:, h, t, s] = score / D**0.5
     # causal: any value will do for a key that no query sees
     seen = causal_mask(T, S) if causal else torch.ones(T, S, dtype=torch.bool)
-    assert_close(scores[:, :, seen], expected[:, :, seen], **NEAR)
+    assert_close(scores[:, :, seen], expected[:, :, seen])
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 6])
@@ -107,7 +104,7 @@ def test_deberta_by_hand(kv_heads, terms, causal):
                 if "p2c" in terms:
                     own = plug.q_proj(row)[h * D : (h + 1) * D]
                     expected[:, h, t, s] += k[:, g, s] @ own
-    assert_close(scores, expected / (D * (1 + len(terms))) ** 0.5, **NEAR)
+    assert_close(scores, expected / (D * (1 + len(terms))) ** 0.5)
 
 
 @pytest.mark.parametrize("rows", [1, B])
@@ -162,7 +159,7 @@ def test_the_attention_of_debertas_first_version():
     )
     theirs = draw(hf.DisentangledSelfAttention(config), 0.3).eval()
     plug = draw(DisentangledBias(C, H, max_distance=7, bias=True), 0.3)
-    ours = MultiHeadAttention(C, H, position=plug, scale=plug.scale, bias=True)
+    ours = MultiHeadAttention(C, H, position=plug, bias=True)
     with torch.no_grad():
         by_head = theirs.in_proj.weight.view(H, 3, D, C)
         for i, proj in enumerate((ours.q_proj, ours.k_proj, ours.v_proj)):
@@ -202,7 +199,7 @@ def test_the_attention_of_debertas_second_version(shared, terms, buckets):
     theirs = draw(DisentangledSelfAttention(config), 0.3).eval()
     parts = {"max_distance": 23, "n_buckets": buckets, "terms": terms, "bias": True}
     plug = draw(DisentangledBias(C, H, **parts), 0.3)
-    ours = MultiHeadAttention(C, H, position=plug, scale=plug.scale, bias=True)
+    ours = MultiHeadAttention(C, H, position=plug, bias=True)
     for mine, name in (("q_proj", "query_proj"), ("k_proj", "key_proj"), ("v_proj", "value_proj")):
         getattr(ours, mine).load_state_dict(getattr(theirs, name).state_dict())
     with torch.no_grad():
@@ -224,8 +221,10 @@ def test_buckets_are_those_of_the_published_program(n_buckets, max_distance):
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
     d = torch.arange(-1000, 1001)
-    theirs = make_log_bucket_position(d, n_buckets, max_distance).long()
-    assert torch.equal(deberta_bucket(d, n_buckets, max_distance), theirs)
+    ours = deberta_bucket(d, n_buckets, max_distance)
+    torch.set_default_dtype(torch.float32)  # theirs take it; ours are the same under any
+    assert torch.equal(ours, make_log_bucket_position(d, n_buckets, max_distance).long())
+    assert torch.equal(ours, deberta_bucket(d, n_buckets, max_distance))
 
 
 @pytest.mark.parametrize("kind", ["uni", "bi"])
@@ -238,10 +237,14 @@ def test_transformer_xls_scores_are_xlnets(kind, causal):
     config = XLNetConfig(
         vocab_size=3, d_model=H * D, n_head=H, n_layer=1, d_inner=7, attn_type=kind, dropout=0.0
     )
-    model = draw(XLNetModel(config), 0.3).eval()
+    model = draw(XLNetModel(config), 0.3).eval().double()
     theirs = model.layer[0].rel_attn
     q, (k, v) = torch.randn(B, H, T, D), torch.randn(2, B, H, S, D)
-    r = model.relative_positional_encoding(T, S, bsz=B)
+    PE = sinusoids(torch.arange(S, -1 if kind == "uni" else -T, -1), H * D)
+    r = torch.cat([PE[:, 0::2], PE[:, 1::2]], 1)[:, None].expand(-1, B, -1)  # all sines first
+    # theirs are made in float32: an angle of up to S with three roundings, and what comes of it
+    found = model.relative_positional_encoding(T, S, bsz=B)
+    assert (found - r).abs().max() < (3 * S + 1) * 2**-24
     hidden = torch.zeros(T, S, B, 1)
     if causal:
         hidden += torch.ones(T, S).triu(S - T + 1)[:, :, None, None]
@@ -256,7 +259,7 @@ def test_transformer_xls_scores_are_xlnets(kind, causal):
         plug.u.copy_(theirs.r_w_bias)
         plug.v.copy_(theirs.r_r_bias)
     bias = plug.bias(q, k, torch.arange(S - T, S), torch.arange(S))
-    out = attend(q, k, v, bias=bias, causal=causal, scale=plug.scale)
+    out = attend(q, k, v, bias=bias, causal=causal, scale=plug.scale(D))
     assert_close(out.permute(2, 0, 1, 3), expected)
 
 
@@ -287,7 +290,7 @@ def test_layers_may_share_the_table_and_the_maps():
     names = dict(torch.nn.ModuleList([first, second]).named_parameters())
     assert set(names) == {"0.weight", *(f"{i}.{p}_proj.weight" for i in (0, 1) for p in "qk")}
 
-    m = MultiHeadAttention(C, H, d_head=D, position=second, scale=second.scale)
+    m = MultiHeadAttention(C, H, d_head=D, position=second)
     second.q_proj, second.k_proj = m.q_proj, m.k_proj
     assert len(list(m.parameters())) == 5  # four maps and the table
     m(torch.randn(B, T, C)).sum().backward()
@@ -296,8 +299,10 @@ def test_layers_may_share_the_table_and_the_maps():
 
 @pytest.mark.parametrize(("terms", "n"), [(("c2p",), 2), (("p2c",), 2), (("c2p", "p2c"), 3)])
 def test_the_scale_counts_the_terms(terms, n):
-    assert math.isclose(deberta(terms=terms).scale, (n * D) ** -0.5)
-    assert xl().scale == D**-0.5
+    plug = deberta(terms=terms)
+    assert math.isclose(plug.scale(D), (n * D) ** -0.5)
+    assert MultiHeadAttention(C, H, d_head=D, position=plug).scale == plug.scale(D)
+    assert xl().scale(D) is None
 
 
 # --- what holds for every plug ------------------------------------------------------------------
@@ -306,8 +311,8 @@ def test_the_scale_counts_the_terms(terms, n):
 @pytest.mark.parametrize("name", PLUGS)
 def test_only_distance_counts(name):
     m, x, pos = layer(name), torch.randn(B, T, C), torch.arange(T)
-    assert_close(m(x, pos=pos + 1009), m(x), **NEAR)
-    assert_close(m(x, pos=pos + torch.tensor([[13], [-101]])), m(x), **NEAR)
+    assert_close(m(x, pos=pos + 1009), m(x))
+    assert_close(m(x, pos=pos + torch.tensor([[13], [-101]])), m(x))
     half = m(x, pos=pos // 2)  # neighbours one apart or none: distance does count
     assert (half - m(x)).abs().max() > 1e-3
 
@@ -320,7 +325,7 @@ def test_cached_is_full(name, kv_heads, kernel, chunks):
     m = layer(name, kv_heads, causal=True, attend=kernel)
     x, cache = torch.randn(B, T, C), KVCache(T)
     steps = [m(piece, cache=cache) for piece in x.split(chunks, 1)]
-    assert_close(torch.cat(steps, 1), m(x), **NEAR)
+    assert_close(torch.cat(steps, 1), m(x))
 
 
 @pytest.mark.parametrize("name", PLUGS)
@@ -333,7 +338,7 @@ def test_both_kernels_agree_forward_and_backward(name):
         assert all(p.grad.abs().sum() > 0 for p in m.parameters())
         results.append((out.detach(), *(p.grad.clone() for p in m.parameters())))
     for one, other in zip(*results):
-        assert_close(one, other, **NEAR)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("name", PLUGS)
@@ -346,8 +351,8 @@ def test_rows_of_unequal_length_are_what_they_are_alone(name):
         mask = keep[..., : now.stop]
         outs.append(m(x[:, now], pos=pos[:, now], mask=mask, cache=cache))
     out = torch.cat(outs, 1)
-    assert_close(out[:1], m(x[:1]), **NEAR)
-    assert_close(out[1:, 2:], m(x[1:, 2:]), **NEAR)
+    assert_close(out[:1], m(x[:1]))
+    assert_close(out[1:, 2:], m(x[1:, 2:]))
 
 
 @pytest.mark.parametrize("name", PLUGS)
@@ -373,19 +378,20 @@ def test_causal_spares_work_and_changes_nothing_that_is_seen(make):
         attention_weights(q, k, bias=plug.bias(q, k, *pos), causal=True)
         for plug in (sparing, whole)
     ]
-    assert_close(*weights, **NEAR)
+    assert_close(*weights)
 
 
 @pytest.mark.parametrize("name", PLUGS)
 def test_it_runs_without_memory_and_in_16_bits(name):
     with torch.device("meta"):
         assert layer(name)(torch.empty(B, T, C)).shape == (B, T, C)
-    m = layer(name)
-    x = torch.randn(B, T, C)
-    exact = m(x)
+    m, x = layer(name), torch.randn(B, T, C)
     low = m.to(torch.bfloat16)(x.to(torch.bfloat16))
+    exact = m.double()(x.to(torch.bfloat16).double())  # the rounded weights, in float64
     assert low.dtype == torch.bfloat16
-    assert (low.float() - exact).abs().max() < 0.1 * exact.abs().max()  # eight bits, some lost
+    # value, weight, sum and result are rounded in a row, by half of ε each; a score is, too, and an
+    # error in it moves weights by twice as much: eight halves of the largest number
+    assert (low.double() - exact).abs().max() < 4 * 2**-8 * exact.abs().max()
 
 
 # --- what is refused ----------------------------------------------------------------------------
@@ -402,37 +408,11 @@ def test_transformer_xl_names_distances_that_it_has_no_row_for(causal):
         plug.bias(q, q, torch.arange(3), torch.arange(3))
 
 
-SIZES = [
-    ((14, 4), {}, "n_heads=4"),
-    ((14, 6), {}, "d_model=14, n_heads=6"),
-    ((14, 6, 4), {"d_head": 5}, "n_heads=6, n_kv_heads=4"),
-    ((14, 0), {}, "n_heads=0"),
-    ((0, 6), {}, "d_model=0"),
-    ((14, 6, 0), {"d_head": 5}, "n_kv_heads=0"),
-    ((14, 6), {"d_head": 0}, "d_head=0"),
-]
-
-
-@pytest.mark.parametrize("make", [TransformerXLBias, DisentangledBias])
-@pytest.mark.parametrize(("sizes", "options", "message"), SIZES)
-def test_wrong_sizes_are_named(make, sizes, options, message):
-    with pytest.raises(ValueError, match=message):
-        make(*sizes, **options)
-
-
-def test_an_odd_width_has_no_sinusoids():
-    with pytest.raises(ValueError, match=r"even.* 11"):
-        TransformerXLBias(11, 1)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"terms": ()}, r"got \(\)"),
         ({"terms": ("c2p", "p2p")}, "p2p"),
         ({"terms": ("c2p", "c2p")}, r"got \('c2p', 'c2p'\)"),
-        ({"max_distance": 0}, "max_distance must be positive, got 0"),
-        ({"n_buckets": 1}, "n_buckets=1, max_distance=128"),
         ({"n_buckets": 14, "max_distance": 8}, "n_buckets=14, max_distance=8"),
         ({"weight": torch.nn.Parameter(torch.zeros(7, 14))}, r"\(256, 14\), got \(7, 14\)"),
     ],

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import sizes
-from benchmarks import swap as benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.models.assembly import POSITIONS
 from transformer_lit.recipes import bakeoff, language_model
@@ -18,7 +16,6 @@ from transformer_lit.recipes.bakeoff import (
     loss_by_place,
     run_bakeoff,
 )
-from transformer_lit.recipes.language_model import _model
 
 TEXT = "A man is riding a bike. " * 40
 
@@ -26,8 +23,8 @@ TEXT = "A man is riding a bike. " * 40
 @pytest.fixture
 def small(monkeypatch):
     "Two steps of a model of width 8 on a text of one sentence, context 4."
-    monkeypatch.setattr(language_model, "load_text", lambda name, split: TEXT)
-    monkeypatch.setattr(language_model, "data_hashes", lambda name: {})
+    monkeypatch.setattr(language_model, "load_text", lambda name, split, **_: TEXT)
+    monkeypatch.setattr("transformer_lit.recipes.recipe.data_hashes", lambda name: {})
     sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 9}
     changes = {"sizes": sizes, "length": 4, "steps": 2, "warmup": 1, "every": 2}
     monkeypatch.setattr(bakeoff, "_BASE", replace(bakeoff._BASE, **changes))
@@ -38,7 +35,7 @@ def small(monkeypatch):
 def test_every_entry_can_be_built(name, setting):
     with torch.device("meta"):
         for recipe in bakeoff_presets(name, setting).values():
-            model = _model(recipe, 65)
+            model = recipe.build(65)
             assert model.lm_head.weight.shape == (65, recipe.sizes["d_model"])
             assert len(model.layers) == recipe.sizes["n_layers"]
 
@@ -70,7 +67,7 @@ def test_the_walk_from_gpt_to_llama_keeps_the_number_of_parameters(setting):
     counts = []
     for recipe in bakeoff_presets("swap", setting).values():
         with torch.device("meta"):
-            counts.append(sum(p.numel() for p in _model(recipe, 65).parameters()))
+            counts.append(sum(p.numel() for p in recipe.build(65).parameters()))
     assert max(counts) / min(counts) < 1.003
     first, *_, last = bakeoff_presets("swap", setting).values()
     assert first.sizes["position"] == "learned" and first.sizes["bias"]
@@ -125,24 +122,3 @@ def test_what_is_unknown_is_named():
         bakeoff_presets("norms")
     with pytest.raises(InputError, match="unknown setting 'huge'; known are: small, large"):
         bakeoff_presets("block", "huge")
-
-
-def test_the_benchmark_of_the_walk_runs_quickly_and_stores_nothing(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would outlive the test
-    monkeypatch.setattr(benchmark.torch, "set_num_threads", lambda n: None)
-    rows = benchmark.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-    assert [row["entry"] for row in rows] == list(bakeoff_presets("swap"))
-    assert rows[0]["ratio"] == rows[0]["low"] == rows[0]["high"] == 1
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-
-
-def test_the_benchmark_of_sizes_trains_each_and_stores_nothing(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(language_model, "keep_freed_memory", lambda: None)  # outlives the test
-    monkeypatch.setattr(language_model, "load_text", lambda name, split: 5 * TEXT)  # full batches
-    rows = sizes.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-    assert [(row["width"], row["steps"]) for row in rows] == [(8, 2), (8, 3), (16, 2), (16, 3)]
-    assert all(row["tokens"] == 1024 * row["steps"] for row in rows)
-    # 4 layers: Q and output, K and V of half as many heads, three maps of 21, nine norms
-    assert rows[0]["parameters"] == 4 * (2 * 64 + 2 * 32 + 3 * 8 * 21) + 9 * 8

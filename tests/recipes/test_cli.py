@@ -14,8 +14,9 @@ import torch
 from transformer_lit.base import datasets
 from transformer_lit.base.results import read_results
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.recipes import language_model, translation
+from transformer_lit.recipes import language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
+from transformer_lit.text.tokenizer import CharTokenizer
 
 SENTENCE = "A man is riding a bike."
 LONG = "man " * 40  # more tokens than the tiny model takes
@@ -36,6 +37,8 @@ def here(monkeypatch, tmp_path, data_folder, tiny_translator, tiny_writer):
         damaged.write_bytes(damaged.read_bytes()[:-9])
     tiny_writer.save(folder / "writer")
     monkeypatch.chdir(folder)
+    # it would outlive the test
+    monkeypatch.setattr("transformer_lit.base.device.keep_freed_memory", lambda: None)
     return folder
 
 
@@ -43,10 +46,9 @@ def here(monkeypatch, tmp_path, data_folder, tiny_translator, tiny_writer):
 def tiny_writer():
     "An untrained language model of three letters, a space and a line feed."
     torch.manual_seed(0)
-    tokenizer = language_model.CharTokenizer("\n abc")
+    tokenizer = CharTokenizer("\n abc")
     model = Llama(LlamaConfig(5, d_model=8, n_layers=1, n_heads=2, d_ff=7, max_len=11))
-    info = {"family": "llama", "dataset": "tinyshakespeare"}
-    return language_model.LanguageModel(model, tokenizer, info)
+    return language_model.LanguageModel(model, tokenizer, {"dataset": "tinyshakespeare"})
 
 
 @pytest.fixture
@@ -65,13 +67,13 @@ def run(capfd):
 def tiny_preset(monkeypatch):
     "The preset `numbers`, small enough for a test: two steps on fifty pairs."
     small = dataclasses.replace(
-        translation.PRESETS["numbers"],
+        translation.Translation.presets["numbers"],
         sizes={"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 83},
         vocab_size=263,
         steps=2,
         every=1,
     )
-    monkeypatch.setitem(translation.PRESETS, "numbers", small)
+    monkeypatch.setitem(translation.Translation.presets, "numbers", small)
     pairs = datasets.number_pairs
     monkeypatch.setattr(datasets, "number_pairs", lambda split: pairs(split)[:50])
 
@@ -146,7 +148,10 @@ FAILURES = {
     "nothing to translate": (translate(), "either a sentence or --file"),
     "both": (translate("x", "--file", "in.txt"), "either a sentence or --file"),
     "missing file": (translate("--file", "nope.txt"), "cannot read nope.txt: No such file"),
-    "a translator writes no text": (("generate", "a", "--model", "model"), "model translates"),
+    "a translator writes no text": (
+        ("generate", "a", "--model", "model"),
+        "it does not continue a text",
+    ),
     "a writer does not translate": (("translate", "a", "--model", "writer"), "does not translate"),
     "no writer": (("generate", "a", "--model", "nope"), "no model 'nope'"),
     "unknown character": (generate("a x"), "never seen the character 'x'"),
@@ -168,7 +173,7 @@ FAILURES = {
     ),
     "a language model has one language": (
         ("train", "language-model", "--target", "de"),
-        "--target: a language model has one language",
+        "a language-model training has no target; leave it out",
     ),
     "no text to evaluate on": (("evaluate", "--checkpoint", "writer"), "is not in"),
     "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
@@ -327,14 +332,13 @@ class TestGenerate:
 class TestLanguageModel:
     def test_train_then_evaluate_then_generate(self, run, here, monkeypatch):
         text = "a cab, a cab. " * 40
-        monkeypatch.setattr(datasets, "load_text", lambda *args, **options: text)
-        monkeypatch.setattr(language_model, "load_text", lambda *args: text)
+        monkeypatch.setattr(language_model, "load_text", lambda *args, **options: text)
         small = dataclasses.replace(
-            language_model.LANGUAGE_PRESETS["shakespeare-cpu"],
+            language_model.LanguageModeling.presets["shakespeare-cpu"],
             sizes={"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 7},
             **{"length": 5, "batch_size": 2, "steps": 2, "every": 1, "warmup": 1},
         )
-        monkeypatch.setitem(language_model.LANGUAGE_PRESETS, "shakespeare-cpu", small)
+        monkeypatch.setitem(language_model.LanguageModeling.presets, "shakespeare-cpu", small)
         options = ("--preset", "shakespeare-cpu", "--seed", "3")
         code, out, err = run("train", "language-model", *options, "--out", "run")
         assert code == 0, err
@@ -376,19 +380,51 @@ class TestTraining:
         assert everything(here) == before
 
     def test_ctrl_c_is_130_and_resume_goes_on(self, run, here, monkeypatch, tiny_preset):
-        finish = translation.finish_training
+        finish = recipe.finish_training
 
         def interrupt(*args, **kwargs):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(translation, "finish_training", interrupt)
+        monkeypatch.setattr(recipe, "finish_training", interrupt)
         code, out, err = run("train", "translation", "--out", "run")
         assert (code, out) == (130, "")
         assert err.endswith("interrupted\n") and "Traceback" not in err
-        monkeypatch.setattr(translation, "finish_training", finish)
+        monkeypatch.setattr(recipe, "finish_training", finish)
         code, out, err = run("train", "translation", "--out", "run", "--resume")
         assert code == 0, err
         assert "model in run/model" in out
+
+
+class TestEveryTask:
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("task", zoo.RECIPES)
+    def test_trains_resumes_and_is_scored(self, run, here, monkeypatch, tiny_preset, task, dtype):
+        "Also in bfloat16, which a CPU without instructions for it computes all the same."
+        monkeypatch.setattr(language_model, "load_text", lambda *args, **options: "a cab. " * 60)
+        presets = zoo.RECIPES[task].presets
+        if task != "translation":
+            sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 7}
+            changes = {
+                "length": 31,
+                "batch_size": 2,
+                "steps": 2,
+                "every": 1,
+                "tokens": "characters",
+            }
+            monkeypatch.setitem(
+                presets, "book", dataclasses.replace(presets["book"], sizes=sizes, **changes)
+            )
+        options = ("train", task, "--dtype", dtype, "--out", "run")
+        code, out, err = run(*options, "--steps", "1")
+        assert code == 0, err
+        code, out, err = run(*options, "--resume")
+        assert code == 0, err
+        (record,) = read_results(here / "results")
+        assert record.task == task and record.config["dtype"] == dtype
+        assert (f"--dtype {dtype}" in record.command) == (dtype != "float32")
+        assert all(row["val_loss"] == row["val_loss"] for row in record.curve)  # no nan
+        code, scored, err = run("evaluate", "--checkpoint", "run")
+        assert (code, scored.strip()) == (0, out.split(";")[0])
 
 
 class TestProcess:

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from benchmarks import tokenizer as tokenizer_benchmark
 from transformer_lit.base.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,
+    CharTokenizer,
     byte_alphabet,
+    load_tokenizer,
     readable,
     train_bpe,
 )
@@ -262,35 +263,39 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path, content):
         BPETokenizer.load(path)
 
 
-def test_the_benchmark_measures_all_three_ways(capsys, tmp_path):
-    rows = tokenizer_benchmark.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())  # a quick run is no record
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
-    by_unit = {unit: [r for r in rows if r["unit"] == unit] for unit in ("words", "pieces")}
-    (characters,) = [r for r in rows if r["unit"] == "characters"]
-    tokens = [r["tokens"] for r in by_unit["pieces"]]
-    assert tokens == sorted(tokens, reverse=True)
-    assert tokens[0] == rows[0]["bytes"] > characters["tokens"]  # "ü" is two bytes
-    assert all(r["unknown"] == 0 for r in by_unit["pieces"])
-    assert by_unit["words"][-1]["unknown"] > 0.1  # German writes a number as one word
+@DETERMINISTIC
+@given(st.text())
+def test_a_long_text_is_read_line_by_line_to_the_same_ids(text):
+    "No token spans two lines, so a text may be cut where a line ends."
+    assert TOKENIZER.decode(TOKENIZER.encode_text(text).tolist()) == text
+    lines = text.split("\n")
+    ids = [i for line in lines[:-1] for i in TOKENIZER.encode(line + "\n")]
+    assert TOKENIZER.encode_text("".join(f"{line}\n" for line in lines[:-1])).tolist() == ids
 
 
-def test_the_benchmark_counts():
-    characters, words, pieces = tokenizer_benchmark.measure(["a b, a", "a c"], ["a d", "b?"], [259])
-    shared = {"bytes": 2.5}
-    assert words == shared | {
-        "unit": "words", "vocab_size": 4, "tokens": 2, "unknown": 0.5, "unused": 0
-    }  # fmt: skip
-    assert characters == shared | {
-        "unit": "characters", "vocab_size": 5, "tokens": 2.5, "unknown": 0.4, "unused": 0
-    }  # fmt: skip
-    assert pieces == shared | {
-        "unit": "pieces", "vocab_size": 259, "tokens": 2.5, "unknown": 0, "unused": 256 - 5
-    }  # fmt: skip
+class TestCharacters:
+    def test_there_and_back(self):
+        tokenizer = CharTokenizer.train("Ein Mann fährt Fahrrad. 🚲\n")
+        for text in ("", "Fahrrad", "🚲ä\n "):
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+            assert tokenizer.encode_text(text).tolist() == tokenizer.encode(text)
+        assert tokenizer.vocab_size == len(set("Ein Mann fährt Fahrrad. 🚲\n"))
+        assert list(tokenizer.characters) == sorted(tokenizer.characters)
+
+    def test_what_cannot_be_is_named(self):
+        with pytest.raises(InputError, match="never seen the character 'x'"):
+            CharTokenizer("ab").encode("abx")
+        for wrong in ("", "aba"):
+            with pytest.raises(ValueError, match="characters must differ"):
+                CharTokenizer(wrong)
 
 
-def test_the_benchmark_keeps_the_most_frequent_words():
-    texts = ["b b a"] + [f"w{n}" for n in range(300)]
-    rows = tokenizer_benchmark.measure(texts, ["b a", "w99"], [259])
-    words = {r["vocab_size"]: r["unknown"] for r in rows if r["unit"] == "words"}
-    assert words == {259: 1 / 3, 302: 0}  # of those that occur once, the alphabet's first are kept
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CharTokenizer("\n aä🚲")], ids=["pieces", "char"])
+def test_load_reads_what_either_kind_saved(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert type(again) is type(tokenizer)
+    assert again.encode("a ä\n🚲") == tokenizer.encode("a ä\n🚲")
+    (tmp_path / "tokenizer.json").write_text('{"characters": 3}')
+    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
+        load_tokenizer(tmp_path / "tokenizer.json")

@@ -30,6 +30,8 @@ def check_attention(
     ):
         shapes = f"q {tuple(a)}, k {tuple(b)}, v {tuple(c)}"
         raise ValueError(f"{shapes} are not B H T D, B K S D, B K S E")
+    if a[3] < 1:
+        raise ValueError(f"a head has at least one number, got q {tuple(a)}, k {tuple(b)}")
     if b[1] < 1 or a[1] % b[1]:
         heads = f"{a[1]} query heads cannot be shared out among {b[1]} key/value heads"
         raise ValueError(f"{heads}: q {tuple(a)}, k {tuple(b)}")

@@ -12,14 +12,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/attention/06_cache.ipynb #check
-def _check_fits(kind: str, held: Tensor | None, new: Tensor) -> None:
-    "`ValueError` unless `new` is like what is held (B K S D) in all but the number of positions."
-    if held is not None:  # a single row would otherwise be written into all rows: it broadcasts
+def _check_fits(held: Tensor | None, k: Tensor, v: Tensor) -> None:
+    "`ValueError` unless k and v are alike, and like what is held (B K S D) in all but S."
+    if k.shape != v.shape:  # values of one position would be written to all: they broadcast
+        shapes = f"keys {tuple(k.shape)} and values {tuple(v.shape)}"
+        raise ValueError(f"a cache takes keys and values of one shape, got {shapes}")
+    if held is not None:  # a single row would be written into all rows
         B, K, _, D = held.shape
-        if new.shape != (B, K, new.shape[2], D):
-            expected, got = (B, K, new.shape[2], D), tuple(new.shape)
-            raise ValueError(f"the cache expects {kind} of shape {expected}, got {got}")
+        if k.shape != (B, K, k.shape[2], D):
+            expected, got = (B, K, k.shape[2], D), tuple(k.shape)
+            raise ValueError(f"the cache expects keys and values of shape {expected}, got {got}")
 
 
 def _check_length(length: int, held: int) -> None:
@@ -47,8 +52,7 @@ class GrowingCache:
         self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
     ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
         "Append T positions and return all S = length that are held now."
-        _check_fits("keys", self.k, k)
-        _check_fits("values", self.v, v)
+        _check_fits(self.k, k, v)
         if self.k is not None:
             k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)
         self.k, self.v = k, v
@@ -82,8 +86,7 @@ class KVCache:
     """
 
     def __init__(self, max_len: int):
-        if max_len < 1:
-            raise ValueError(f"max_len must be positive, got {max_len}")
+        positive(max_len=max_len)
         self.max_len, self.length = max_len, 0
         self.k: Tensor | None = None  # B K max_len D, made at the first update
         self.v: Tensor | None = None
@@ -95,8 +98,7 @@ class KVCache:
         start, end = self.length, self.length + k.shape[2]
         if end > self.max_len:
             raise ValueError(f"the cache holds {self.max_len} positions; {end} were asked for")
-        _check_fits("keys", self.k, k)
-        _check_fits("values", self.v, v)
+        _check_fits(self.k, k, v)
         if self.k is None:
             B, K, _, D = k.shape
             self.k, self.v = (x.new_empty(B, K, self.max_len, D) for x in (k, v))

@@ -22,7 +22,7 @@ def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:
     # keys are then read once and not G times. B H 1 N -> B K G N; one for all heads stays as it is.
     if x is None or x.shape[1] == 1:
         return x
-    return x.reshape(x.shape[0], n_kv_heads, -1, x.shape[3])
+    return x.reshape(x.shape[0], n_kv_heads, x.shape[1] // n_kv_heads, x.shape[3])
 
 
 def _open_hidden_rows(mask: Bool[Tensor, "B H T S"]) -> tuple[Tensor, Bool[Tensor, "B H T 1"]]:
@@ -50,8 +50,9 @@ def attend_fused(
 
     It owns every rule of that kernel: its causal flag is aligned top-left, so it is used for T = S
     only, and for a positive scale, since it hides with -inf before it scales; it takes one mask,
-    Boolean or added, and values as wide as the keys; what it makes of a hidden row is left to no
-    version. `ValueError` where `check_attention` raises one.
+    Boolean or added, and values as wide as the keys; what it makes of a row that the mask hides is
+    left to no version. It computes a score before it hides it, so what is hidden must be finite.
+    `ValueError` where `check_attention` raises one.
     """
     check_attention(q, k, v, mask=mask, bias=bias)
     (B, H, T, D), (_, K, S, E) = q.shape, v.shape

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.base.checks import positive
 
 # %% ../../nbs/attention/05_grouped.ipynb #cache-bytes
 def cache_bytes(
@@ -29,10 +30,7 @@ def cache_bytes(
 
     The number of query heads is not in it. `ValueError` for a size below 1.
     """
-    sizes = {"n_layers": n_layers, "n_kv_heads": n_kv_heads, "d_head": d_head}
-    sizes |= {"length": length, "batch": batch}
-    if min(sizes.values()) < 1:
-        raise ValueError(f"sizes must be positive: {sizes}")
+    positive(n_layers=n_layers, n_kv_heads=n_kv_heads, d_head=d_head, length=length, batch=batch)
     return 2 * n_layers * batch * n_kv_heads * length * d_head * dtype.itemsize
 
 # %% ../../nbs/attention/05_grouped.ipynb #pool

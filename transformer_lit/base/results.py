@@ -11,10 +11,10 @@ import statistics
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import transformer_lit
 from transformer_lit.base.files import InputError, read_json, write_json
 
 # %% ../../nbs/base/04_results.ipynb #code
@@ -70,7 +70,7 @@ def read_results(folder: str | Path, **match: Any) -> list[Result]:
 # %% ../../nbs/base/04_results.ipynb #commit
 def current_commit() -> str:
     "The commit of the source tree that runs, with + when it has changes; `unknown` outside of one."
-    package = Path(transformer_lit.__file__).parent
+    package = str(resources.files("transformer_lit"))
     commands = (
         ("ls-files", "--error-unmatch", "__init__.py"),  # fails where git does not know the package
         ("rev-parse", "HEAD"),

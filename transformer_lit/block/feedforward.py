@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/block/02_feedforward.ipynb #activations
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -36,12 +38,6 @@ def activation(choice: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 _function = activation  # in the classes below a parameter has that name
 
 # %% ../../nbs/block/02_feedforward.ipynb #code
-def _check_sizes(**sizes: int) -> None:
-    if min(sizes.values()) < 1:
-        said = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        raise ValueError(f"sizes must be positive, got {said}")
-
-
 class FeedForward(nn.Module):
     """activation(x W₁ + b₁) W₂ + b₂ at each position, with F = `d_ff` hidden units.
 
@@ -59,7 +55,7 @@ class FeedForward(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        _check_sizes(d_model=d_model, d_ff=d_ff)
+        positive(d_model=d_model, d_ff=d_ff)
         self.activation = _function(activation)
         self.up_proj = nn.Linear(d_model, d_ff, bias)
         self.down_proj = nn.Linear(d_ff, d_model, bias)
@@ -99,7 +95,7 @@ class GatedFeedForward(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        _check_sizes(d_model=d_model, d_ff=d_ff)
+        positive(d_model=d_model, d_ff=d_ff)
         self.activation = _function(activation)
         self.gate_proj = nn.Linear(d_model, d_ff, bias)
         self.up_proj = nn.Linear(d_model, d_ff, bias)
@@ -118,7 +114,7 @@ def gated_width(d_ff: int, *, multiple_of: int = 1, multiplier: float = 1.0) -> 
     `gated_width(4 * d_model, multiple_of=256)`. `multiplier` widens before the last rounding; Llama
     2 70B and Llama 3 have 1.3.
     """
-    _check_sizes(d_ff=d_ff, multiple_of=multiple_of)
+    positive(d_ff=d_ff, multiple_of=multiple_of)
     if not multiplier > 0:
         raise ValueError(f"multiplier must be positive, got {multiplier}")
     width = int(multiplier * (2 * d_ff // 3))

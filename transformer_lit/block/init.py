@@ -11,11 +11,12 @@ from collections.abc import Collection
 
 from torch import nn
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:
     "√(2 / (fan_in + fan_out)), between what the forward and the backward pass ask (Glorot 2010)."
-    if fan_in < 1 or fan_out < 1:
-        raise ValueError(f"fans must be positive, got fan_in={fan_in}, fan_out={fan_out}")
+    positive(fan_in=fan_in, fan_out=fan_out)
     return (2 / (fan_in + fan_out)) ** 0.5
 
 
@@ -57,8 +58,9 @@ def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
     alone. Source: Radford et al. 2019, section 2.3. `ValueError` when `n_layers` or `std` is not
     positive, and when nothing below `module` has those names.
     """
-    if n_layers < 1 or not 0 < std < math.inf:
-        raise ValueError(f"n_layers and std must be positive, got {n_layers=}, {std=}")
+    positive(n_layers=n_layers)
+    if not 0 < std < math.inf:
+        raise ValueError(f"std must be positive and finite, got {std!r}")
     writers = {"o_proj", "down_proj"}
     linears = _own_linears(module, writers)
     for part in module.modules():

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/block/01_norm.ipynb #code
 def _wider(x: Tensor) -> torch.dtype:
     # 16 bits are too few for sums of squares
@@ -50,8 +52,9 @@ def rms_norm(
 
 # %% ../../nbs/block/01_norm.ipynb #classes
 def _check_norm(d_model: int, eps: float) -> None:
-    if d_model < 1 or not eps >= 0:  # nan is not ≥ 0 either
-        raise ValueError(f"d_model must be positive, eps not negative: {d_model=}, {eps=}")
+    positive(d_model=d_model)
+    if not eps >= 0:  # nan is not ≥ 0 either
+        raise ValueError(f"eps must be at least 0, got {eps!r}")
 
 
 class LayerNorm(nn.Module):

@@ -102,8 +102,7 @@ def _candidates(
 ) -> list[list[tuple[float, int, int]]]:
     "For each sentence its best 2·width of (log_prob, row, token). Adds in place: V is large."
     N, width = len(sentences), sentences[0].width
-    so_far = torch.tensor([s.log_probs for s in sentences], device=log_probs.device)
-    log_probs += so_far.view(-1, 1)
+    log_probs += log_probs.new_tensor([s.log_probs for s in sentences]).view(-1, 1)
     V = log_probs.shape[-1]
     values, places = log_probs.view(N, width * V).topk(min(2 * width, width * V))
     if values[:, 0].isnan().any():  # topk puts nan first
@@ -146,7 +145,8 @@ def beam_search(
     state.select(torch.arange(len(src), device=src.device).repeat_interleave(beam))
     ids = torch.full((len(src) * beam, 1), bos, device=src.device)
     while running:
-        log_probs = model.step(ids, state)[:, -1].float().log_softmax(-1)
+        logits = model.step(ids, state)[:, -1]
+        log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         keep, rows = [], []
         for n, candidates in enumerate(_candidates(log_probs, running)):
             parents = running[n].advance(candidates)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init
 from transformer_lit.block.layers import EncoderLayer
@@ -26,7 +27,6 @@ from transformer_lit.block.residual import (
     deepnorm_scales,
 )
 from transformer_lit.models.gpt import DecoderOnly
-from transformer_lit.models.transformer import check_sizes
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias
 from transformer_lit.position.relative import ALiBi, T5Bias
@@ -133,14 +133,12 @@ def assemble(config: AssemblyConfig) -> DecoderOnly:
     kind = GatedFeedForward if c.gated else FeedForward
 
     def layer() -> EncoderLayer:
-        position = plug()
         attn = MultiHeadAttention(
             c.d_model,
             c.n_heads,
             c.n_kv_heads,
             causal=True,
-            position=position,
-            scale=_SCALES.get(c.position, lambda position: None)(position),
+            position=plug(),
             dropout=c.dropout,
             bias=c.bias,
         )
@@ -157,7 +155,3 @@ def assemble(config: AssemblyConfig) -> DecoderOnly:
     model.config = config
     _first_weights(model, config)
     return model
-
-
-# what scores are multiplied by, where it is not 1/√D
-_SCALES = {"t5": lambda position: 1.0, "deberta": lambda position: position.scale}

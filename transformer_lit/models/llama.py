@@ -11,21 +11,21 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.attention.multihead import MultiHeadAttention, head_sizes
+from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import GatedFeedForward
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.block.residual import PreNorm
 from transformer_lit.models.gpt import DecoderOnly
-from transformer_lit.models.transformer import check_sizes
 from transformer_lit.position.rope import RoPE
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/03_llama.ipynb #config
 @dataclass(frozen=True)
 class LlamaConfig:
-    "Sizes of a `Llama`; the defaults are LLaMA 7B's."
+    "Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`."
 
     vocab_size: int = 32_000  # V
     d_model: int = 4096  # C
@@ -36,16 +36,13 @@ class LlamaConfig:
     d_head: int | None = None  # D; C/H unless given
     max_len: int = 2048  # the context of the training; the model itself takes any length
     rope_base: float = 10_000.0
-    eps: float = 1e-5
+    eps: float = 1e-5  # Llama 3's; LLaMA 7B has 1e-6
     dropout: float = 0.0
     tied: bool = False  # the output layer shares the token table
 
     def __post_init__(self):
         check_sizes(self)
-        if self.d_head is None and self.d_model % self.n_heads:
-            raise ValueError(
-                f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}; give d_head"
-            )
+        head_sizes(self.d_model, self.n_heads, self.n_kv_heads, self.d_head)
 
 # %% ../../nbs/models/03_llama.ipynb #code
 class Llama(DecoderOnly):

@@ -12,29 +12,40 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/position/01_absolute.ipynb #code
-def sinusoids(pos: Int[Tensor, "..."], d_model: int) -> Float[Tensor, "... C"]:
+def sinusoids(
+    pos: Int[Tensor, "..."], d_model: int, *, dtype: torch.dtype | None = None
+) -> Float[Tensor, "... C"]:
     """PE(pos, 2i) = sin(pos / 10000^{2i/C}) and PE(pos, 2i+1) = cos of the same angle.
 
-    Angles are float32, right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section 3.5.
+    In `dtype`, torch's default unless given. Angles have it too, or float32 where it has fewer bits:
+    with float32 they are right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section 3.5.
     """
     if d_model < 2 or d_model % 2:
         raise ValueError(f"d_model must be even for pairs of sine and cosine, got {d_model}")
-    pair = torch.arange(0, d_model, 2, device=pos.device, dtype=torch.float32)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    exact = torch.promote_types(dtype, torch.float32)
+    pair = torch.arange(0, d_model, 2, device=pos.device, dtype=exact)
     angle = pos[..., None] * torch.exp(pair * (-math.log(10_000.0) / d_model))
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(dtype)
 
 
 class Sinusoidal(nn.Module):
-    "Sinusoids for any position; it has no parameters and no longest length."
+    """Sinusoids for any position; it has no parameters and no longest length.
+
+    They come in the type of the model: `.double()` and `.to(torch.bfloat16)` are followed.
+    """
 
     def __init__(self, d_model: int):
         super().__init__()
         sinusoids(torch.tensor(0), d_model)  # refuses an odd size now, not at the first batch
         self.d_model = d_model
+        self.register_buffer("_like", torch.empty(0), persistent=False)  # has the model's type
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
-        return sinusoids(pos, self.d_model)
+        return sinusoids(pos, self.d_model, dtype=self._like.dtype)
 
 # %% ../../nbs/position/01_absolute.ipynb #learned
 class LearnedPosition(nn.Module):
@@ -46,8 +57,7 @@ class LearnedPosition(nn.Module):
 
     def __init__(self, max_len: int, d_model: int):
         super().__init__()
-        if max_len < 1 or d_model < 1:
-            raise ValueError(f"sizes must be positive: max_len={max_len}, d_model={d_model}")
+        positive(max_len=max_len, d_model=d_model)
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lit.attention.multihead import Position
+from transformer_lit.attention.multihead import Position, head_sizes
+from transformer_lit.base.checks import positive
 from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.relative import distances
 
@@ -50,30 +51,13 @@ def position_to_content(
     "k_s · rel_q[index_ts]: R products for each key, of which each query picks one."
     return _pick(_row_scores(k, rel_q), index.mT).mT
 
-# %% ../../nbs/position/03_disentangled.ipynb #sizes
-def _head_sizes(
-    d_model: int, n_heads: int, n_kv_heads: int | None, d_head: int | None
-) -> tuple[int, int]:
-    "n_kv_heads and d_head, filled in as `MultiHeadAttention` fills them in."
-    kv = n_heads if n_kv_heads is None else n_kv_heads
-    given = f"d_model={d_model}, n_heads={n_heads}, n_kv_heads={n_kv_heads}, d_head={d_head}"
-    if min(d_model, n_heads, kv, 1 if d_head is None else d_head) < 1:
-        raise ValueError(f"sizes must be positive: {given}")
-    if n_heads % kv or (d_head is None and d_model % n_heads):
-        raise ValueError(
-            "n_heads must be a multiple of n_kv_heads, and d_model of n_heads unless d_head is "
-            f"given: {given}"
-        )
-    return kv, d_model // n_heads if d_head is None else d_head
-
 # %% ../../nbs/position/03_disentangled.ipynb #xl
 class TransformerXLBias(Position):
     """Transformer-XL's plug: all terms of the score but content to content.
 
-    It adds `scale` · [(q + v) · r + u · k]: r is a projection of the sinusoids of the distance, u
-    and v are learned vectors for each head. `scale` is 1/√D, the default of the attention. Keys
-    may stand anywhere, but neighbours in a row of positions no more than one apart. Source: Dai
-    et al. 2019, section 3.3.
+    It adds [(q + v) · r + u · k] / √D: r is a projection of the sinusoids of the distance, u and v
+    are learned vectors for each head. Keys may stand anywhere, but neighbours in a row of positions
+    no more than one apart. Source: Dai et al. 2019, section 3.3.
     """
 
     def __init__(
@@ -86,9 +70,9 @@ class TransformerXLBias(Position):
         causal: bool = False,  # spare the work for keys after the query: no query will see them
     ):
         super().__init__()
-        n_kv_heads, d_head = _head_sizes(d_model, n_heads, n_kv_heads, d_head)
+        n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
         sinusoids(torch.tensor(0), d_model)  # refuses an odd size now
-        self.d_model, self.causal, self.scale = d_model, causal, d_head**-0.5
+        self.d_model, self.causal = d_model, causal
         self.r_proj = nn.Linear(d_model, n_kv_heads * d_head, bias=False)
         self.u = nn.Parameter(torch.empty(n_heads, d_head).normal_(std=0.02))
         self.v = nn.Parameter(torch.empty(n_heads, d_head).normal_(std=0.02))
@@ -105,10 +89,11 @@ class TransformerXLBias(Position):
         first = apart.amin()  # stays on its device: nothing waits for the number
         R = k.shape[2] + (0 if self.causal else q.shape[2] - 1)  # neighbours are one apart, or less
         known = torch.arange(R, device=q.device) + first
-        r = self.r_proj(sinusoids(known, self.d_model).to(self.r_proj.weight.dtype))
+        r = self.r_proj(sinusoids(known, self.d_model, dtype=self.r_proj.weight.dtype))
         r = r.unflatten(-1, (-1, q.shape[-1]))  # R K D
+        scale = q.shape[-1] ** -0.5
         try:
-            by_distance = content_to_position((q + self.v[:, None]) * self.scale, r, apart - first)
+            by_distance = content_to_position((q + self.v[:, None]) * scale, r, apart - first)
         except RuntimeError as error:
             low, high = first.item(), apart.max().item()
             if high - low < R:
@@ -117,7 +102,7 @@ class TransformerXLBias(Position):
                 "positions of neighbours must be one apart or less, so that there are at most "
                 f"{R} distances; they run from {low} to {high}"
             ) from error
-        return by_distance + _row_scores(k, self.u[None] * self.scale).mT  # the second: B H 1 S
+        return by_distance + _row_scores(k, self.u[None] * scale).mT  # the second: B H 1 S
 
 # %% ../../nbs/position/03_disentangled.ipynb #bucket
 def deberta_bucket(
@@ -135,19 +120,18 @@ def deberta_bucket(
         )
     far = distance.abs()
     # float32 throughout, as in the program of the authors: a rounding decides a bucket
-    top = torch.full((), (max_distance - 1) / exact, device=distance.device).log()
-    by_log = torch.ceil(torch.log(far.clamp(min=exact) / exact) / top * (exact - 1)).long()
+    top = (far.new_tensor(max_distance - 1).float() / exact).log()
+    by_log = torch.ceil((far.clamp(min=exact).float() / exact).log() / top * (exact - 1)).long()
     return torch.where(far <= exact, distance, (by_log + exact) * distance.sign())
 
 # %% ../../nbs/position/03_disentangled.ipynb #deberta
 class DisentangledBias(Position):
     """DeBERTa's plug: content to position and position to content, added to content to content.
 
-    Give the attention the plug's `scale`, 1/√(3D) with both terms; the plug scales its own:
-    `MultiHeadAttention(d_model, n_heads, position=plug, scale=plug.scale)`. DeBERTa's layers share
-    one table: give each plug the first one's `weight`. Source: He et al. 2021, section 3.1; the row
-    of the second term as in the authors' program. Where a checkpoint shares the maps as well,
-    assign the attention's `k_proj` and `q_proj` to the plug.
+    Its `scale` is 1/√(3D) with both terms: the attention takes it for its own product, the plug for
+    its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
+    et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
+    checkpoint shares the maps as well, assign the attention's `k_proj` and `q_proj` to the plug.
     """
 
     def __init__(
@@ -165,11 +149,10 @@ class DisentangledBias(Position):
         weight: nn.Parameter | None = None,  # a table that layers share; a new one unless given
     ):
         super().__init__()
-        n_kv_heads, d_head = _head_sizes(d_model, n_heads, n_kv_heads, d_head)
+        n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
         if not terms or len(set(terms)) < len(terms) or set(terms) - {"c2p", "p2c"}:
             raise ValueError(f"terms must be of 'c2p' and 'p2c', each once, got {tuple(terms)}")
-        if max_distance < 1:
-            raise ValueError(f"max_distance must be positive, got {max_distance}")
+        positive(max_distance=max_distance)
         if n_buckets is not None:
             deberta_bucket(torch.tensor(0), n_buckets, max_distance)  # refuses wrong sizes now
         self.max_distance, self.n_buckets, self.causal = max_distance, n_buckets, causal
@@ -179,10 +162,14 @@ class DisentangledBias(Position):
         self.weight = nn.Parameter(torch.empty(shape)) if weight is None else weight
         if weight is None:
             nn.init.normal_(self.weight, std=d_model**-0.5)
-        self.scale = (d_head * (1 + len(terms))) ** -0.5
+        self.terms = tuple(terms)
         keys, queries = n_kv_heads * d_head, n_heads * d_head
         self.k_proj = nn.Linear(d_model, keys, bias) if "c2p" in terms else None
         self.q_proj = nn.Linear(d_model, queries, bias) if "p2c" in terms else None
+
+    def scale(self, d_head: int) -> float:
+        "1/√D, divided by the root of the number of terms: that of the contents, and the plug's."
+        return (d_head * (1 + len(self.terms))) ** -0.5
 
     def rows(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         "Which row of the table stands for a distance; distances too far share the outermost."
@@ -198,11 +185,11 @@ class DisentangledBias(Position):
         q_pos: Int[Tensor, "... T"],
         k_pos: Int[Tensor, "... S"],
     ) -> Float[Tensor, "B H T S"]:
-        index, terms = self.rows(distances(q_pos, k_pos)), []
+        index, scale, terms = self.rows(distances(q_pos, k_pos)), self.scale(q.shape[-1]), []
         if self.k_proj is not None:
             rel_k = self.k_proj(self.weight).unflatten(-1, (-1, q.shape[-1]))  # R K D
-            terms.append(content_to_position(q * self.scale, rel_k, index))
+            terms.append(content_to_position(q * scale, rel_k, index))
         if self.q_proj is not None:
             rel_q = self.q_proj(self.weight).unflatten(-1, (-1, q.shape[-1]))  # R H D
-            terms.append(position_to_content(k * self.scale, rel_q, index))
+            terms.append(position_to_content(k * scale, rel_q, index))
         return sum(terms[1:], terms[0])

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import Position
+from transformer_lit.base.checks import positive
 
 # %% ../../nbs/position/02_relative.ipynb #distances
 def distances(
@@ -55,17 +56,16 @@ def t5_bucket(
 class T5Bias(Position):
     """T5's plug: a learned number for each bucket of distance and each head, added to the scores.
 
-    T5 does not divide its scores by √D: give `MultiHeadAttention` a `scale` of 1.0. In T5 all
-    layers of a stack share one table: give them the same plug. It starts at zero, blind to order.
-    Source: Raffel et al. 2020.
+    T5 does not divide its scores by √D, so the plug's `scale` is 1. In T5 all layers of a stack
+    share one table: give them the same plug. It starts at zero, blind to order. Source: Raffel et
+    al. 2020.
     """
 
     def __init__(
         self, n_heads: int, n_buckets: int = 32, max_distance: int = 128, causal: bool = False
     ):
         super().__init__()
-        if n_heads < 1:
-            raise ValueError(f"n_heads must be positive, got {n_heads}")
+        positive(n_heads=n_heads)
         _check_buckets(n_buckets, max_distance, causal)
         self.max_distance, self.causal = max_distance, causal
         self.weight = nn.Parameter(torch.zeros(n_buckets, n_heads))
@@ -83,17 +83,25 @@ class T5Bias(Position):
         values = self.weight.T.index_select(1, bucket.flatten()).unflatten(1, bucket.shape)
         return values.transpose(0, 1).to(q.dtype)
 
+    def scale(self, d_head: int) -> float:
+        return 1.0
+
 # %% ../../nbs/position/02_relative.ipynb #alibi
-def alibi_slopes(n_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, "H"]:
+def alibi_slopes(
+    n_heads: int,
+    *,
+    dtype: torch.dtype | None = None,  # torch's default unless given
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "H"]:
     """ALiBi's slope for each head: 2^{-8/n}, 2^{-16/n}, …, 2^{-8} where n, a power of two, is H.
 
     For another H, n is the power of two below it, and every second slope of 2n heads follows until
     there are H. Source: Press et al. 2022, section 3 and the program that came with it.
     """
-    if n_heads < 1:
-        raise ValueError(f"n_heads must be positive, got {n_heads}")
+    positive(n_heads=n_heads)
     n = 1 << (n_heads.bit_length() - 1)
-    steps = torch.arange(1, n_heads + 1, device=device, dtype=torch.float32)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    steps = torch.arange(1, n_heads + 1, device=device, dtype=dtype)
     steps = torch.cat([steps[:n], steps[: n_heads - n] - 0.5])  # in steps of 8/n: 1, 2, …; ½, 1½, …
     return torch.exp2(-8 / n * steps)
 
@@ -116,5 +124,6 @@ class ALiBi(Position):
         q_pos: Int[Tensor, "... T"],
         k_pos: Int[Tensor, "... S"],
     ) -> Float[Tensor, "#B H T S"]:
-        slopes = alibi_slopes(self.n_heads, device=q.device)
+        exact = torch.promote_types(q.dtype, torch.float32)  # 16 bits are too few for a distance
+        slopes = alibi_slopes(self.n_heads, dtype=exact, device=q.device)
         return (-slopes[:, None, None] * distances(q_pos, k_pos).abs()).to(q.dtype)

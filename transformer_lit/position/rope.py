@@ -9,6 +9,7 @@ __all__ = ['Scaling', 'rope_frequencies', 'rotate_half_split', 'rotate_interleav
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
@@ -54,36 +55,23 @@ def interleaved_order(d_head: int, device: torch.device | None = None) -> Int[Te
     return torch.arange(d_head, device=device).view(-1, 2).T.flatten()
 
 # %% ../../nbs/position/04_rope.ipynb #tables
-def _tables(
-    signed: Float[Tensor, "D"], factor: int | float, pos: Int[Tensor, "... T"], like: Tensor
-) -> tuple[Tensor, Tensor]:
-    # cos and sin of pos·θ, T D or B 1 T D. The angle keeps the precision of `signed`: only its
-    # cosine and its sine are rounded to the type of `like`, at the very end.
-    pos = pos.unsqueeze(1) if pos.ndim > 1 else pos
-    angle = pos.to(like.device)[..., None] * signed.to(like.device)
-    parts = angle.cos(), angle.sin()
-    if factor != 1:
-        parts = (factor * part for part in parts)
-    return tuple(part.to(like.dtype) for part in parts)
+_MOST_ROWS = 2**14  # of the table, which then takes 16 MiB for heads of 128 in float32
 
 
-def _known(pos: Tensor, like: Tensor, last: tuple) -> bool:
-    # Whether the last tables fit. On a CPU positions are compared by value. Elsewhere the host
-    # would have to wait: there it must be the same tensor, unwritten since, and in inference mode
-    # torch does not say whether it was written.
-    seen, version, cos, _ = last
-    if cos.dtype != like.dtype or cos.device != like.device:
-        return False
-    if pos.is_cpu:
-        return torch.equal(pos, seen)
-    return pos is seen and not pos.is_inference() and pos._version == version
+def _rows(
+    signed: Float64[Tensor, "D"], factor: int | float, pos: Int[Tensor, "..."], dtype: torch.dtype
+) -> Float[Tensor, "... W"]:
+    # cos and sin of pos·θ side by side: W = 2D. The angle keeps the precision of `signed`: only its cosine
+    # and its sine are rounded, at the very end.
+    angle = pos[..., None] * signed
+    return (factor * torch.cat([angle.cos(), angle.sin()], dim=-1)).to(dtype)
 
 # %% ../../nbs/position/04_rope.ipynb #code
 Scaling = Callable[[int, float], tuple[Tensor, float]]  # d_head, base -> frequencies P, factor
 
 
 class RoPE(Position):
-    """Rotary positions: one object for all layers of a model, which share its tables.
+    """Rotary positions: one object for all layers of a model, which share its table.
 
     `scaling` gives other frequencies, and a factor for cos and sin. Positions are 0 or above; on a
     CPU a negative one is a `ValueError`, elsewhere a look at it would make the host wait.
@@ -100,7 +88,7 @@ class RoPE(Position):
             frequencies, self.factor = scaling(d_head, base)
         self._exact = torch.cat([-frequencies, frequencies])  # cos is even, sin is odd
         self.register_buffer("_signed", self._exact.clone(), persistent=False)
-        self._last: tuple | None = None  # positions, their version, cos, sin
+        self._make_table(1, torch.get_default_dtype())
 
     @property
     def frequencies(self) -> Float[Tensor, "P"]:
@@ -110,23 +98,39 @@ class RoPE(Position):
     def _apply(self, fn, recurse=True):
         # Follow the model to its device, but not to bf16, which has no angles, nor into the empty
         # memory of `to_empty`. Apple's GPU has no float64.
-        device, self._last = fn(torch.empty(0, device=self._signed.device)).device, None
+        device = fn(torch.empty(0, device=self._signed.device)).device
         exact = torch.float32 if device.type == "mps" else torch.float64
         self._signed = self._exact.to(device, exact)
         return self
 
+    def _make_table(self, rows: int, dtype: torch.dtype) -> None:
+        with torch.inference_mode(False):  # made in that mode it could serve no training step
+            every = torch.arange(rows, device="cpu")
+            self._table = _rows(self._exact, self.factor, every, dtype)  # row m: position m
+
+    def _look_up(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "... W"]:
+        "Rows of the table, on a CPU. It doubles when a position is missing: the lookup tells."
+        if self._table.dtype != dtype:
+            self._make_table(len(self._table), dtype)
+        try:
+            return F.embedding(pos, self._table)
+        except IndexError:
+            least, most = pos.min().item(), pos.max().item()
+        if least < 0:
+            raise ValueError(f"positions count from 0, got {least}")
+        if most >= _MOST_ROWS:
+            return _rows(self._exact, self.factor, pos, dtype)
+        self._make_table(2 ** most.bit_length(), dtype)
+        return F.embedding(pos, self._table)
+
     def tables(self, pos: Int[Tensor, "... T"], like: Tensor) -> tuple[Tensor, Tensor]:
-        "cos and (−sin, sin) of pos·θ, `T D` or `B 1 T D`, kept until the positions change."
-        if torch.compiler.is_compiling():  # the compiler shares what layers compute alike
-            return _tables(self._signed, self.factor, pos, like)
-        if self._last is None or not _known(pos, like, self._last):
-            if pos.is_cpu and pos.numel() and (least := pos.min().item()) < 0:
-                raise ValueError(f"positions count from 0, got {least}")
-            version = None if pos.is_inference() else pos._version
-            with torch.inference_mode(False):  # kept tables may serve a training step next
-                seen = pos.clone() if pos.is_cpu else pos
-                self._last = seen, version, *_tables(self._signed, self.factor, pos, like)
-        return self._last[2:]
+        "cos and (−sin, sin) of pos·θ in the type of `like`: `T D` or `B 1 T D`."
+        pos = pos.unsqueeze(1) if pos.ndim > 1 else pos
+        if pos.is_cpu and like.is_cpu and not torch.compiler.is_compiling():
+            return self._look_up(pos, like.dtype).chunk(2, dim=-1)
+        # Elsewhere nobody can say without waiting how long a table must be.
+        signed = self._signed.to(like.device)
+        return _rows(signed, self.factor, pos.to(like.device), like.dtype).chunk(2, dim=-1)
 
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]

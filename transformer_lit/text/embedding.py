@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.base.checks import positive
+
 # %% ../../nbs/text/02_embedding.ipynb #code
 def embed(ids: Int[Tensor, "..."], table: Float[Tensor, "V C"]) -> Float[Tensor, "... C"]:
     """The rows of `table` that `ids` name: one-hot vectors times the table, without the product.
@@ -34,8 +36,7 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None):
         super().__init__()
-        if vocab_size < 1 or d_model < 1:
-            raise ValueError(f"sizes must be positive: vocab_size={vocab_size}, d_model={d_model}")
+        positive(vocab_size=vocab_size, d_model=d_model)
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = d_model**0.5 if scale is None else scale
         nn.init.normal_(self.weight, std=d_model**-0.5)

@@ -17,7 +17,13 @@ from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, sa
 from transformer_lit.training.trainer import StepLog, Trainer
 
 # %% ../../nbs/training/06_run.ipynb #claim
-def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> None:
+def claim_folder(
+    out: str | Path,
+    settings: dict[str, Any],
+    *,
+    resume: bool,
+    defaults: dict[str, Any] | None = None,  # of settings that an older folder may not name
+) -> None:
     """Make the folder ours: a new one, or with `resume` one that was begun with equal settings.
 
     `settings` is plain JSON; `steps` may differ. Raises `InputError` with what differs.
@@ -29,11 +35,12 @@ def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> 
         raise InputError(
             f"{out} holds a training already; go on with --resume or choose another --out"
         )
-    elif changed := _differences(read_json(about), json.loads(json.dumps(settings))):
+    elif changed := _differences({**(defaults or {}), **read_json(about)}, settings):
         raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
 
 
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    theirs, ours = (json.loads(json.dumps(one)) for one in (theirs, ours))  # a tuple is a list
     return [
         f"{key} {theirs.get(key)!r} → {ours.get(key)!r}"
         for key in sorted({*theirs, *ours} - {"steps"})
@@ -102,6 +109,7 @@ class Run:
                 if due:
                     self._save()
                 on_step(log)
+        self.trainer.model.eval()  # ready for use
 
     def _save(self) -> None:
         progress = {name: getattr(self, name) for name in ("seconds", "tokens")}

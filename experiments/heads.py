@@ -1,20 +1,17 @@
 """What the heads of the shipped translation model look at in one sentence, for chapters to draw.
 
-The model translates *A man is riding a bike.* greedily; then sentence and translation go through it
-once more, and each attention tells its weights. For each head there is also the mean weight that a
-query gives to the position before its own, to its own, and to the next, over the captions of
-Multi30k's validation split: a pattern in one sentence may be chance. `--quick` takes no captions
-and stores nothing.
+The model translates the sentence greedily; then sentence and translation go through it once more,
+and each attention tells its weights. A pattern in one sentence may be chance: so there is also the
+mean weight that a query gives to the positions beside its own, over many captions.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import command_line, show, store
+from experiments.runner import Experiment, Row
 from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.fused import attend_fused
@@ -23,17 +20,13 @@ from transformer_lit.base.datasets import load_pairs
 from transformer_lit.inference.sampling import generate
 from transformer_lit.recipes.translation import Translator
 
-MODEL = "multi30k-en-de"
-SENTENCE = "A man is riding a bike."
-CAPTIONS = 200
+MODEL, SENTENCE = "multi30k-en-de", "A man is riding a bike."
 OFFSETS = {"previous": -1, "own": 0, "next": 1}
 
 
 def attentions(model: torch.nn.Module) -> dict[tuple[str, int], MultiHeadAttention]:
     "Each attention of the translator, by its part and the number of its layer from 1."
-    found = {}
-    for n, layer in enumerate(model.encoder, 1):
-        found["encoder", n] = layer.attn
+    found = {("encoder", n): layer.attn for n, layer in enumerate(model.encoder, 1)}
     for n, layer in enumerate(model.decoder, 1):
         found["decoder", n], found["cross", n] = layer.attn, layer.cross_attn
     return found
@@ -72,32 +65,30 @@ def mean_at(weights: Tensor, offset: int) -> Tensor:
     return weights.diagonal(offset, dim1=-2, dim2=-1).mean(-1)
 
 
-def head_rows(captions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    "A row for each head: its weights in the sentence, and its habits over the captions."
+def look(dataset: str = "multi30k", captions: int = 200) -> list[Row]:
+    "A row of tokens, and one for each head: its weights in the sentence, and its habits."
     translator = load(MODEL)
     tokenizer = translator.tokenizer
     source = [*translator.encode([SENTENCE])[0], tokenizer.eos]
     target = [tokenizer.bos, *greedy(translator, source)]
     maps = weights_of(translator, source, target)
-
     sums = {name: torch.zeros(len(OFFSETS), len(weights)) for name, weights in maps.items()}
-    for one, other in captions:
-        [first], [second] = translator.encode([one]), translator.encode([other])
+    for pair in load_pairs(dataset, "en", "de", "val")[:captions]:
+        first, second = tokenizer.encode_all([text.strip() for text in pair])
         ids = [*first, tokenizer.eos], [tokenizer.bos, *second]
         for name, weights in weights_of(translator, *ids).items():
             sums[name] += torch.stack([mean_at(weights, offset) for offset in OFFSETS.values()])
-
-    rows = []
+    words = {"source": words_of(tokenizer, source), "target": words_of(tokenizer, target)}
+    rows: list[Row] = [{"part": "tokens", **words}]
     for (part, layer), weights in maps.items():
         for head in range(len(weights)):
-            row: dict[str, Any] = {"part": part, "layer": layer, "head": head + 1}
-            if part != "cross" and captions:  # there, the same place is not the same word
-                means = (sums[part, layer][:, head] / len(captions)).tolist()
+            row = {"part": part, "layer": layer, "head": head + 1}
+            if part != "cross":  # there, the same place is not the same word
+                means = (sums[part, layer][:, head] / captions).tolist()
                 row |= {name: round(x, 3) for name, x in zip(OFFSETS, means, strict=True)}
             row["weights"] = [[round(x, 3) for x in line] for line in weights[head].tolist()]
             rows.append(row)
-    words = {"source": words_of(tokenizer, source), "target": words_of(tokenizer, target)}
-    return [{"part": "tokens", **words}, *rows]
+    return rows
 
 
 def words_of(tokenizer: Any, ids: list[int]) -> list[str]:
@@ -106,26 +97,12 @@ def words_of(tokenizer: Any, ids: list[int]) -> list[str]:
     return [names.get(i) or tokenizer.decode([i]).strip() for i in ids]
 
 
-ABOUT = (
+HEADS = Experiment(
     f"The first row: tokens of {SENTENCE!r} with an end token, and of its greedy translation by "
     f"the shipped model {MODEL} after the begin token. Then a row for each head (layers and heads "
     "counted from 1). weights: what each query (row) gives to each key, to three digits. previous, "
-    f"own, next: the mean weight at these places over the first {CAPTIONS} captions of Multi30k's "
-    "validation split, with the human translation as target."
+    "own, next: the mean weight at these places over the first 200 captions of Multi30k's "
+    "validation split, with the human translation as target.",
+    look,
+    quick={"dataset": "numbers", "captions": 3},
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    "Look, print the habits, and store all as results/measurements/heads.json."
-    parser = command_line(__doc__, quick="no captions")
-    given = parser.parse_args(arguments)
-    captions = [] if given.quick else load_pairs("multi30k", "en", "de", "val")[:CAPTIONS]
-    rows = head_rows(captions)
-    print(" ".join(rows[0]["source"]), "->", " ".join(rows[0]["target"]))
-    show([{key: x for key, x in row.items() if key != "weights"} for row in rows[1:]])
-    if not given.quick:
-        store("heads", ABOUT, "python -m benchmarks.heads", rows, given.out)
-
-
-if __name__ == "__main__":
-    main()

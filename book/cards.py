@@ -1,0 +1,84 @@
+"""The card of each chapter, in its notebook's metadata: pass, minutes, needs, level.
+
+    python book/cards.py    # counts the minutes anew and writes them
+
+A card reads {"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "core"}: `needs` are
+chapters by part and topic, without their number, so that a new order changes no card.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORDS, LINES = 120, 6  # read in a minute: words of text, lines of code
+LEVELS = ("core", "deep", "reference")
+FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|solution)\b", re.M)
+DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
+HEADING = re.compile(r"^##\s+(.*)$", re.M)
+ASIDE = re.compile(r"<details>.*?</details>|^(`{3,}|:{3,})\{solution\}.*?^\1", re.M | re.S)
+
+
+def chapters(root: Path = ROOT) -> dict[str, Path]:
+    "Every notebook of the book in its order: `attention/masks` -> its file."
+    toc = yaml.safe_load((root / "book/_toc.yml").read_text())
+    files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    return {chapter_name(f): root / f"{f}.ipynb" for f in files if f.startswith("nbs/")}
+
+
+def chapter_name(path: str | Path) -> str:
+    "`nbs/attention/01_masks.ipynb` -> `attention/masks`."
+    path = Path(path)
+    return f"{path.parent.name}/{re.sub(r'^[0-9]+_', '', path.stem)}"
+
+
+def main_line(cells: list[dict]) -> list[dict]:
+    "The cells that are read open: what stands under a heading Workshop or Solutions is folded."
+    kept, folded = [], False
+    for cell in cells:
+        if cell["cell_type"] == "markdown" and (found := HEADING.search("".join(cell["source"]))):
+            folded = found[1].startswith(("Workshop", "Solutions"))
+        kept += [] if folded else [cell]
+    return kept
+
+
+def words(cells: list[dict]) -> int:
+    "Words of the main line, without hints and solutions, which fold too."
+    texts = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "markdown")
+    return sum(len(ASIDE.sub("", text).split()) for text in texts)
+
+
+def lines(cells: list[dict]) -> int:
+    "Lines of code of the main line that are shown open, without blank lines."
+    sources = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "code")
+    shown = (DIRECTIVES.sub("", s) for s in sources if not FOLDED.search(s))
+    return sum(bool(line.strip()) for source in shown for line in source.split("\n"))
+
+
+def minutes(cells: list[dict]) -> int:
+    "How long a chapter takes, in fives; at least 5."
+    return max(5, 5 * round((words(cells) / WORDS + lines(cells) / LINES) / 5))
+
+
+def card(path: Path) -> dict | None:
+    "The card of a chapter, as it stands."
+    return json.loads(path.read_text())["metadata"].get("chapter")
+
+
+def main(root: Path = ROOT) -> None:
+    "Count the minutes of every chapter anew and write them into its card."
+    for path in chapters(root).values():
+        notebook = json.loads(path.read_text())
+        found = notebook["metadata"].setdefault(
+            "chapter", {"pass": 2, "needs": [], "level": "core"}
+        )
+        counted = minutes(notebook["cells"])
+        if found.get("minutes") != counted:
+            found["minutes"] = counted
+            path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Repeat an experiment of the book, and write its record: `python -m experiments NAME`.
+
+An interrupted run goes on with what is missing. `--quick` trains a few steps on what is always at
+hand, for a few of the cells, and stores nothing.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.common import command_line, report
+from experiments.bakeoffs import BAKEOFFS
+from experiments.embedding import EMBEDDING
+from experiments.feedforward import GATES, UNITS
+from experiments.heads import HEADS
+from experiments.pooling import POOLING
+from experiments.runner import Row
+from experiments.scaling import SCALING
+from experiments.sizes import SIZES
+from experiments.tokenizer import TOKENIZER
+from experiments.wirings import WIRINGS_TRAINED
+from transformer_lit.base.device import keep_freed_memory
+
+EXPERIMENTS = {  # each leaves a record of its name
+    "attention_pooling": POOLING,
+    "dead_relus": UNITS,
+    "embedding": EMBEDDING,
+    "gates": GATES,
+    "heads": HEADS,
+    "scaling": SCALING,
+    "sizes": SIZES,
+    "tokenizer": TOKENIZER,
+    "wirings": WIRINGS_TRAINED,
+    **BAKEOFFS,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> list[Row]:
+    "Run one, print its rows, and store them unless `--quick`."
+    parser = command_line(__doc__, quick="a few steps, a few cells")
+    parser.add_argument("name", choices=EXPERIMENTS)
+    parser.add_argument("--device", default="cpu", help="of the trainings; or auto")
+    parser.add_argument("--kept", default="runs", help="folder for the rows of an unfinished run")
+    given = parser.parse_args(argv)
+    keep_freed_memory()
+    experiment, kept = EXPERIMENTS[given.name], Path(given.kept, f"{given.name}.json")
+    rows = experiment.run(quick=given.quick, device=given.device, kept=kept)
+    command = f"python -m experiments {given.name}"
+    report(given.name, experiment.about, command, rows, given)
+    if not given.quick:
+        kept.unlink(missing_ok=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

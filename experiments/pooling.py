@@ -1,0 +1,86 @@
+"""What it costs to pool the heads of a trained translator in groups, and how soon it is mended."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from experiments.runner import Cell, Experiment, Row, count
+from transformer_lit import load
+from transformer_lit.attention.grouped import mean_heads, to_grouped
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.recipes.recipe import Training
+from transformer_lit.recipes.translation import Translation
+
+NAME = "multi30k-en-de"
+SENTENCES = 300  # that are translated for BLEU
+POOLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": mean_heads,
+    "first": lambda heads: heads[:, 0],
+    "noise": lambda heads: heads.std() * torch.randn_like(heads[:, 0]),
+}
+
+
+def pool_heads(model: nn.Module, n_kv_heads: int, pool: str) -> nn.Module:
+    "The model with every attention in it converted."
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, MultiHeadAttention):
+                setattr(module, name, to_grouped(child, n_kv_heads, pool=POOLS[pool]))
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled(Translation):
+    "The shipped translator learns on, with fewer key/value heads."
+
+    n_kv_heads: int
+    pool: str  # see POOLS, or "none"
+
+    def train_tokenizer(self, examples: Any) -> Any:
+        "The shipped model's."
+        return load(NAME).tokenizer
+
+    def build(self, vocab_size: int) -> nn.Module:
+        "The shipped model, converted."
+        model = load(NAME).model
+        return model if self.pool == "none" else pool_heads(model, self.n_kv_heads, self.pool)
+
+
+def cells(rows: Sequence[Row]) -> Iterator[Cell]:
+    sizes: Row = {"vocab_size": 0, "sizes": {}}  # the shipped model's own
+    rates = {"steps": 100, "every": 100, "warmup": 20, "peak": 5e-4, "max_tokens": 1500}
+    for n_kv_heads, pool in [(4, "none"), *((n, pool) for n in (2, 1) for pool in POOLS)]:
+        about = {"n_kv_heads": n_kv_heads, "pool": pool}
+        yield Cell(about, Pooled(dataset="multi30k", **sizes, **rates, **about), 1)
+
+
+def quality(training: Training) -> Row:
+    "Loss, and greedy BLEU on the first sentences."
+    pairs = training.recipe.examples("val")[:SENTENCES]
+    found = training.trained.score(pairs, beam=1)
+    kept = {name: found[name] for name in ("bleu", "signature")}
+    return {"val_loss": training.run.evaluate(), **kept}
+
+
+def measure(training: Training) -> list[Row]:
+    "A row before the first step, and one after the last."
+    parameters = count(training.trained.model)
+    rows = [{"parameters": parameters, "steps": 0, **quality(training)}]
+    training.run.train()
+    training.trained.model.eval()
+    return [*rows, {"parameters": parameters, "steps": training.recipe.steps, **quality(training)}]
+
+
+POOLING = Experiment(
+    "The shipped en-de translator with its 4 key/value heads in each attention pooled into "
+    "n_kv_heads. pool: mean of each group, first head of it, or noise of the same size; 'none' is "
+    "the unchanged model. steps: optimiser steps after the change; every model sees the same "
+    "batches. val_loss: nats per token on Multi30k's validation pairs, without smoothing; bleu: "
+    "greedy, lower-cased, on the first 300 of them. parameters: of the whole model. One seed.",
+    measure,
+    cells,
+    {"dataset": "numbers", "steps": 1, "every": 1},
+)

@@ -1,0 +1,189 @@
+"""One seam for all tasks: a run may be killed, a folder belongs to one, what was saved is read."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from transformer_lit.base.files import InputError
+from transformer_lit.base.results import read_result
+from transformer_lit.recipes import language_model
+from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.recipe import (
+    MODELS,
+    Trained,
+    build,
+    finish_training,
+    open_training,
+    preset,
+)
+from transformer_lit.recipes.translation import Translation
+from transformer_lit.recipes.zoo import RECIPES
+from transformer_lit.text.tokenizer import CharTokenizer
+from transformer_lit.training.checkpoint import checkpoints
+from transformer_lit.training.run import read_log
+from transformer_lit.training.trainer import World
+
+SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "dropout": 0.1}
+TEXTS = {"train": "A man is riding a bike.\n" * 30, "val": "a bike is riding a man\n" * 5}
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    "A language model of a text of one sentence, with dropout, so that the random state matters."
+    monkeypatch.setattr(language_model, "load_text", lambda name, split, **_: TEXTS[split])
+    changes = {"sizes": SIZES, "length": 11, "batch_size": 3, "steps": 7, "warmup": 2, "every": 2}
+    return preset(LanguageModeling, "book", **changes, tokens=263, average=2)
+
+
+def losses(folder):
+    return [(row["step"], row["loss"], row.get("val_loss")) for row in read_log(folder)]
+
+
+def train(recipe, out, **options):
+    training = open_training(recipe, out, device="cpu", **options)
+    training.run.train()
+    return training
+
+
+KILLED = """
+import sys
+from transformer_lit.recipes.recipe import open_training, preset
+from transformer_lit.recipes.translation import Translation
+changes = {{"sizes": {sizes}, "vocab_size": 271, "max_tokens": 500, "steps": 40, "every": 3}}
+recipe = preset(Translation, "numbers", **changes)
+open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv).run.train()
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
+    "`kill -9` while it trains, wherever that hits; the log may end in half a line."
+    code = KILLED.format(sizes={**SIZES, "max_len": 97})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(*arguments):
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.Popen(command, env=environment)
+
+    whole, killed = start(tmp_path / "whole"), start(tmp_path / "killed")
+    log = tmp_path / "killed/log.jsonl"
+    while not (log.exists() and log.read_text().count("\n") >= 10):
+        assert killed.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert whole.wait() == 0
+    with open(log, "a") as file:
+        file.write('{"step": 1')  # what a kill in the middle of a write would leave
+    assert start(tmp_path / "killed", "resume").wait() == 0
+    assert losses(log) == losses(tmp_path / "whole/log.jsonl")
+    assert len(losses(log)) == 40
+
+
+def test_the_end_of_a_run_leaves_model_and_record(recipe, tmp_path):
+    training = train(recipe, tmp_path / "run", seed=3)
+    where = {"name": "n", "command": "c", "results": tmp_path / "results"}
+    record = finish_training(training, **where, extra={"entry": "e"})
+    assert read_result(tmp_path / "results/n.json") == record
+    assert (record.seed, record.task, record.split) == (3, "language-model", "val")
+    assert [row["step"] for row in record.curve] == [2, 4, 6, 7]
+    assert record.metrics["entry"] == "e" and record.metrics["averaged"] == 2
+    assert record.config["sizes"] == SIZES and record.config["dtype"] == "float32"
+    assert record.parameters == sum(p.numel() for p in training.trained.model.parameters())
+
+    assert len(checkpoints(tmp_path / "run/checkpoints")) == 2  # no more than are averaged
+    again = type(training.trained).load(tmp_path / "run/model")
+    torch.testing.assert_close(
+        again.model.state_dict(), training.trained.model.state_dict(), rtol=0, atol=0
+    )
+    assert again.score(TEXTS["val"]) == training.trained.score(TEXTS["val"])
+    assert finish_training(training, **where).metrics["val_loss"] == record.metrics["val_loss"]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(recipe, tmp_path):
+    seeds = {"a": 0, "b": 0, "c": 1}
+    runs = [train(recipe, tmp_path / name, seed=seed).run for name, seed in seeds.items()]
+    logs = [losses(run.out / "log.jsonl") for run in runs]
+    assert logs[0] == logs[1] and logs[0][0] != logs[2][0]
+
+
+def test_a_folder_belongs_to_one_training(recipe, tmp_path):
+    train(replace(recipe, steps=1), tmp_path)
+    with pytest.raises(InputError, match=r"holds a training already.*--resume"):
+        open_training(recipe, tmp_path, device="cpu")
+    for change, told in (
+        ({"recipe": replace(recipe, peak=0.1)}, r"peak 0\.004 → 0\.1"),
+        ({"seed": 3}, "seed 0 → 3"),
+        ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
+    ):
+        with pytest.raises(InputError, match=f"other settings: {told}$"):
+            open_training(**{"recipe": recipe, **change}, out=tmp_path, device="cpu", resume=True)
+
+
+def test_a_folder_of_before_a_setting_existed_goes_on_with_its_default(recipe, tmp_path):
+    whole = train(recipe, tmp_path / "whole")
+    cut = open_training(recipe, tmp_path / "old", device="cpu")
+    cut.run.steps = 4
+    cut.run.train()
+    about = tmp_path / "old/run.json"
+    settings = json.loads(about.read_text())
+    for name in ("dtype", "eps", "test"):
+        del settings[name]
+    about.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"other settings: eps 1e-08 → 0\.1"):
+        open_training(replace(recipe, eps=0.1), tmp_path / "old", device="cpu", resume=True)
+    resumed = train(recipe, tmp_path / "old", resume=True)
+    logs = [losses(training.run.out / "log.jsonl") for training in (whole, resumed)]
+    assert [row[:2] for row in logs[0]] == [row[:2] for row in logs[1]]
+
+
+def test_a_world_is_handed_to_the_trainer(recipe, tmp_path):
+    class Half(World):
+        def share(self, batch):
+            return type(batch)(batch.ids[:1], batch.targets[:1])
+
+    alone = train(recipe, tmp_path / "alone")
+    half = train(recipe, tmp_path / "half", world=Half())
+    assert alone.run.tokens == 3 * half.run.tokens > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_comes_back_from_a_folder_as_what_it_was(name, tmp_path):
+    "The folder says which model it holds, whatever the description was that came with it."
+    sizes = {"d_model": 12, "n_layers": 1, "n_heads": 2, "d_ff": 13}
+    model = build(name, vocab_size=5, **(sizes if name != "gru" else {"d_model": 12}))
+    kind = RECIPES["language-model"].kind
+    kind(model, CharTokenizer("\n abc"), {"dataset": "book"}).save(tmp_path / "m")
+    again = kind.load(tmp_path / "m")
+    assert type(again.model) is type(model) and again.info == {"dataset": "book"}
+    assert again.model.config == model.config
+    with pytest.raises(InputError, match="of a task 'language-model', not 'translation'"):
+        RECIPES["translation"].kind.load(tmp_path / "m")
+
+
+def test_presets_are_found_by_name_and_changed_by_field():
+    first = Translation.presets["numbers"]
+    assert preset(Translation) == first
+    assert preset(Translation, "numbers", steps=3, source=None) == replace(first, steps=3)
+    with pytest.raises(InputError, match=r"unknown preset 'large'; known are: numbers"):
+        preset(Translation, "large")
+    with pytest.raises(InputError, match="language-model training has no form, source; leave"):
+        preset(LanguageModeling, source="en", form="raw")
+    with pytest.raises(InputError, match="unknown model 'mamba'; known are: transformer, gpt"):
+        replace(first, model="mamba").build(7)
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_every_preset_can_be_built_and_written_down(task):
+    for name, recipe in RECIPES[task].presets.items():
+        with torch.device("meta"):
+            assert recipe.build(300).lm_head.weight.shape[0] >= 300, name
+        assert recipe.kind.task == task and issubclass(recipe.kind, Trained)
+        assert recipe.steps % recipe.every == 0, name
+        json.dumps(vars(recipe))  # a run writes its recipe down

@@ -1,0 +1,254 @@
+"""Experiments run on the recipes, go on after a stop, and differ in what their entries say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from experiments import __main__ as command
+from experiments import bakeoffs, embedding, feedforward, pooling, scaling, tokenizer, wirings
+from experiments.runner import Cell, Experiment, covering
+from transformer_lit import load
+from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.base.files import InputError
+from transformer_lit.base.results import read_measurement
+from transformer_lit.position.relative import t5_bucket
+from transformer_lit.recipes.bakeoff import bakeoff_presets
+
+pytestmark = pytest.mark.slow
+RECORDS = Path(__file__).parents[1] / "results/measurements"
+V, B, T = 23, 3, 5
+
+
+@pytest.fixture(autouse=True)
+def seed(monkeypatch):
+    "And nothing that would outlive the test."
+    torch.manual_seed(0)
+    monkeypatch.setattr(command, "keep_freed_memory", lambda: None)
+
+
+def fields(rows):
+    return {frozenset(row) for row in rows}
+
+
+@pytest.mark.parametrize("name", command.EXPERIMENTS)
+def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_path):
+    rows = command.main([name, "--quick", "--out", str(tmp_path), "--kept", str(tmp_path)])
+    assert not list(tmp_path.iterdir())  # a quick run is no record
+    record = RECORDS / f"{name}.json"
+    if name in bakeoffs.BAKEOFFS:
+        assert {row["entry"] for row in rows} == set(bakeoffs.entries(name.removesuffix("_rates")))
+    else:
+        assert fields(rows) == fields(read_measurement(record).rows)
+
+
+@pytest.mark.parametrize("name", sorted(set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS)))
+def test_a_record_names_the_command_that_repeats_it(name):
+    assert read_measurement(RECORDS / f"{name}.json").command == f"python -m experiments {name}"
+
+
+def test_a_run_that_was_stopped_goes_on_with_what_is_missing(monkeypatch, tmp_path):
+    recipe = replace(embedding.BASE, dataset="book", steps=1, every=1, warmup=1, val_batches=1)
+    done = []
+
+    def measure(training):
+        if len(done) == 1 and stop:
+            raise KeyboardInterrupt
+        done.append(training.seed)
+        return [{"half": 1}, {"half": 2}]
+
+    cells = [Cell({"seed": seed}, recipe, seed) for seed in (3, 5)]
+    experiment = Experiment("A row is nothing.", measure, lambda rows: cells)
+    monkeypatch.setitem(command.EXPERIMENTS, "sizes", experiment)
+    line = ["sizes", "--out", str(tmp_path / "out"), "--kept", str(tmp_path / "kept")]
+    stop = True
+    with pytest.raises(KeyboardInterrupt):
+        command.main(line)
+    stop = False
+    rows = command.main(line)
+    assert done == [3, 5]  # each once
+    assert rows == [{"seed": seed, "half": half} for seed in (3, 5) for half in (1, 2)]
+    record = read_measurement(tmp_path / "out/sizes.json")
+    assert record.rows == rows and record.command == "python -m experiments sizes"
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_a_quick_run_shows_every_value_once():
+    values = [(a, b, seed) for a in "xyz" for b in (1, 2) for seed in (0, 1)]
+    cells = [Cell({"a": a, "b": b, "seed": seed}, None, seed) for a, b, seed in values]
+    kept = [(cell.about["a"], cell.about["b"], cell.seed) for cell in covering(cells)]
+    assert kept == [("x", 1, 0), ("x", 2, 0), ("y", 1, 0), ("z", 1, 0)]
+
+
+# --- the entries --------------------------------------------------------------------------------
+
+
+def fresh(recipe, seed=0):
+    torch.manual_seed(seed)
+    return recipe.build(V)
+
+
+def test_embeddings_of_a_seed_differ_in_what_their_names_say_and_nothing_else():
+    models = {cell.about["entry"]: fresh(cell.recipe) for cell in embedding.cells([])}
+    assert set(models) == {entry for entries in embedding.PARTS.values() for entry in entries}
+    ids, base = torch.randint(V, (B, T)), models["untied"]
+    for entry, model in models.items():
+        differ = {
+            name
+            for name, weight in model.state_dict().items()
+            if not torch.equal(weight, base.state_dict()[name])
+        }
+        expected = {"tied": {"lm_head.weight"}, "wide": {"tok_emb.weight"}}
+        assert differ == expected.get(entry, set())
+        assert (model.lm_head.weight is model.tok_emb.weight) == (entry == "tied")
+    vectors = {entry: model.double().tok_emb(ids) for entry, model in models.items()}
+    # the table of "wide" was scaled in fp32: one rounding
+    torch.testing.assert_close(vectors["wide"], vectors["untied"], rtol=2**-23, atol=0)
+    torch.testing.assert_close(128**0.5 * vectors["none"], vectors["untied"])
+
+
+def test_the_share_of_the_token_is_that_of_the_vectors_it_stands_for():
+    model, ids = fresh(embedding.BASE).double(), torch.randint(V, (1, 1009))
+    frequencies = ids[0].bincount(minlength=V).double() / ids.numel()
+    token = model.tok_emb(ids).square().sum(-1).mean()
+    position = model.position(torch.arange(ids.shape[1])).square().sum(-1).mean()
+    share = embedding.token_share(model, frequencies)
+    assert share == pytest.approx((token / (token + position)).item())
+
+
+def test_silent_units_are_found():
+    recipe = replace(feedforward.BASE, sizes={**feedforward.BASE.sizes, "d_ff": 11})
+    model, ids = fresh(recipe), torch.randint(V, (B, 64))
+    with torch.no_grad():
+        model.layers[1].ffn.up_proj.bias[5] = -1e3
+    silent, active = feedforward.silent_units(model, torch.no_grad()(lambda: model(ids)))
+    expected = torch.zeros(2, 11, dtype=torch.bool)
+    expected[1, 5] = True
+    assert torch.equal(silent, expected) and 0.3 < active < 0.6
+
+
+def test_the_share_of_explained_variance():
+    groups = torch.tensor([0, 0, 2, 2])
+    values = torch.tensor([[1.0, 1.0], [1.0, -1.0], [5.0, 1.0], [5.0, -1.0]])
+    assert feedforward.explained(values, groups) == pytest.approx((1 + 0) / 2)
+
+
+@pytest.mark.parametrize("pool", pooling.POOLS)
+def test_every_attention_is_converted(pool):
+    changed = pooling.pool_heads(load(pooling.NAME).model, 1, pool)
+    found = [m for m in changed.modules() if isinstance(m, MultiHeadAttention)]
+    assert len(found) == 12
+    assert all(m.k_proj.out_features == m.v_proj.out_features == m.d_head for m in found)
+
+
+def test_the_same_characters_are_scored_at_every_context():
+    class Unigram(nn.Module):  # its loss is the same for every context: it looks at no past
+        def __init__(self):
+            super().__init__()
+            self.table = torch.randn(7, 7, dtype=torch.float64)
+
+        def hidden(self, ids):
+            return self.table[ids]
+
+        def lm_head(self, x):
+            return x
+
+    model, ids = Unigram(), torch.randint(7, (1511,))
+    losses = [scaling.loss_at(model, ids, context, 512) for context in (64, 128, 512)]
+    assert losses == pytest.approx([losses[0]] * 3)
+    ends = range(512, len(ids) - 1, 256)
+    scored = torch.cat([torch.arange(end - 64, end) for end in ends])
+    expected = nn.functional.cross_entropy(model.table[ids[scored]], ids[scored + 1])
+    assert losses[0] == pytest.approx(expected.item())
+
+
+def test_costs_of_three_ways_to_cut():
+    characters, words, pieces = tokenizer.costs(["a b, a", "a c"], ["a d", "b?"], [259])
+    shared = {"bytes": 2.5}
+    assert words == shared | {
+        "unit": "words", "vocab_size": 4, "tokens": 2, "unknown": 0.5, "unused": 0
+    }  # fmt: skip
+    assert characters == shared | {
+        "unit": "characters", "vocab_size": 5, "tokens": 2.5, "unknown": 0.4, "unused": 0
+    }  # fmt: skip
+    assert pieces == shared | {
+        "unit": "pieces", "vocab_size": 259, "tokens": 2.5, "unknown": 0, "unused": 256 - 5
+    }  # fmt: skip
+    rows = tokenizer.costs(["b b a"] + [f"w{n}" for n in range(300)], ["b a", "w99"], [259])
+    unknown = {r["vocab_size"]: r["unknown"] for r in rows if r["unit"] == "words"}
+    assert unknown == {259: 1 / 3, 302: 0}  # of those that occur once, the alphabet's first
+
+
+def test_a_rate_rises_and_stays():
+    cold, warm = (wirings.cell("pre", 2, 0.5, warmup, 0, wirings.SHORT).recipe for warmup in (0, 4))
+    assert [cold.schedule()(step) for step in (1, 2, 120)] == [0.5] * 3
+    assert [warm.schedule()(step) for step in (1, 2, 4, 120)] == [0.125, 0.25, 0.5, 0.5]
+
+
+def test_a_run_that_blew_up_has_no_losses_after_that(monkeypatch):
+    cell = wirings.cell("post", 1, 1e-3, 0, 0, {"steps": 4, "every": 2})
+
+    def train(self):
+        raise InputError("step 3: gradient is nan; lower the learning rate")
+
+    monkeypatch.setattr("transformer_lit.training.run.Run.train", train)
+    experiment = wirings.WIRINGS_TRAINED
+    (row,) = experiment._rows(cell, replace(cell.recipe, dataset="book", val_batches=1), "cpu")
+    assert row["losses"] == [None, None]
+
+
+def test_the_longer_runs_take_the_best_rate_and_warm_up():
+    rows = [
+        {"wiring": w, "layers": 6, "rate": rate, "warmup": warmup, "losses": [9.0, last]}
+        for w in wirings.WIRINGS
+        for rate, warmup, last in [
+            (1e-2, 0, 2.5),
+            (1e-2, 0, 2.7),
+            (3e-3, 40, 2.4),
+            (3e-3, 40, None),
+        ]
+    ]
+    cells = list(wirings.cells(rows))
+    longer = [cell for cell in cells if cell.about["steps"] == 400]
+    assert {(c.about["rate"], c.about["warmup"]) for c in longer} == {(1e-2, 0)}
+    assert len(longer) == 4 * 3 and len(cells) == 180
+
+
+@pytest.mark.parametrize("name", ["position", "block", "swap"])
+def test_every_entry_of_a_bakeoff_can_be_built(name):
+    for recipe in bakeoffs.entries(name).values():
+        assert fresh(recipe)(torch.randint(V, (B, T))).shape == (B, T, V)
+
+
+def test_fair_entries_differ_from_theirs_in_what_they_say():
+    entries = bakeoffs.entries("position")
+    models = {name: fresh(recipe) for name, recipe in entries.items()}
+    pos = torch.arange(64)
+    norms = {
+        name: models[name].position(pos).norm(dim=-1).mean().item()
+        for name in ("learned, long as sinusoids", "sinusoidal, short as learned", "sinusoidal")
+    }
+    assert norms["sinusoidal"] == pytest.approx(32**0.5, rel=1e-4)
+    assert norms["learned, long as sinusoids"] == pytest.approx(32**0.5, rel=0.05)
+    assert norms["sinusoidal, short as learned"] == pytest.approx(1, rel=1e-4)
+    plug = models["t5 within the context"].layers[3].attn.position
+    buckets = t5_bucket(pos, len(plug.weight), plug.max_distance, causal=True)
+    assert set(buckets.tolist()) == set(range(32))
+    without = models["transformer-xl without v"]
+    assert not any(layer.attn.position.v.any() for layer in without.layers)
+    trained = {name for name, p in without.named_parameters() if p.requires_grad}
+    assert {name for name, _ in without.named_parameters()} - trained == {
+        f"layers.{n}.attn.position.v" for n in range(4)
+    }
+
+
+def test_the_walk_begins_in_four_ways_with_equal_sizes():
+    entries = bakeoffs.entries("swap")
+    assert len(entries) == 4 * 6
+    for said, start in bakeoffs.STARTS.items():
+        recipes = [entries[name + said] for name in bakeoff_presets("swap")]
+        assert all(start.items() <= recipe.sizes.items() for recipe in recipes)
+        sizes = [sum(p.numel() for p in fresh(recipe).parameters()) for recipe in recipes]
+        assert max(sizes) / min(sizes) < 1.003
