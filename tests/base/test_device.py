@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 
+from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 from transformer_lit.base.files import InputError
 
 
