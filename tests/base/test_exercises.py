@@ -1,13 +1,9 @@
 """The checker: whatever is handed to it gets one helpful line, and leaves nothing behind."""
 
-import _thread
-import contextlib
 import json
 import sys
 import threading
-import time
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,7 +21,6 @@ from transformer_lit.base.exercises import (
 @pytest.fixture(autouse=True)
 def registry():
     "Exercises that a test registers are gone after it."
-    STOP.clear()
     yield
     for id in [id for id in EXERCISES if id.startswith("test.")]:
         del EXERCISES[id]
@@ -171,19 +166,6 @@ def endless(x, factor):
         pass
 
 
-STOP = threading.Event()  # so that what a test leaves behind ends after it
-
-
-def endless_and_deaf(x, factor):
-    while not STOP.is_set():
-        with contextlib.suppress(BaseException):
-            time.sleep(0.01)
-
-
-def busy_in_c(x, factor):
-    STOP.wait()
-
-
 def patches_torch(x, factor):
     torch.Tensor.sum = lambda self, axis: self
     return x.sum(-1)
@@ -258,14 +240,6 @@ def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
         assert verdict.state == ("open" if line == OPEN else "not yet")
 
 
-def test_the_line_of_the_reader_is_shown_and_none_of_a_library(row_sums):
-    def mine(x, factor):
-        return torch.stack([x, factor * x[0]])  # torch raises, here
-
-    line = check("test.1", mine).line
-    assert "raised RuntimeError" in line and line.endswith("# torch raises, here")
-
-
 def test_a_view_of_an_input_is_refused_where_the_reference_makes_a_new_one():
     @exercise("test.2", "build", minutes=1, cases=lambda: {"a table": (torch.ones(5, 7),)})
     def one_row(x):
@@ -281,19 +255,21 @@ def test_a_view_of_an_input_is_refused_where_the_reference_makes_a_new_one():
     assert check("test.3", lambda x: x.permute(1, 0))
 
 
-def test_prints_become_notes_and_only_the_first(row_sums, capsys):
+def test_prints_of_an_answer_are_notes_of_its_verdict(row_sums, capsys):
     def chatty(x, factor):
-        for i in range(3000):
-            print("line", i)
-        print("to stderr", file=sys.stderr)
+        print("a line")
         return factor * x.sum(-1)
 
-    verdict = check("test.1", chatty)
-    assert verdict and verdict.notes == tuple(f"It printed: line {i}" for i in range(5))
+    verdict = check("test.1", chatty)  # two cases, a call for each
+    assert verdict and verdict.notes == ("It printed: a line",) * 2
     assert capsys.readouterr() == ("", "")
 
 
-def test_nothing_outlives_the_call(row_sums, short):
+def test_nothing_outlives_the_call(row_sums):
+    @exercise("test.4", "build", minutes=1, cases=cases, seconds=0.3)
+    def with_little_time(x, factor):
+        return factor * x.sum(-1)
+
     def meddles(x, factor):
         torch.set_default_dtype(torch.float16)
         torch.set_grad_enabled(False)
@@ -304,7 +280,7 @@ def test_nothing_outlives_the_call(row_sums, short):
     state, threads = torch.get_rng_state(), threading.active_count()
     for answer in (meddles, row_sums):
         check("test.1", answer)
-    check("test.4", endless)
+    assert "did not end within 0.3 seconds. Line" in check("test.4", endless).line
     assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
     assert torch.equal(torch.get_rng_state(), state)
     assert threading.active_count() == threads
@@ -315,40 +291,6 @@ def test_a_patch_that_was_there_before_is_found_and_put_back(row_sums, monkeypat
     torch.einsum = lambda *args: None
     assert "replaced torch.einsum" in check("test.1", row_sums).line
     assert torch.einsum is own and check("test.1", row_sums)
-
-
-@pytest.fixture
-def short():
-    "An exercise with little time."
-
-    @exercise("test.4", "build", minutes=1, cases=cases, seconds=0.3)
-    def row_sums(x, factor):
-        return factor * x.sum(-1)
-
-
-@pytest.mark.parametrize("answer", [endless, endless_and_deaf, busy_in_c])
-def test_what_does_not_end_is_left_in_time(answer, short):
-    "The second swallows every exception that it can, the third hears none."
-    began = time.monotonic()
-    assert "did not end within 0.3 seconds. Line" in check("test.4", answer).line
-    assert time.monotonic() - began < 10
-    STOP.set()
-
-
-def test_the_checker_works_off_the_main_thread(row_sums):
-    verdicts = []
-    thread = threading.Thread(target=lambda: verdicts.append(check("test.1", row_sums)))
-    thread.start()
-    thread.join()
-    assert verdicts[0]
-
-
-def test_an_interrupt_ends_the_call_and_not_the_checker(row_sums):
-    def interrupted(x, factor):
-        _thread.interrupt_main()
-        time.sleep(1)
-
-    assert "You interrupted it. Line" in check("test.1", interrupted).line
 
 
 # --- classes -------------------------------------------------------------------------------------
@@ -422,31 +364,13 @@ def value(expected, **options):
 
 @pytest.mark.parametrize(
     "expected,right,wrong",
-    [
-        (3, [3, 3.0, np.int64(3), torch.tensor(3)], [4, True, "3", [3], 3.5, print, torch.ones(2)]),
-        (
-            0.5,
-            [0.5, 0.509, np.float32(0.5), torch.tensor([0.5])[0]],
-            [0.511, float("nan")],
-        ),
-        (True, [True, np.True_, torch.tensor(True)], [False, 1, "True"]),
-        ("zeros", ["zeros", " Zeros "], ["nan", 0]),
-        ([1, 2, 3], [[1, 2, 3], (1, 2, 3), torch.tensor([1, 2, 3]), np.array([1, 2, 3])], [[1, 2]]),
-        ([], [[], ()], [[1], "[]"]),
-        ([0.5, 2], [[0.5, 2], [0.495, 2.0]], [[0.5, 2.005], [2, 0.5], {0.5, 2}]),
-        ({"a": 1, "b": 0.5}, [{"b": 0.5, "a": 1}], [{"a": 1}, {"a": 1, "b": 1}, [1, 0.5]]),
-        (torch.ones(2, 3), [torch.ones(2, 3), [[1.0, 1.0, 1.0]] * 2], [torch.ones(3, 2), 1.0]),
-        (torch.ones(3) > 0, [torch.ones(3) > 0], [torch.ones(3), torch.zeros(3) > 0]),
-        (float("nan"), [float("nan")], [0.0]),
-        (float("inf"), [float("inf")], [1e308, -float("inf")]),
-        (1 + 2j, [1 + 2j], [1 - 2j, 1]),
-    ],
+    [(3, 3.0, 4), (0.5, 0.509, 0.511), ("zeros", " Zeros ", "nan"), ([1, 2], (1, 2), [1, 3])],
 )
-def test_a_value_is_taken_in_every_form_that_means_it(expected, right, wrong):
+def test_a_value_is_right_or_not_yet(expected, right, wrong):
+    "`compare` has its own tests; objects that upset a look at them end in a verdict too."
     value(expected, tolerance=0.01)
-    for answer in right:
-        assert check("test.9", answer), answer
-    for answer in (*wrong, Hostile(), NoEqual()):
+    assert check("test.9", right)
+    for answer in (wrong, Hostile(), NoEqual()):
         verdict = check("test.9", answer)
         assert verdict.state == "not yet" and "\n" not in verdict.line, answer
 
