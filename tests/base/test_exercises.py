@@ -230,7 +230,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("answer,line", ANSWERS)
+@pytest.mark.parametrize("answer,line", ANSWERS, ids=range(len(ANSWERS)))
 def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
     verdict = check("test.1", answer)
     if line is None:

@@ -162,7 +162,7 @@ def is_blank(answer: Any) -> bool:
 
 
 def is_open(answer: Any) -> bool:
-    "Whether a value, or a part of a list, is still to be filled in: `None`, `...` or dots in a word."
+    "Whether a value or a part of a list is still to be filled in: `None`, `...` or dots in a word."
     if isinstance(answer, list | tuple):
         return any(map(is_open, answer))
     return answer is None or answer is ... or (isinstance(answer, str) and answer.strip(". ") == "")
