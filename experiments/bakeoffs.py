@@ -1,23 +1,29 @@
 """The bake-offs of the package over a grid of learning rates, with the entries that are fair.
 
 `transformer-lit bakeoff` trains each entry at one rate. A rate that suits one entry may be wrong
-for another; so here each has several, and the best of each are compared.
+for another; so here each has several with seed 0, the best of them two more seeds, and the best of
+each are compared. What the bake-off recorded for the same settings and seed is not trained again.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from operator import itemgetter
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count
+from transformer_lit.base.results import read_result
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
 from transformer_lit.recipes.recipe import Training
 
 SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2)
+RECORDS = Path(__file__).parents[1] / "results/bakeoffs"
 
 
 class Scaled(nn.Module):
@@ -62,12 +68,8 @@ FAIR = {  # name -> the entry that is changed, and how
     "transformer-xl without v": ("transformer-xl", _without_v),
 }
 CHANGES |= {name: change for name, (_, change) in FAIR.items()}
-STARTS: dict[str, Row] = {  # of the walk from GPT to LLaMA; its entries begin as GPT-2, untied
-    "": {},
-    ", xavier": {"init": "xavier"},
-    ", tied": {"tied": True},
-    ", xavier, tied": {"init": "xavier", "tied": True},
-}
+STARTS: dict[str, Row] = {"xavier": {"init": "xavier"}, "tied": {"tied": True}}
+STARTED = ("gpt", "rope", "nobias")  # steps of the walk that also begin in another way
 
 
 def entries(name: str) -> dict[str, Variant]:
@@ -78,24 +80,48 @@ def entries(name: str) -> dict[str, Variant]:
             entry: replace(found[base], change=entry) for entry, (base, _) in FAIR.items()
         }
     if name == "swap":
-        return {
-            entry + said: replace(recipe, sizes={**recipe.sizes, **start})
+        return found | {
+            f"{entry}, {said}": replace(found[entry], sizes={**found[entry].sizes, **start})
             for said, start in STARTS.items()
-            for entry, recipe in found.items()
+            for entry in STARTED
         }
     return found
 
 
 def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
-    for seed, (entry, recipe), rate in product(SEEDS, entries(name).items(), RATES):
-        about = {"entry": entry, "rate": rate, "seed": seed}
-        yield Cell(about, replace(recipe, peak=rate), seed)
+    "Every rate with the first seed; then the other seeds with the best rate of each entry."
+    first, *others = SEEDS
+    for (entry, recipe), rate in product(entries(name).items(), RATES):
+        yield cell(entry, recipe, rate, first)
+    for seed, (entry, recipe) in product(others, entries(name).items()):
+        tried = [row for row in rows if row["entry"] == entry and row["seed"] == first]
+        yield cell(entry, recipe, min(tried, key=itemgetter("val_loss"))["rate"], seed)
 
 
-def measure(training: Training) -> list[Row]:
+def cell(entry: str, recipe: Variant, rate: float, seed: int) -> Cell:
+    return Cell({"entry": entry, "rate": rate, "seed": seed}, replace(recipe, peak=rate), seed)
+
+
+def measure(name: str, training: Training) -> list[Row]:
+    found = recorded(name, training)
+    if found is not None:
+        return [found]
     training.run.train()
     row = {"parameters": count(training.trained.model), "minutes": training.run.seconds / 60}
     return [row | {"val_loss": training.run.evaluate()} | places(training)]
+
+
+def recorded(name: str, training: Training) -> Row | None:
+    "The same row from the record of the bake-off, if there is one of these settings and this seed."
+    if training.recipe.change != "none":
+        return None
+    settings = json.loads(json.dumps(vars(training.recipe)))
+    for path in sorted(RECORDS.glob(f"{name}-small-*-seed{training.seed}.json")):
+        found = read_result(path)
+        if all(settings[key] == value for key, value in found.config.items()):
+            row = {"parameters": found.parameters, "minutes": found.minutes}
+            return row | {key: found.metrics[key] for key in ("val_loss", "band", "loss_by_place")}
+    return None
 
 
 BAKEOFFS = {
@@ -104,7 +130,7 @@ BAKEOFFS = {
         "the peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per "
         "character over the validation text. loss_by_place: the same in bands of `band` places, up "
         "to four times the trained length where the entry can read so far.",
-        measure,
+        partial(measure, name),
         partial(cells, name),
         BRIEF,
     )

@@ -13,9 +13,9 @@ from experiments.runner import Cell, Experiment, covering
 from transformer_lit import load
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.files import InputError
-from transformer_lit.base.results import read_measurement
+from transformer_lit.base.results import read_measurement, read_result
 from transformer_lit.position.relative import t5_bucket
-from transformer_lit.recipes.bakeoff import bakeoff_presets
+from transformer_lit.recipes.recipe import open_training
 
 pytestmark = pytest.mark.slow
 RECORDS = Path(__file__).parents[1] / "results/measurements"
@@ -251,11 +251,33 @@ def test_fair_entries_differ_from_theirs_in_what_they_say():
     }
 
 
-def test_the_walk_begins_in_four_ways_with_equal_sizes():
+def test_three_steps_of_the_walk_also_begin_in_other_ways():
     entries = bakeoffs.entries("swap")
-    assert len(entries) == 4 * 6
+    assert len(entries) == 6 + 2 * 3
     for said, start in bakeoffs.STARTS.items():
-        recipes = [entries[name + said] for name in bakeoff_presets("swap")]
-        assert all(start.items() <= recipe.sizes.items() for recipe in recipes)
-        sizes = [sum(p.numel() for p in fresh(recipe).parameters()) for recipe in recipes]
-        assert max(sizes) / min(sizes) < 1.003
+        for name in bakeoffs.STARTED:
+            recipe, base = entries[f"{name}, {said}"], entries[name]
+            assert recipe == replace(base, sizes={**base.sizes, **start}) != base
+
+
+def test_every_rate_with_one_seed_and_the_best_with_the_others():
+    cells, rows, best = [], [], {"none": 1e-2, "rope": 1e-3}
+    for cell in bakeoffs.cells("position", rows):
+        cells.append(cell)
+        assert cell.recipe.peak == cell.about["rate"]
+        low = cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
+        rows.append(cell.about | {"val_loss": 1.0 if low else 2.0})
+    assert len(cells) == 12 * 3 + 12 * 2
+    for cell in cells[12 * 3 :]:
+        assert cell.seed > 0 and cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
+
+
+def test_what_the_bakeoff_recorded_is_not_trained_again(tmp_path):
+    (recipe,) = (r for name, r in bakeoffs.entries("swap").items() if name == "rope")
+    training = open_training(recipe, tmp_path / "run", seed=1, device="cpu")
+    record = read_result(bakeoffs.RECORDS / "swap-small-rope-seed1.json")
+    (row,) = bakeoffs.measure("swap", training)
+    assert row["val_loss"] == record.metrics["val_loss"] and row["minutes"] == record.minutes
+    for other in (replace(recipe, peak=1e-3), replace(recipe, change="wide")):
+        training.recipe = other
+        assert bakeoffs.recorded("swap", training) is None
