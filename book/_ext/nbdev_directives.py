@@ -16,6 +16,7 @@ import exercise_cells
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
+import ways
 
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
 NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
@@ -59,8 +60,11 @@ def convert(cell):
         render["image"] = {"alt": directives["fig-alt"]}
 
 
-def card_box(root, notebook):
-    """The card of a chapter as a box below its title: pass, time, needs, exercises."""
+def card_box(root, docname, notebook):
+    """The card of a chapter as a box below its title: pass, time, needs, exercises.
+
+    The first chapter of a part that the map shows also has the map, folded.
+    """
     card, cells = notebook["metadata"].get("chapter"), notebook["cells"]
     if not card:
         return
@@ -77,14 +81,19 @@ def card_box(root, notebook):
     ]
     line = " · ".join(filter(None, facts))
     title, _, rest = "".join(cells[0]["source"]).partition("\n")
-    cells[0]["source"] = f"{title}\n\n:::{{div}} chapter-card\n{line}\n:::\n{rest}"
+    box = f":::{{div}} chapter-card\n{line}\n:::\n"
+    part = Path(docname).parent.name
+    first = next((place for place in places.values() if Path(place).parent.name == part), None)
+    if first == f"/{docname}" and part in {box[1].split("/")[0] for box in ways.BOXES}:
+        box += f"\n```{{transformer-map}} {part}\n```\n"
+    cells[0]["source"] = f"{title}\n\n{box}{rest}"
 
 
 def on_source_read(app, docname, source):
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
-    card_box(Path(app.confdir), notebook)
+    card_box(Path(app.confdir), docname, notebook)
     for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)

@@ -19,10 +19,13 @@
     });
   };
 
-  // a link to a folded solution opens it
+  // a link to something folded opens every fold around it
   const unfold = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (target?.tagName === "DETAILS") target.open = true;
+    let fold = target?.closest("details");
+    if (!fold) return;
+    for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
   };
   window.addEventListener("hashchange", unfold);
   document.addEventListener("DOMContentLoaded", unfold);
