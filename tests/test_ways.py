@@ -1,0 +1,57 @@
+"Paths hold all that they need, in the book's order; the map leads to chapters that exist."
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "book/_ext"))
+import ways
+
+GOALS = [["attention/multihead"], ["models/llama", "models/first_training"]]
+
+
+def pages():
+    return [*ROOT.glob("book/*.md"), *ROOT.glob("nbs/*/*.ipynb")]
+
+
+@pytest.mark.parametrize("goals", GOALS, ids=lambda goals: goals[0])
+def test_a_path_is_closed_in_order_and_within_the_first_pass(goals):
+    path = ways.path_to(goals)
+    names = [name for name, _ in path]
+    assert set(goals) <= set(names)
+    for place, (_, card) in enumerate(path):
+        assert set(card["needs"]) <= set(names[:place])
+        assert card["pass"] == 1
+
+
+def test_the_intro_has_these_paths_and_the_first_pass():
+    found = re.findall(r"```\{reading-path\} (.+)", (ROOT / "book/intro.md").read_text())
+    assert [line.split() for line in found] == [*GOALS, ["first-pass"]]
+
+
+def test_the_first_pass_needs_nothing_else():
+    names = {name for name, _ in ways.first_pass()}
+    assert all(set(card["needs"]) <= names for _, card in ways.first_pass())
+
+
+def test_an_unknown_goal_is_named():
+    with pytest.raises(ValueError, match="attention/maks"):
+        ways.path_to(["attention/maks"])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"), [(5, "5 min"), (60, "1 h 00 min"), (125, "2 h 05 min")]
+)
+def test_hours(minutes, said):
+    assert ways.hours(minutes) == said
+
+
+def test_every_box_of_the_map_is_a_chapter_of_the_first_pass_and_marked_in_its_part():
+    drawn = ways.architecture_map(lambda chapter: f"{chapter}.html", "block")
+    linked = set(re.findall(r'<a href="(.+?)\.html">', drawn))
+    assert linked <= {name for name, _ in ways.first_pass()}
+    marked = [box[0] for box in (*ways.BOXES, *ways.FRAMES) if box[1].startswith("block/")]
+    assert drawn.count(" here") == len(marked) > 0
