@@ -100,9 +100,10 @@ BOXES = (
     ("Trainer", "training/trainer", 368, 548, 90),
 )
 FRAMES = (  # label, chapter, left, top, width, height
-    ("Encoder layer, N times", "block/layers", 16, 184, 192, 182),
-    ("Decoder layer, N times", "block/layers", 222, 104, 192, 262),
+    ("Encoder × N", "block/layers", 16, 184, 192, 182),
+    ("Decoder × N", "block/layers", 222, 104, 192, 262),
 )
+NOTES = (("To write:", 10, 5), ("To train:", 17, 530))  # text, left, baseline
 LINES = (  # from, over, to: the data go upwards
     ((LEFT, 479), (LEFT, 459)),
     ((RIGHT, 479), (RIGHT, 459)),
@@ -110,7 +111,7 @@ LINES = (  # from, over, to: the data go upwards
     ((RIGHT, 393), (RIGHT, 357)),
     ((LEFT, 211), (LEFT, 172), (215, 172), (215, 262), (230, 262)),
     ((RIGHT, 131), (RIGHT, 99)),
-    ((RIGHT, 69), (RIGHT, 39)),
+    ((RIGHT, 69), (RIGHT, 54), (215, 54), (215, 39)),
 )
 
 
@@ -126,6 +127,7 @@ def architecture_map(link, part=""):
     for line in LINES:
         points = " ".join(f"{x},{y}" for x, y in line)
         shapes.append(f'<polyline points="{points}" marker-end="url(#map-head)"/>')
+    shapes += [f'<text x="{x}" y="{y}" class="label">{text}</text>' for text, x, y in NOTES]
     for label, chapter, x, y, width in BOXES:
         shapes.append(
             f'<a href="{link(chapter)}"><rect class="box{_here(chapter, part)}" '
@@ -133,7 +135,7 @@ def architecture_map(link, part=""):
             f'<text x="{x}" y="{y + 4.5}" text-anchor="middle">{escape(label)}</text></a>'
         )
     return (
-        '<svg class="transformer-map" viewBox="0 0 430 574" role="group" '
+        '<svg class="transformer-map" viewBox="0 -8 430 580" role="group" '
         'aria-label="Map of the Transformer: each box leads to its chapter">'
         '<defs><marker id="map-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
         'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>'
