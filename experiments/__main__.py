@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import command_line, report
+from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
@@ -22,6 +23,7 @@ from transformer_lit.base.device import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
+    "averaging": AVERAGING,
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,
