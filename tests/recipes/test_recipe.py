@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transformer_lit.base.files import InputError
+from transformer_lit.base.files import InputError, read_json, write_json
 from transformer_lit.base.results import read_result
+from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import language_model
-from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.recipe import (
     MODELS,
     Trained,
@@ -26,7 +28,7 @@ from transformer_lit.recipes.recipe import (
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES
 from transformer_lit.text.tokenizer import CharTokenizer
-from transformer_lit.training.checkpoint import checkpoints
+from transformer_lit.training.checkpoint import checkpoints, save_weights
 from transformer_lit.training.run import read_log
 from transformer_lit.training.trainer import World
 
@@ -114,11 +116,13 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(recipe, tmp_p
 
 
 def test_a_folder_belongs_to_one_training(recipe, tmp_path):
-    train(replace(recipe, steps=1), tmp_path)
+    recipe = replace(recipe, steps=1)
+    train(recipe, tmp_path)
     with pytest.raises(InputError, match=r"holds a training already.*--resume"):
         open_training(recipe, tmp_path, device="cpu")
     for change, told in (
         ({"recipe": replace(recipe, peak=0.1)}, r"peak 0\.004 → 0\.1"),
+        ({"recipe": replace(recipe, steps=2)}, "steps 1 → 2"),
         ({"seed": 3}, "seed 0 → 3"),
         ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
     ):
@@ -165,6 +169,55 @@ def test_every_model_comes_back_from_a_folder_as_what_it_was(name, tmp_path):
     assert again.model.config == model.config
     with pytest.raises(InputError, match="of a task 'language-model', not 'translation'"):
         RECIPES["translation"].kind.load(tmp_path / "m")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    "A saved model, of characters."
+    tokenizer = CharTokenizer.train("prime sizes")
+    config = LlamaConfig(vocab_size=tokenizer.vocab_size, d_model=14, n_layers=1, n_heads=2, d_ff=5)
+    LanguageModel(Llama(config), tokenizer, {"dataset": "book"}).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_flipped_bit_of_a_saved_model_is_found(folder, name):
+    path = folder / name
+    good = path.read_bytes()
+    for place in range(11, len(good), len(good) // 7):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(InputError, match=re.escape(str(folder))):
+            LanguageModel.load(folder)
+    path.write_bytes(good)
+    assert LanguageModel.load(folder).model.config.d_model == 14
+
+
+def reported(folder, **changes):
+    "The description with other values, and no hashes, as older models have none."
+    told = read_json(folder / "config.json") | changes
+    write_json(folder / "config.json", {k: told[k] for k in told.keys() - {"self", "sha256"}})
+
+
+def test_a_saved_model_of_before_there_were_hashes_loads(folder):
+    reported(folder)
+    assert LanguageModel.load(folder).info == {"dataset": "book"}
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder):
+    CharTokenizer.train("other").save(folder / "tokenizer.json")
+    reported(folder)
+    with pytest.raises(InputError, match="the tokenizer has 5 tokens, the model 8"):
+        LanguageModel.load(folder)
+
+
+def test_weights_that_are_not_numbers_are_refused(folder):
+    model = LanguageModel.load(folder).model
+    with torch.no_grad():
+        model.layers[0].attn.k_proj.weight[3, 1] = torch.nan
+    save_weights(model, folder / "model.safetensors")
+    reported(folder)
+    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight holds numbers"):
+        LanguageModel.load(folder)
 
 
 def test_presets_are_found_by_name_and_changed_by_field():

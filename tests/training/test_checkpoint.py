@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import random
+import resource
+import signal
 import subprocess
 import sys
 
@@ -107,7 +109,7 @@ def test_saving_changes_nothing(tmp_path):
 def test_a_checkpoint_of_an_older_version_loads(saved):
     "Without hashes, and with one GPU's state under the name cuda."
     progress = json.loads((saved / "progress.json").read_text())
-    del progress["sha256"]
+    del progress["sha256"], progress["self"]
     (saved / "progress.json").write_text(json.dumps(progress))
     states = load_file(saved / "random.safetensors")
     save_file({"cpu": states["cpu"], "cuda": torch.zeros(16).byte()}, saved / "random.safetensors")
@@ -131,7 +133,8 @@ def test_every_gpu_has_its_state_and_one_that_is_gone_is_left_out(saved, monkeyp
     random_file = path / "random.safetensors"  # an older version's, with one GPU and no hashes
     save_file({"cpu": load_file(random_file)["cpu"], "cuda": states[0]}, random_file)
     progress = json.loads((path / "progress.json").read_text())
-    (path / "progress.json").write_text(json.dumps({**progress, "sha256": {}}))
+    del progress["sha256"], progress["self"]
+    (path / "progress.json").write_text(json.dumps(progress))
     put.clear()
     resume(path, open_trainer(1))
     assert [name for name, _ in put] == ["cuda"] and torch.equal(put[0][1], states[0])
@@ -164,9 +167,44 @@ def test_one_changed_bit_among_the_numbers_is_found(saved, name):
     load_tensors(saved / name)  # a valid file
     trainer = open_trainer(1)
     before = everything(trainer)
-    with pytest.raises(InputError, match=f"{name} is damaged; remove"):
+    with pytest.raises(InputError, match=f"{name} is damaged: it is not what was written"):
         resume(saved, trainer)
     assert_same(everything(trainer), before)
+
+
+def test_no_flipped_bit_of_the_progress_changes_a_value_in_silence(saved):
+    path, good = saved / "progress.json", (saved / "progress.json").read_bytes()
+    told = json.loads(good)
+    for place in range(0, len(good), 7):
+        for bit in (0, 3, 6):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
+            try:
+                read = load_checkpoint(saved, *parts())
+            except InputError:
+                continue
+            assert all(read[key] == told[key] for key in ("step", "position"))
+
+
+def parts():
+    trainer = open_trainer(1)
+    return trainer.model, trainer.optimizer
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="this system has no limit of that kind")
+def test_a_full_disk_is_told_and_leaves_nothing(saved):
+    "A limit on the size of files stands for it: both end in an OSError of the system."
+    trainer, soft_hard = open_trainer(0), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, soft_hard[1]))
+    try:
+        trainer.done = 9
+        with pytest.raises(OSError, match=r"cannot write|too large"):
+            save(saved.parent, trainer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+        signal.signal(signal.SIGXFSZ, before)
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+    assert load_checkpoint(saved, *parts())["step"] == 3
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "{}", "null"])
@@ -196,7 +234,8 @@ def test_another_model_or_optimiser_is_refused_and_left_alone(saved):
 
 def test_another_files_random_state_is_refused_before_anything_is_loaded(saved):
     progress = json.loads((saved / "progress.json").read_text())
-    (saved / "progress.json").write_text(json.dumps({**progress, "sha256": {}}))
+    del progress["sha256"], progress["self"]
+    (saved / "progress.json").write_text(json.dumps(progress))
     trainer = open_trainer(1)
     before = everything(trainer)
     for states in ({"cpu": torch.zeros(5).byte()}, {"gpu": torch.zeros(5).byte()}):

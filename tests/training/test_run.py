@@ -1,6 +1,7 @@
 """A run in a folder: its settings are remembered, its log is cut where its checkpoint ends."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -35,7 +36,9 @@ def test_settings_are_remembered_and_differences_named(tmp_path):
     claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
     with pytest.raises(InputError, match=r"holds a training already.*--resume"):
         claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
-    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
+    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=True)
+    with pytest.raises(InputError, match=r"steps 5 → 9$"):
+        claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
     with pytest.raises(InputError, match=r"peak 0\.1 → 0\.2; seed None → 1"):
         claim_folder(
             tmp_path / "a", {"peak": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
@@ -86,8 +89,98 @@ def test_a_run_that_was_cut_goes_on_to_the_same_losses(tmp_path, cut):
 
 def test_a_line_that_a_kill_has_cut_is_left_out(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text(json.dumps({"step": 1}) + "\n" + '{"step": 2')
-    assert read_log(path) == [{"step": 1}]
+    row = {"step": 1, "loss": 0.5, "tokens": 7}
+    path.write_text(json.dumps(row) + "\n" + '{"step": 2')
+    assert read_log(path) == [row]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b"3",
+        b"{",
+        b"\xff\xfe",
+        b'{"step": 4}',
+        b'{"step": null, "loss": 1, "tokens": 1}',
+        b"[" * 9999,
+    ]
+    + [b'{"step": "4", "loss": 1.0, "tokens": 1}', b'{"step": 4, "loss": true, "tokens": 1}', b""],
+)
+def test_a_damaged_line_is_left_out_and_stops_no_resume(tmp_path, line):
+    whole = open_run(tmp_path, steps=6)
+    whole.train()
+    path = tmp_path / "log.jsonl"
+    rows = read_log(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[3:]]))
+    assert read_log(path) == [*rows[:2], *rows[3:]]
+    assert open_run(tmp_path).trainer.done == 6
+
+
+def test_a_lost_log_stops_no_resume(tmp_path):
+    open_run(tmp_path, steps=6).train()
+    (tmp_path / "log.jsonl").unlink()
+    assert open_run(tmp_path).trainer.done == 6
+
+
+def test_a_damaged_checkpoint_is_stepped_over_and_said(tmp_path):
+    open_run(tmp_path / "whole", steps=11).train()
+    open_run(tmp_path / "cut", steps=9).train()
+    before, newest = checkpoints(tmp_path / "cut/checkpoints")
+    file = newest / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-5])
+    resumed = open_run(tmp_path / "cut")
+    (note,) = resumed.notes
+    assert str(file) in note and note.endswith("going on from the checkpoint before")
+    assert resumed.trainer.done == 6 and checkpoints(tmp_path / "cut/checkpoints") == [before]
+    resumed.train()
+    ends = [checkpoints(tmp_path / name / "checkpoints")[-1] for name in ("whole", "cut")]
+    assert len({(end / "model.safetensors").read_bytes() for end in ends}) == 1
+
+
+def test_without_a_sound_checkpoint_nothing_begins_anew_in_silence(tmp_path):
+    open_run(tmp_path, steps=6).train()
+    for path in checkpoints(tmp_path / "checkpoints"):
+        (path / "progress.json").unlink()
+    with pytest.raises(InputError, match=r"step-0000003.progress\.json"):
+        open_run(tmp_path)
+
+
+def test_two_trainings_never_share_a_folder(tmp_path):
+    run, met = open_run(tmp_path), []
+
+    def meddle(log):
+        with pytest.raises(InputError, match="another training works in"):
+            open_run(tmp_path)
+        met.append(log.step)
+
+    run.train(meddle)
+    assert met == list(range(1, 12)) and len(read_log(tmp_path / "log.jsonl")) == 11
+    assert open_run(tmp_path).trainer.done == 11  # the lock went with the training
+
+
+def test_a_removed_folder_is_told(tmp_path):
+    run = open_run(tmp_path / "run")
+    with pytest.raises(InputError, match="was removed while the training ran"):
+        run.train(lambda log: log.step != 4 or shutil.rmtree(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_leftovers_of_a_killed_process_go(tmp_path):
+    open_run(tmp_path, steps=6).train()
+    for place in (".model.x1.part", "checkpoints/.step-0000009.x2.part"):
+        (tmp_path / place / "new").mkdir(parents=True)
+    open_run(tmp_path)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_checkpoints_without_their_settings_are_refused(tmp_path):
+    claim_folder(tmp_path, {"seed": 0}, resume=False)
+    open_run(tmp_path, steps=6).train()
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(InputError, match=r"no run\.json"):
+        claim_folder(tmp_path, {"seed": 1}, resume=True)
 
 
 def test_a_learning_curve_weighs_tokens():

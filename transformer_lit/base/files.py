@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['InputError', 'atomic_path', 'require_writable', 'remove_folder', 'write_text', 'write_json', 'read_text', 'read_json',
-           'sha256', 'DataFile', 'read_local', 'read_file']
+           'sha256', 'file_sha256', 'digest', 'DataFile', 'read_local', 'read_file']
 
 # %% ../../nbs/base/01_files.ipynb #imports
 import gzip
@@ -37,7 +37,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     The block may write a file or make a folder there. When it raises, all that was made is removed,
     missing parents too, and `path` is left as it was. A rename within one file system is atomic, so
-    a reader sees the old content or the new, never a part. An existing folder is not replaced:
+    a reader sees the old content or the new, never a part; what was written is on the disk before
+    the rename, so that this holds after a power cut too. An existing folder is not replaced:
     `FileExistsError`.
     """
     path = Path(path)
@@ -50,17 +51,19 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             temporary = aside / "new" / path.name
             temporary.parent.mkdir()
             yield temporary
-            _usual_permissions(temporary, temporary.parent.stat().st_mode)
+            _settle(temporary, temporary.parent.stat().st_mode)
             os.replace(temporary, path)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _usual_permissions(path: Path, of_a_folder: int) -> None:
-    "Some libraries make files that only their owner may read; give all what `open` would give."
+def _settle(path: Path, of_a_folder: int) -> None:
+    "Bring files to the disk; some libraries let only their owner read them: as `open` would give."
     for file in (path, *path.rglob("*")):
         if file.is_file():
             file.chmod(of_a_folder & 0o666)
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
 
 # %% ../../nbs/base/01_files.ipynb #parents
 @contextmanager
@@ -136,6 +139,20 @@ def read_json(path: str | Path) -> Any:
 def sha256(data: bytes) -> str:
     "The SHA-256 of `data` in hexadecimal."
     return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path: str | Path) -> str:
+    "The same of a file's bytes, which may be more than memory holds."
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def digest(value: Any) -> str:
+    "The same of what JSON says, whatever the spaces and the order of its keys."
+    return sha256(json.dumps(value, sort_keys=True).encode())
 
 # %% ../../nbs/base/01_files.ipynb #local
 @dataclass(frozen=True)

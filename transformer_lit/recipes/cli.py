@@ -98,6 +98,8 @@ def train(
         settings.examples(split, progressbar=True)
     how = {"seed": seed, "device": device, "dtype": getattr(torch, dtype), "resume": resume}
     training = open_training(settings, out, **how)
+    for note in training.run.notes:
+        typer.echo(note, err=True)
     with _bar(settings.steps, "train", training.run.trainer.done) as bar:
         training.run.train(lambda log: _show(bar, log.loss))
     changes["dtype"] = None if dtype == _Dtype.float32 else dtype.value

@@ -19,7 +19,15 @@ from torch import Tensor, nn
 
 from transformer_lit.base.datasets import data_hashes
 from transformer_lit.base.device import device_name, pick_device
-from transformer_lit.base.files import InputError, atomic_path, read_json, remove_folder, write_json
+from transformer_lit.base.files import (
+    InputError,
+    atomic_path,
+    digest,
+    file_sha256,
+    read_json,
+    remove_folder,
+    write_json,
+)
 from transformer_lit.base.results import Result, current_commit, write_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
@@ -62,6 +70,7 @@ def _family(model: nn.Module) -> str:
     return {config: name for name, (_, config) in MODELS.items()}[type(model.config)]
 
 # %% ../../nbs/recipes/01_recipe.ipynb #trained
+_FILES = ("model.safetensors", "tokenizer.json")
 _FIRST = {"task": "translation", "family": "transformer"}  # what the first models did not say
 
 
@@ -70,6 +79,8 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "config.json"
     if not isinstance(described := read_json(path), dict):
         raise InputError(f"{path} describes no model")
+    if described.pop("self", None) not in (None, digest(described)):  # old ones have none
+        raise InputError(f"{path} is not what was written; it may be damaged")
     return {**_FIRST, **described}
 
 
@@ -99,18 +110,23 @@ class Trained(ABC):
         "Metrics as one line for people."
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
-        "Write weights, tokenizer and description to a new folder, atomically."
+        "Write weights, tokenizer and description to a new folder, atomically, with their hashes."
         sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
             self.tokenizer.save(temporary / "tokenizer.json")
-            write_json(temporary / "config.json", {**self.info, "task": self.task, **sizes})
+            hashes = {"sha256": {name: file_sha256(temporary / name) for name in _FILES}}
+            told = {**self.info, "task": self.task, **sizes, **hashes}
+            write_json(temporary / "config.json", told | {"self": digest(told)})
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> "Trained":
         "Read what `save` wrote. Weights are computed with in fp32, however they are stored."
         folder, info = Path(folder), read_description(folder)
+        for name, expected in info.pop("sha256", {}).items():
+            if file_sha256(folder / name) != expected:
+                raise InputError(f"{folder / name} is damaged, or of another model")
         if (task := info.pop("task")) != cls.task:
             raise InputError(f"{folder}/config.json is of a task {task!r}, not {cls.task!r}")
         try:
@@ -118,7 +134,20 @@ class Trained(ABC):
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{folder}/config.json is no {cls.task} model's ({error})") from error
         load_weights(model, folder / "model.safetensors")
-        return cls(model.to(device), load_tokenizer(folder / "tokenizer.json"), info)
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        _check_whole(model, tokenizer, folder)
+        return cls(model.to(device), tokenizer, info)
+
+
+def _check_whole(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
+    if tokenizer.vocab_size != model.config.vocab_size:
+        raise InputError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, "
+            f"the model {model.config.vocab_size}; they do not belong together"
+        )
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise InputError(f"{folder}: {name} holds numbers that are not finite")
 
 # %% ../../nbs/recipes/01_recipe.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +268,7 @@ def open_training(
     )
     held_out = recipe.batches(tokenizer, val)
     evaluate = partial(trainer.evaluate, held_out, recipe.loss)
-    run = Run(out, trainer, evaluate, recipe.steps, recipe.every, recipe.average)
+    run = Run(out, trainer, evaluate, recipe.steps, recipe.every, max(2, recipe.average))
     run.restore()
     info = {name: getattr(recipe, name) for name in recipe.remembers}
     return Training(recipe, seed, run, recipe.kind(model, tokenizer, info))

@@ -6,7 +6,6 @@
 __all__ = ['save_weights', 'load_tensors', 'load_weights', 'average_weights', 'save_checkpoint', 'checkpoints', 'load_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #imports
-import hashlib
 import json
 import re
 import shutil
@@ -19,7 +18,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transformer_lit.base.files import InputError, atomic_path, read_json, remove_folder, write_json
+from transformer_lit.base.files import (
+    InputError,
+    atomic_path,
+    digest,
+    file_sha256,
+    read_json,
+    remove_folder,
+    write_json,
+)
 
 # %% ../../nbs/training/05_checkpoint.ipynb #weights
 def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | None = None) -> None:
@@ -37,7 +44,15 @@ def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | No
         else:
             aliases[name] = kept
     with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata={"aliases": json.dumps(aliases)})
+        _write(tensors, temporary, metadata={"aliases": json.dumps(aliases)})
+
+
+def _write(tensors: dict[str, Tensor], path: Path, **options: Any) -> None:
+    "A full disk is an OSError, whichever library meets it."
+    try:
+        save_file(tensors, path, **options)
+    except SafetensorError as error:
+        raise OSError(f"cannot write {path.name}: {error}") from error
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -139,7 +154,7 @@ def _unflatten(tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> dict
 
 # %% ../../nbs/training/05_checkpoint.ipynb #code
 _PARTS = ("model.safetensors", "optimizer.safetensors", "random.safetensors")
-_OURS = ("param_groups", "sha256")  # what `save_checkpoint` adds to `progress.json`
+_OURS = ("param_groups", "sha256", "self")  # what `save_checkpoint` adds to `progress.json`
 
 
 def save_checkpoint(
@@ -166,21 +181,16 @@ def save_checkpoint(
     with atomic_path(target) as temporary:
         temporary.mkdir()
         save_weights(model, temporary / _PARTS[0])
-        save_file(tensors, temporary / _PARTS[1])
-        save_file(_rng_state(), temporary / _PARTS[2])
-        hashes = {name: _sha256(temporary / name) for name in _PARTS}
-        ours = {"param_groups": groups, "sha256": hashes}
-        write_json(temporary / "progress.json", {**progress, **ours})
+        _write(tensors, temporary / _PARTS[1])
+        _write(_rng_state(), temporary / _PARTS[2])
+        hashes = {name: file_sha256(temporary / name) for name in _PARTS}
+        told = {**progress, "param_groups": groups, "sha256": hashes}
+        write_json(temporary / "progress.json", told | {"self": digest(told)})
     for old in checkpoints(folder)[: -keep if keep else 0]:
         remove_folder(old)
     return target
 
 # %% ../../nbs/training/05_checkpoint.ipynb #list
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def checkpoints(folder: str | Path) -> list[Path]:
     "The complete checkpoints in a folder, oldest first."
     found = {path: re.fullmatch(r"step-(\d+)", path.name) for path in Path(folder).glob("step-*")}
@@ -198,13 +208,13 @@ def load_checkpoint(
     progress = read_json(path / "progress.json")
     if not isinstance(progress, dict) or "param_groups" not in progress:
         raise InputError(f"{path / 'progress.json'} is damaged: it does not describe an optimiser")
+    if progress.pop("self", None) not in (None, digest(progress)):  # old ones have none
+        raise InputError(f"{path / 'progress.json'} is damaged: it is not what was written")
     groups, hashes = progress.pop("param_groups"), progress.pop("sha256", {})
     weights, moments, states = (load_tensors(path / name) for name in _PARTS)
     for name, expected in hashes.items():  # checkpoints of older versions have none
-        if _sha256(path / name) != expected:
-            raise InputError(
-                f"{path / name} is damaged; remove {path} to go on from the one before"
-            )
+        if file_sha256(path / name) != expected:
+            raise InputError(f"{path / name} is damaged: it is not what was written")
     _check_fit(model, weights, path / _PARTS[0])
     try:
         torch.Generator().set_state(states["cpu"])  # a trial

@@ -7,12 +7,16 @@ __all__ = ['claim_folder', 'read_log', 'learning_curve', 'Run']
 
 # %% ../../nbs/training/06_run.ipynb #imports
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformer_lit.base.files import InputError, read_json, read_text, write_json, write_text
+from filelock import FileLock, Timeout
+
+from transformer_lit.base.files import InputError, read_json, remove_folder, write_json, write_text
 from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from transformer_lit.training.trainer import StepLog, Trainer
 
@@ -26,10 +30,12 @@ def claim_folder(
 ) -> None:
     """Make the folder ours: a new one, or with `resume` one that was begun with equal settings.
 
-    `settings` is plain JSON; `steps` may differ. Raises `InputError` with what differs.
+    `settings` is plain JSON. Raises `InputError` with what differs.
     """
     about = Path(out) / "run.json"
     if not about.exists():
+        if checkpoints(Path(out) / "checkpoints"):
+            raise InputError(f"{out} has checkpoints and no run.json; choose another --out")
         write_json(about, settings)
     elif not resume:
         raise InputError(
@@ -43,15 +49,33 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     theirs, ours = (json.loads(json.dumps(one)) for one in (theirs, ours))  # a tuple is a list
     return [
         f"{key} {theirs.get(key)!r} → {ours.get(key)!r}"
-        for key in sorted({*theirs, *ours} - {"steps"})
+        for key in sorted({*theirs, *ours})
         if theirs.get(key) != ours.get(key)
     ]
 
 # %% ../../nbs/training/06_run.ipynb #log
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    "The rows of a training log; a last line that a kill has cut is left out."
-    lines = read_text(path).splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    "The rows of a training log; a line that a kill has cut, or that is damaged, is left out."
+    try:
+        lines = Path(path).read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return [row for line in lines if line.endswith("\n") and (row := _row(line))]
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and all(_number(row.get(key)) for key in _COLUMNS) else None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_COLUMNS = ("step", "loss", "tokens")
 
 
 def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float]]:
@@ -66,6 +90,28 @@ def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float
             loss, tokens = 0.0, 0
     return curve
 
+# %% ../../nbs/training/06_run.ipynb #lock
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    "One process at a time; the lock goes with the process, however that ends."
+    lock = FileLock(out / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(
+            f"another training works in {out}; wait for it or choose another --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_leftovers(out: Path) -> None:
+    "What a process left that was killed while it wrote."
+    for left in (*out.glob(".*.part"), *out.glob("checkpoints/.*.part")):
+        shutil.rmtree(left, ignore_errors=True)
+
 # %% ../../nbs/training/06_run.ipynb #code
 @dataclass
 class Run:
@@ -79,39 +125,59 @@ class Run:
     evaluate: Callable[[], float]  # the validation loss in nats per token
     steps: int
     every: int  # steps between checkpoints; each measures the validation loss
-    keep: int = 1
+    keep: int = 2  # with one alone, a damaged one would cost everything
     seconds: float = 0.0  # spent in optimiser steps, over all resumes
     tokens: int = 0  # learned from
+    notes: list[str] = field(default_factory=list)  # what `restore` had to step over
 
     def restore(self) -> None:
-        "Go back to the newest checkpoint, if there is one, and cut the log to what it knows."
-        log, kept = self.out / "log.jsonl", []
-        if found := checkpoints(self.out / "checkpoints"):
-            progress = load_checkpoint(found[-1], self.trainer.model, self.trainer.optimizer)
+        "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
+        log = self.out / "log.jsonl"
+        with _locked(self.out):
+            _remove_leftovers(self.out)
+            self._go_back()
+            rows = read_log(log) if log.exists() else []
+            kept = [row for row in rows if row["step"] <= self.trainer.done]
+            write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def _go_back(self) -> None:
+        found = checkpoints(self.out / "checkpoints")
+        for place, path in reversed(list(enumerate(found))):
+            try:
+                progress = load_checkpoint(path, self.trainer.model, self.trainer.optimizer)
+            except InputError as error:
+                if place == 0:
+                    raise
+                self.notes.append(f"{error}; going on from the checkpoint before")
+                continue
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
-            kept = [row for row in read_log(log) if row["step"] <= progress["step"]]
-        write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
+            for damaged in found[place + 1 :]:
+                remove_folder(damaged)
+            return
 
     def train(self, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
         "Train to the last step: a log line each, now and then a checkpoint and validation."
-        with open(self.out / "log.jsonl", "a", encoding="utf-8") as file:
-            for log in self.trainer.run(self.steps):
-                self.seconds += log.seconds
-                self.tokens += log.tokens
-                row = asdict(log)
-                due = log.step % self.every == 0 or log.step == self.steps
+        log = self.out / "log.jsonl"
+        with _locked(self.out), open(log, "a", encoding="utf-8") as file:
+            for done in self.trainer.run(self.steps):
+                self.seconds += done.seconds
+                self.tokens += done.tokens
+                row = asdict(done)
+                due = done.step % self.every == 0 or done.step == self.steps
                 if due:
                     row["val_loss"] = self.evaluate()
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 if due:
                     self._save()
-                on_step(log)
+                on_step(done)
         self.trainer.model.eval()  # ready for use
 
     def _save(self) -> None:
+        if not (self.out / "log.jsonl").exists():
+            raise InputError(f"{self.out} was removed while the training ran")
         progress = {name: getattr(self, name) for name in ("seconds", "tokens")}
         progress |= {"step": self.trainer.done, "position": self.trainer.batches.position}
         folder, trainer = self.out / "checkpoints", self.trainer
