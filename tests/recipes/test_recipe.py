@@ -175,7 +175,7 @@ def test_every_model_comes_back_from_a_folder_as_what_it_was(name, tmp_path):
 def folder(tmp_path):
     "A saved model, of characters."
     tokenizer = CharTokenizer.train("prime sizes")
-    config = LlamaConfig(vocab_size=tokenizer.vocab_size, d_model=14, n_layers=1, n_heads=2, d_ff=5)
+    config = LlamaConfig(vocab_size=tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=5)
     LanguageModel(Llama(config), tokenizer, {"dataset": "book"}).save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -189,7 +189,7 @@ def test_a_flipped_bit_of_a_saved_model_is_found(folder, name):
         with pytest.raises(InputError, match=re.escape(str(folder))):
             LanguageModel.load(folder)
     path.write_bytes(good)
-    assert LanguageModel.load(folder).model.config.d_model == 14
+    assert LanguageModel.load(folder).model.config.d_model == 12
 
 
 def reported(folder, **changes):
