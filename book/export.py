@@ -5,7 +5,9 @@ module then reads otherwise than its notebook, and mixes two forms. A notebook's
 exercises (`#| export exercises.topic`), is written whole, as the first; nbdev would append to it.
 """
 
+import re
 import sys
+from pathlib import Path
 
 import nbdev.doclinks
 import nbdev.export
@@ -31,6 +33,10 @@ def export(paths, package="transformer_lit"):
         nb_export(path, lib_path=package)
     if not paths:
         nbdev.doclinks.nbdev_export()
+    for module in Path(package).rglob("*.py"):  # what concerns the page alone
+        text = module.read_text()
+        if (without := re.sub(r"^#\| code-fold.*\n", "", text, flags=re.M)) != text:
+            module.write_text(without)
 
 
 if __name__ == "__main__":

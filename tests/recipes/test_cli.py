@@ -4,9 +4,11 @@ import dataclasses
 import json
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -492,3 +494,51 @@ class TestProcess:
             "assert not {'matplotlib', 'pooch', 'requests'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def shell(line, **environment):
+    "The command in a process of its own: exit code, standard output, standard error."
+    start = shlex.join(
+        [sys.executable, "-c", "import sys, transformer_lit.recipes.cli as c; sys.exit(c.main())"]
+    )
+    done = subprocess.run(
+        ["sh", "-c", f"{start} {line}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("line", ["data list", "translate 'A man.'", "--help"])
+def test_a_closed_output_is_one_line(line):
+    code, _, err = shell(f"{line} >&-")
+    assert (code, err.count("\n")) == (2, 1) and "standard output is closed" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_without_a_place_for_messages_a_training_trains(where, tmp_path):
+    line = f"train translation --steps 1 --device cpu --out {tmp_path}/run --results {tmp_path}"
+    code, out, _ = shell(f"{line} {where}")
+    assert code == 0 and f"model in {tmp_path}/run/model" in out
+
+
+def test_without_a_home_data_that_are_made_here_are_listed(run, monkeypatch):
+    def nobody(name):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pooch.os_cache", nobody)
+    monkeypatch.delenv("TRANSFORMER_LIT_DATA", raising=False)
+    code, out, err = run("data", "list")
+    assert code == 0 and "to fetch" in out and "damaged" not in out
+    code, _, err = run("data", "fetch", "tinyshakespeare")
+    assert code == 2 and "TRANSFORMER_LIT_DATA" in err
+
+
+@pytest.mark.parametrize(
+    "options", [("--seed", str(2**32)), ("--out", "a\udcff"), ("--results", "a\udcff")]
+)
+def test_what_cannot_be_a_seed_or_a_folder_is_refused(run, options):
+    code, out, err = run("train", "translation", *options)
+    assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1

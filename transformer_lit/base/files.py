@@ -168,14 +168,18 @@ class DataFile:
 def _cache() -> Path:
     from pooch import os_cache  # imported late: translating a sentence needs no data
 
-    return Path(os_cache("transformer_lit"))
+    try:
+        return Path(os_cache("transformer_lit"))
+    except RuntimeError as error:  # nobody's home is known
+        raise InputError(f"{error}; name a folder in TRANSFORMER_LIT_DATA") from error
 
 
 def _local_folders() -> Iterator[Path]:
     "Where a file may lie already: the folder the user names, then the cache."
     if named := os.environ.get("TRANSFORMER_LIT_DATA"):
         yield Path(named)
-    yield _cache()
+    with suppress(InputError):  # there is none
+        yield _cache()
 
 # %% ../../nbs/base/01_files.ipynb #received
 _LARGEST = 200_000_000  # bytes, packed or unpacked: the course's largest file has 76 million

@@ -6,15 +6,16 @@
 __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', 'generate_text', 'evaluate', 'bakeoff', 'main']
 
 # %% ../../nbs/recipes/07_cli.ipynb #imports
+import io
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from tqdm import tqdm
@@ -68,7 +69,7 @@ def train(
     dtype: Annotated[_Dtype, typer.Option(help="Of what is computed; weights stay float32.")] = (
         _Dtype.float32
     ),
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of weights and batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and batches.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint.")
@@ -93,6 +94,8 @@ def train(
     settings = find_preset(RECIPES[recipe], preset, **changes)
     name = "-".join(filter(None, (preset, settings.variant, f"seed{seed}")))
     out = Path("runs") / name if out is None else out
+    if _not_utf8(f"{out}{results}"):
+        raise InputError("a folder has a name that is not UTF-8 text; choose another one")
     _look_ahead(device, (out, results))
     for split in ("train", "val", settings.test):
         settings.examples(split, progressbar=True)
@@ -134,7 +137,8 @@ def _show(bar: tqdm, loss: float) -> None:
 
 # %% ../../nbs/recipes/07_cli.ipynb #translate
 _Model = Annotated[str, typer.Option(help="A shipped model, or a folder with one.")]
-_Beam = Annotated[int, typer.Option(min=1, help="Width of the beam; 1 is greedy.")]
+_Beam = Annotated[int, typer.Option(min=1, max=1000, help="Width of the beam; 1 is greedy.")]
+_AT_ONCE = 256  # lines of a file that are translated before they are written
 _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 _WRITER = "shakespeare"  # the shipped model that `generate` takes
 
@@ -169,16 +173,17 @@ def translate(
             translator.encode([lines[place]])
         except InputError as error:
             raise InputError(f"{file}, line {place + 1}: {error}") from error
-    out = [""] * len(lines)
     with (
         _threads(len(places)),
         tqdm(total=len(places), desc="translate", file=sys.stderr, delay=2) as bar,
     ):
-        sentences = [lines[place] for place in places]
-        found = translator.translate(sentences, beam=beam, progress=bar.update)
-    for place, translation in zip(places, found, strict=True):
-        out[place] = " ".join(translation.splitlines())  # a model may have learned to break lines
-    typer.echo("".join(f"{line}\n" for line in out), nl=False)
+        for start in range(0, len(lines), _AT_ONCE):
+            some = lines[start : start + _AT_ONCE]
+            sentences = [line for line in some if line.strip()]
+            found = iter(translator.translate(sentences, beam=beam, progress=bar.update))
+            for line in some:  # a model may have learned to break lines
+                typer.echo(" ".join(next(found).splitlines()) if line.strip() else "")
+            sys.stdout.flush()
 
 # %% ../../nbs/recipes/07_cli.ipynb #lines-in
 @contextmanager
@@ -306,7 +311,33 @@ def main(args: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
+    with redirect_stderr(_Unfailing(sys.stderr)):
+        return _run(args)
+
+
+class _Unfailing(io.TextIOBase):
+    "A stream that is closed or full, and stops nothing: a training goes on without its bar."
+
+    def __init__(self, stream: TextIO | None):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError, AttributeError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError, AttributeError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream is not None and self.stream.isatty()
+
+
+def _run(args: list[str]) -> int:
     try:
+        if sys.stdout is None:
+            raise InputError("standard output is closed: there is nowhere to write to")
         code = app(args=args, prog_name="transformer-lit", standalone_mode=False)
         sys.stdout.flush()  # now, while a full disk can still be told
     except (KeyboardInterrupt, typer.Abort):
@@ -337,6 +368,7 @@ def _message(error: Exception) -> str:
 def _drop_output() -> None:
     "Where what was printed cannot be written, let Python not try again when it ends."
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
