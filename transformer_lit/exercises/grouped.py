@@ -113,7 +113,7 @@ def grouped_attention(q, k, v):
         "a small one": (1_000_003, 30_011, 3, 2, 5),
     },
     mistakes={
-        "A token takes twice that: a key and a value, of two bytes a number.": lambda m, w, n, K, D: (
+        "Twice as much for each token: keys and values of two bytes.": lambda m, w, n, K, D: (
             (m - w) // (2 * n * K * D)
         ),
         "The weights take room too.": lambda m, w, n, K, D: m // cache_bytes(n, K, D, 1),

@@ -184,7 +184,7 @@ def cross_cases():
     minutes=10,
     cases=cross_cases,
     mistakes={
-        "The right side asks now. The heads are still merged in memory order: move the axis back.": (
+        "The right side asks now. The heads are still merged in memory order: move the axis.": (
             lambda x, y, *maps_and_heads: one_layer(x, y, *maps_and_heads, reshaped)
         ),
         "The heads are merged well now. The wrong side asks: the result needs a row for each x.": (
