@@ -6,6 +6,7 @@
 __all__ = ['cache_bytes', 'mean_heads', 'to_grouped']
 
 # %% ../../nbs/attention/07_grouped.ipynb #imports
+#| code-fold: true
 from collections.abc import Callable
 from copy import deepcopy
 
@@ -34,8 +35,8 @@ def cache_bytes(
     return 2 * n_layers * batch * n_kv_heads * length * d_head * dtype.itemsize
 
 # %% ../../nbs/attention/07_grouped.ipynb #pool
-def mean_heads(heads: Float[Tensor, "K G *rest"]) -> Float[Tensor, "K *rest"]:
-    "One head for each group: the mean of its G heads. Source: Ainslie et al. 2023, section 2.1."
+def mean_heads(heads: Float[Tensor, "K group *rest"]) -> Float[Tensor, "K *rest"]:
+    "One head for each group: the mean of its heads. Source: Ainslie et al. 2023, section 2.1."
     return heads.mean(1)
 
 
@@ -48,7 +49,7 @@ def _pooled(
     out = nn.utils.skip_init(nn.Linear, *sizes, **like)  # its random values would be thrown away
     with torch.no_grad():
         for name, x in linear.named_parameters():
-            groups = x.unflatten(0, (n_kv_heads, -1, d_head))  # K G D …
+            groups = x.unflatten(0, (n_kv_heads, -1, d_head))  # K group D …
             out.get_parameter(name).copy_(pool(groups).flatten(0, 1))
     return out
 
@@ -57,7 +58,7 @@ def to_grouped(
     attention: MultiHeadAttention,
     n_kv_heads: int,  # K; 1 makes it multi-query
     *,
-    pool: Callable[[Tensor], Tensor] = mean_heads,  # K G D … -> K D …
+    pool: Callable[[Tensor], Tensor] = mean_heads,  # K group D … -> K D …
 ) -> MultiHeadAttention:
     """A new attention with fewer key/value heads, each made from a group of the old ones by `pool`.
 
