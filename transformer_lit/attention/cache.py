@@ -6,7 +6,6 @@
 __all__ = ['GrowingCache', 'KVCache', 'DecodingState']
 
 # %% ../../nbs/attention/06_cache.ipynb #imports
-#| code-fold: true
 from dataclasses import dataclass, field
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from transformer_lit.base.checks import positive
 
 # %% ../../nbs/attention/06_cache.ipynb #check
-#| code-fold: true
 def _check_fits(held: Tensor | None, k: Tensor, v: Tensor) -> None:
     "`ValueError` unless k and v are alike, and like what is held (B K S D) in all but S."
     if k.shape != v.shape:  # values of one position would be written to all: they broadcast
@@ -34,7 +32,6 @@ def _check_length(length: int, held: int) -> None:
         raise ValueError(f"cannot truncate a cache of {held} positions to {length}")
 
 # %% ../../nbs/attention/06_cache.ipynb #growing
-#| code-fold: true
 class GrowingCache:
     """Keys and values of one attention layer, in tensors that grow by concatenation.
 
@@ -73,7 +70,6 @@ class GrowingCache:
             self.k, self.v = self.k[:, :, :length], self.v[:, :, :length]
 
 # %% ../../nbs/attention/06_cache.ipynb #rows
-#| code-fold: true
 def _select_rows(x: Tensor, rows: Tensor, length: int) -> Tensor:
     "Rows of a store (B K max_len D), of which the first `length` positions are held."
     held = x[:, :, :length].index_select(0, rows)  # a copy: what is not held is not copied

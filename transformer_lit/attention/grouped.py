@@ -6,7 +6,6 @@
 __all__ = ['cache_bytes', 'mean_heads', 'to_grouped']
 
 # %% ../../nbs/attention/07_grouped.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 from copy import deepcopy
 

@@ -6,7 +6,6 @@
 __all__ = ['Position', 'Cache', 'key_positions', 'head_sizes', 'split_heads', 'merge_heads', 'MultiHeadAttention']
 
 # %% ../../nbs/attention/05_multihead.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +17,6 @@ from transformer_lit.attention.fused import attend_fused
 from transformer_lit.base.checks import positive, share
 
 # %% ../../nbs/attention/05_multihead.ipynb #position
-#| code-fold: true
 class Position(nn.Module):
     """Where position enters attention: a plug with two hooks, and the null plug that does nothing.
 
@@ -53,7 +51,6 @@ class Position(nn.Module):
         return None
 
 # %% ../../nbs/attention/05_multihead.ipynb #cacheproto
-#| code-fold: true
 @runtime_checkable
 class Cache(Protocol):
     "What attention asks of a cache of keys and values; the caller owns it."
@@ -74,7 +71,6 @@ def key_positions(pos: Int[Tensor, "... T"], S: int) -> Int[Tensor, "... S"]:
     return torch.cat([pos[..., :1] + older, pos], dim=-1)
 
 # %% ../../nbs/attention/05_multihead.ipynb #check
-#| code-fold: true
 def head_sizes(
     d_model: int, n_heads: int, n_kv_heads: int | None = None, d_head: int | None = None
 ) -> tuple[int, int]:
@@ -88,7 +84,6 @@ def head_sizes(
     return n_kv_heads, d_model // n_heads if d_head is None else d_head
 
 # %% ../../nbs/attention/05_multihead.ipynb #heads
-#| code-fold: true
 def split_heads(x: Float[Tensor, "B T HD"], d_head: int) -> Float[Tensor, "B H T D"]:
     "Cut the last axis into heads of size `d_head` and put the head axis before time."
     return x.unflatten(-1, (-1, d_head)).transpose(1, 2)
