@@ -6,6 +6,7 @@
 __all__ = ['additive_attend', 'AdditiveAttention']
 
 # %% ../../nbs/attention/08_additive.ipynb #imports
+#| code-fold: true
 import math
 
 import torch
