@@ -6,7 +6,6 @@
 __all__ = ['additive_attend', 'AdditiveAttention']
 
 # %% ../../nbs/attention/08_additive.ipynb #imports
-#| code-fold: true
 import math
 
 import torch

@@ -6,7 +6,6 @@
 __all__ = ['check_attention', 'attention_weights', 'attend']
 
 # %% ../../nbs/attention/03_attend.ipynb #imports
-#| code-fold: true
 import math
 
 import torch
@@ -17,7 +16,6 @@ from torch import Tensor
 from transformer_lit.attention.masks import causal_mask
 
 # %% ../../nbs/attention/03_attend.ipynb #check
-#| code-fold: true
 def check_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> None:
@@ -50,7 +48,6 @@ def check_attention(
             raise ValueError(f"{name} {tuple(x.shape)} does not broadcast to B H T S = {scores}")
 
 # %% ../../nbs/attention/03_attend.ipynb #share
-#| code-fold: true
 def _share_heads(x: Float[Tensor, "B K S E"], n_heads: int) -> Float[Tensor, "B H S E"]:
     # Query head h reads key/value head h // (H/K): each is repeated in place, H/K times.
     return x.repeat_interleave(n_heads // x.shape[1], dim=1)

@@ -6,7 +6,6 @@
 __all__ = ['attend_fused']
 
 # %% ../../nbs/attention/04_fused.ipynb #imports
-#| code-fold: true
 import math
 
 import torch
@@ -18,7 +17,6 @@ from transformer_lit.attention.attend import check_attention
 from transformer_lit.attention.masks import causal_mask
 
 # %% ../../nbs/attention/04_fused.ipynb #helpers
-#| code-fold: true
 def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:
     # With one query for each head, the G = H/K heads of a group are G queries of one head, whose
     # keys are then read once and not G times. B H 1 N -> B K G N; one for all heads stays as it is.

@@ -6,7 +6,6 @@
 __all__ = ['causal_mask', 'padding_mask', 'length_mask']
 
 # %% ../../nbs/attention/02_masks.ipynb #imports
-#| code-fold: true
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
