@@ -6,6 +6,7 @@
 __all__ = ['sinusoids', 'Sinusoidal', 'LearnedPosition']
 
 # %% ../../nbs/position/01_absolute.ipynb #imports
+#| code-fold: true
 import math
 
 import torch
@@ -32,7 +33,8 @@ def sinusoids(
     angle = pos[..., None] * torch.exp(pair * (-math.log(10_000.0) / d_model))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(dtype)
 
-
+# %% ../../nbs/position/01_absolute.ipynb #sinusoidal
+#| code-fold: true
 class Sinusoidal(nn.Module):
     """Sinusoids for any position; it has no parameters and no longest length.
 
