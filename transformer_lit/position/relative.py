@@ -6,6 +6,7 @@
 __all__ = ['distances', 't5_bucket', 'T5Bias', 'alibi_slopes', 'ALiBi']
 
 # %% ../../nbs/position/02_relative.ipynb #imports
+#| code-fold: true
 import math
 
 import torch
