@@ -91,7 +91,7 @@ def window_bias(q_pos, k_pos, widths):
 
 def bucket_cases():
     return {
-        "a key ahead": (torch.tensor([0]), torch.arange(3)),
+        "keys ahead, one of them far": (torch.tensor([0]), torch.tensor([0, 1, 2, 500])),
         "eleven neighbours": (torch.arange(11), torch.arange(11)),
         "a key 500 places back": (torch.tensor([500]), torch.tensor([0, 411, 470, 499])),
     }
