@@ -6,6 +6,7 @@
 __all__ = ['content_to_position', 'position_to_content', 'TransformerXLBias', 'deberta_bucket', 'DisentangledBias']
 
 # %% ../../nbs/position/03_disentangled.ipynb #imports
+#| code-fold: true
 from collections.abc import Sequence
 
 import torch
@@ -105,6 +106,7 @@ class TransformerXLBias(Position):
         return by_distance + _row_scores(k, self.u[None] * scale).mT  # the second: B H 1 S
 
 # %% ../../nbs/position/03_disentangled.ipynb #bucket
+#| code-fold: true
 def deberta_bucket(
     distance: Int[Tensor, "..."], n_buckets: int, max_distance: int
 ) -> Int[Tensor, "..."]:
