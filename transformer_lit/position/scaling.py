@@ -6,6 +6,7 @@
 __all__ = ['SCALINGS', 'LinearScaling', 'NTKScaling', 'YaRNScaling', 'Llama3Scaling', 'make_scaling']
 
 # %% ../../nbs/position/05_scaling.ipynb #imports
+#| code-fold: true
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ from torch import Tensor
 from transformer_lit.position.rope import rope_frequencies
 
 # %% ../../nbs/position/05_scaling.ipynb #check
+#| code-fold: true
 def _check_scaling(scaling: object, **at_least: int) -> None:
     for name, least in at_least.items():
         value = getattr(scaling, name)
@@ -115,7 +117,7 @@ class Llama3Scaling:
     """Llama 3's: as YaRN's with a ramp that is linear in the turns, and scores left as they are.
 
     A plane of `high_freq_factor` turns or more within `original_len` is kept, one of
-    `low_freq_factor` or fewer is divided by `factor`. Source: Llama 3.1's reference program.
+    `low_freq_factor` or fewer is divided by `factor`. Source: `apply_scaling` in the code that was released with Llama 3.1.
     """
 
     factor: int | float = 8.0  # s
@@ -136,6 +138,7 @@ class Llama3Scaling:
         return _mix(frequencies, self.factor, ramp.clamp(0, 1)), 1.0
 
 # %% ../../nbs/position/05_scaling.ipynb #registry
+#| code-fold: true
 SCALINGS: dict[str, Callable] = {
     "linear": LinearScaling,
     "ntk": NTKScaling,
