@@ -32,7 +32,7 @@ def sinusoids(
     angle = pos[..., None] * torch.exp(pair * (-math.log(10_000.0) / d_model))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(dtype)
 
-
+# %% ../../nbs/position/01_absolute.ipynb #sinusoidal
 class Sinusoidal(nn.Module):
     """Sinusoids for any position; it has no parameters and no longest length.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import Position
 
@@ -66,6 +66,54 @@ def _tables(
     angle = pos[..., None] * signed
     return (factor * angle.cos()).to(dtype), (factor * angle.sin()).to(dtype)
 
+
+class _Angles(nn.Module):
+    # The table behind a RoPE: row t has cos and (−sin, sin) of the position t in every plane.
+
+    def __init__(self, frequencies: Float[Tensor, "P"], factor: int | float):
+        super().__init__()
+        self.factor = factor
+        self._exact = torch.cat([-frequencies, frequencies])  # cos is even, sin is odd
+        self.register_buffer("signed", self._exact.clone(), persistent=False)
+        self._make_table(1, torch.get_default_dtype())
+
+    def _apply(self, fn, recurse=True):
+        # Follow the model to its device, but not to bf16, which has no angles, nor into the empty
+        # memory of `to_empty`. Apple's GPU has no float64.
+        device = fn(torch.empty(0, device=self.signed.device)).device
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        self.signed = self._exact.to(device, exact)
+        return self
+
+    def _make_table(self, rows: int, dtype: torch.dtype) -> None:
+        with torch.inference_mode(False):  # made in that mode it could serve no training step
+            every = torch.arange(rows, device="cpu")
+            self.table = _tables(self._exact, self.factor, every, dtype)
+
+    def _look_up(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        # Rows of the table, on a CPU. It doubles when a position is missing: the lookup tells.
+        if self.table[0].dtype != dtype:
+            self._make_table(len(self.table[0]), dtype)
+        cos, sin = self.table
+        if pos.numel() == 1 and 0 <= (t := pos.item()) < len(cos):
+            return cos[t], sin[t]  # a decoding step: no copy
+        try:
+            return F.embedding(pos, cos), F.embedding(pos, sin)
+        except IndexError:
+            least, most = pos.min().item(), pos.max().item()
+        if least < 0:
+            raise ValueError(f"positions count from 0, got {least}")
+        if most >= _MOST_ROWS:
+            return _tables(self._exact, self.factor, pos, dtype)
+        self._make_table(2 ** most.bit_length(), dtype)
+        return self._look_up(pos, dtype)
+
+    def at(self, pos: Int[Tensor, "..."], like: Tensor) -> tuple[Tensor, Tensor]:
+        if pos.is_cpu and like.is_cpu and not torch.compiler.is_compiling():
+            return self._look_up(pos, like.dtype)
+        # Elsewhere nobody can tell without waiting how long a table must be.
+        return _tables(self.signed.to(like.device), self.factor, pos.to(like.device), like.dtype)
+
 # %% ../../nbs/position/04_rope.ipynb #code
 Scaling = Callable[[int, float], tuple[Tensor, float]]  # d_head, base -> frequencies P, factor
 
@@ -86,54 +134,16 @@ class RoPE(Position):
         frequencies, self.factor = rope_frequencies(d_head, base), 1.0
         if scaling is not None:
             frequencies, self.factor = scaling(d_head, base)
-        self._exact = torch.cat([-frequencies, frequencies])  # cos is even, sin is odd
-        self.register_buffer("_signed", self._exact.clone(), persistent=False)
-        self._make_table(1, torch.get_default_dtype())
+        self._angles = _Angles(frequencies, self.factor)
 
     @property
     def frequencies(self) -> Float[Tensor, "P"]:
         "Radians per position in each plane, after scaling."
-        return self._signed[self.d_head // 2 :]
-
-    def _apply(self, fn, recurse=True):
-        # Follow the model to its device, but not to bf16, which has no angles, nor into the empty
-        # memory of `to_empty`. Apple's GPU has no float64.
-        device = fn(torch.empty(0, device=self._signed.device)).device
-        exact = torch.float32 if device.type == "mps" else torch.float64
-        self._signed = self._exact.to(device, exact)
-        return self
-
-    def _make_table(self, rows: int, dtype: torch.dtype) -> None:
-        with torch.inference_mode(False):  # made in that mode it could serve no training step
-            every = torch.arange(rows, device="cpu")
-            self._table = _tables(self._exact, self.factor, every, dtype)  # row m: position m
-
-    def _look_up(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        "Rows of the table, on a CPU. It doubles when a position is missing: the lookup tells."
-        if self._table[0].dtype != dtype:
-            self._make_table(len(self._table[0]), dtype)
-        cos, sin = self._table
-        if pos.numel() == 1 and 0 <= (m := pos.item()) < len(cos):
-            return cos[m], sin[m]  # a decoding step: no copy
-        try:
-            return F.embedding(pos, cos), F.embedding(pos, sin)
-        except IndexError:
-            least, most = pos.min().item(), pos.max().item()
-        if least < 0:
-            raise ValueError(f"positions count from 0, got {least}")
-        if most >= _MOST_ROWS:
-            return _tables(self._exact, self.factor, pos, dtype)
-        self._make_table(2 ** most.bit_length(), dtype)
-        return self._look_up(pos, dtype)
+        return self._angles.signed[self.d_head // 2 :]
 
     def tables(self, pos: Int[Tensor, "... T"], like: Tensor) -> tuple[Tensor, Tensor]:
         "cos and (−sin, sin) of pos·θ in the type of `like`: `T D` or `B 1 T D`; `D` for one token."
-        pos = pos.unsqueeze(1) if pos.ndim > 1 else pos
-        if pos.is_cpu and like.is_cpu and not torch.compiler.is_compiling():
-            return self._look_up(pos, like.dtype)
-        # Elsewhere nobody can tell without waiting how long a table must be.
-        signed = self._signed.to(like.device)
-        return _tables(signed, self.factor, pos.to(like.device), like.dtype)
+        return self._angles.at(pos.unsqueeze(1) if pos.ndim > 1 else pos, like)
 
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]

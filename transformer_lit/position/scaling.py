@@ -115,7 +115,8 @@ class Llama3Scaling:
     """Llama 3's: as YaRN's with a ramp that is linear in the turns, and scores left as they are.
 
     A plane of `high_freq_factor` turns or more within `original_len` is kept, one of
-    `low_freq_factor` or fewer is divided by `factor`. Source: Llama 3.1's reference program.
+    `low_freq_factor` or fewer is divided by `factor`. Source: `apply_scaling` in the code that was
+    released with Llama 3.1.
     """
 
     factor: int | float = 8.0  # s
