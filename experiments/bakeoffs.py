@@ -70,6 +70,7 @@ FAIR = {  # name -> the entry that is changed, and how
 CHANGES |= {name: change for name, (_, change) in FAIR.items()}
 STARTS: dict[str, Row] = {"xavier": {"init": "xavier"}, "tied": {"tied": True}}
 STARTED = ("gpt", "rope", "nobias")  # steps of the walk that also begin in another way
+COMPARED = {"position": [base for base, _ in FAIR.values()], "swap": STARTED}
 
 
 def entries(name: str) -> dict[str, Variant]:
@@ -98,6 +99,14 @@ def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
         yield cell(entry, recipe, min(tried, key=itemgetter("val_loss"))["rate"], seed)
 
 
+def fair_cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
+    "The entries that make it fair, and those that they change, at the rate of the bake-off."
+    known = set(bakeoff_presets(name))
+    for seed, (entry, recipe) in product(SEEDS, entries(name).items()):
+        if entry not in known or entry in COMPARED[name]:
+            yield cell(entry, recipe, recipe.peak, seed)
+
+
 def cell(entry: str, recipe: Variant, rate: float, seed: int) -> Cell:
     return Cell({"entry": entry, "rate": rate, "seed": seed}, replace(recipe, peak=rate), seed)
 
@@ -124,15 +133,20 @@ def recorded(name: str, training: Training) -> Row | None:
     return None
 
 
+_ROW = (
+    "A training of the bake-off {name!r}, small setting, in a row. entry: what differs. rate: the "
+    "peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per character over "
+    "the validation text. loss_by_place: the same in bands of `band` places, up to four times the "
+    "trained length where the entry can read so far."
+)
 BAKEOFFS = {
     f"{name}_rates": Experiment(
-        f"A training of the bake-off {name!r}, small setting, in a row. entry: what differs. rate: "
-        "the peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per "
-        "character over the validation text. loss_by_place: the same in bands of `band` places, up "
-        "to four times the trained length where the entry can read so far.",
-        partial(measure, name),
-        partial(cells, name),
-        BRIEF,
+        _ROW.format(name=name), partial(measure, name), partial(cells, name), BRIEF
     )
     for name in ("position", "block", "swap")
+} | {
+    f"{name}_fair": Experiment(
+        _ROW.format(name=name), partial(measure, name), partial(fair_cells, name), BRIEF
+    )
+    for name in ("position", "swap")
 }
