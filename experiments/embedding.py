@@ -11,7 +11,7 @@ from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, c
 from transformer_lit.recipes.recipe import Training
 
 PARTS = {  # entry -> what is done to the fresh model
-    "scale": {"√C": "none", "none": "plain", "wide": "wide"},
+    "scale": {"√C": "none", "none": "plain", "wide": "wide", "low position": "low position"},
     "tie": {"tied": "tied", "untied": "none"},
 }
 TOKENS = {"scale": "characters", "tie": 512}
@@ -42,7 +42,15 @@ def _tie(model: nn.Module) -> None:  # only now: the layers have drawn the same 
     model.lm_head = model.tok_emb.tied_head()
 
 
-CHANGES |= {"plain": _plain, "tied": _tie}
+def _low_position(model: nn.Module) -> None:
+    "No factor, and positions divided by √C: the balance of the factor, all vectors small."
+    model.tok_emb.scale = 1.0
+    factor = model.config.d_model**-0.5
+    model.position.register_forward_hook(lambda module, inputs, out: factor * out)
+    model.position.factor = factor  # for `token_share`
+
+
+CHANGES |= {"plain": _plain, "tied": _tie, "low position": _low_position}
 
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
@@ -58,7 +66,8 @@ def token_share(model: nn.Module, frequencies: Tensor) -> float:
     "The token's part of the mean squared norm of token plus position."
     squares = (model.tok_emb.scale * model.tok_emb.weight).square().sum(1)
     token = (frequencies @ squares).item()
-    return token / (token + model.config.d_model / 2)  # a sinusoid's squared norm is C/2
+    factor = getattr(model.position, "factor", 1.0)
+    return token / (token + factor**2 * model.config.d_model / 2)  # sinusoids: squared norm C/2
 
 
 def measure(training: Training) -> list[Row]:
@@ -85,7 +94,8 @@ EMBEDDING = Experiment(
     "0.9 and 0.98, no decay, clipping at 1), rate up for 30 steps, then half a cosine down to a "
     "tenth. part: scale (tokens are characters, output layer untied) or tie (tokens are the pieces "
     "of a BPE of 512, √C). entry: √C (rows of variance 1/C times √C), none (the same rows, no "
-    "factor), wide (rows of variance 1, no factor); tied or untied. rate: the peak. parameters: of "
+    "factor), wide (rows of variance 1, no factor), low position (rows of variance 1/C, no factor, "
+    "positions divided by √C: the shares of √C); tied or untied. rate: the peak. parameters: of "
     "the model, a shared table counted once. shares: the part of the mean squared norm of token "
     "plus position that is the token's, before the first and after the last step, each token "
     "counted as often as the text has it. losses: nats per token on the first 512 blocks of the "

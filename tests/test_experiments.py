@@ -118,6 +118,11 @@ def test_embeddings_of_a_seed_differ_in_what_their_names_say_and_nothing_else():
     # the table of "wide" was scaled in fp32: one rounding
     torch.testing.assert_close(vectors["wide"], vectors["untied"], rtol=2**-23, atol=0)
     torch.testing.assert_close(128**0.5 * vectors["none"], vectors["untied"])
+    torch.testing.assert_close(vectors["low position"], vectors["none"], rtol=0, atol=0)
+    places = {entry: model.position(torch.arange(T)) for entry, model in models.items()}
+    for entry, place in places.items():  # in the type of the model: doubles
+        factor = 128**-0.5 if entry == "low position" else 1.0
+        torch.testing.assert_close(place, factor * places["none"])
 
 
 def test_the_share_of_the_token_is_that_of_the_vectors_it_stands_for():

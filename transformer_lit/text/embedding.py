@@ -6,6 +6,7 @@
 __all__ = ['embed', 'TokenEmbedding']
 
 # %% ../../nbs/text/02_embedding.ipynb #imports
+#| code-fold: true
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -6,6 +6,7 @@
 __all__ = ['SPECIALS', 'byte_alphabet', 'readable', 'train_bpe', 'BPETokenizer', 'CharTokenizer', 'Tokenizer', 'load_tokenizer']
 
 # %% ../../nbs/text/01_tokenizer.ipynb #imports
+#| code-fold: true
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,6 +20,7 @@ from torch import Tensor
 from transformer_lit.base.files import InputError, read_json, read_text, write_json, write_text
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
+#| code-fold: true
 SPECIALS = ("<pad>", "<bos>", "<eos>")
 
 
@@ -35,6 +37,28 @@ _BYTES = byte_alphabet()
 def readable(token: str) -> str:
     r"The text of a vocabulary entry; bytes that are no whole character are written as `\xe4`."
     return bytes(_BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
+
+# %% ../../nbs/text/01_tokenizer.ipynb #checks
+#| code-fold: true
+def _unicode(text: str) -> str:
+    "`text`, unless it holds half a surrogate pair (a badly read file): that has no bytes in UTF-8."
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        bad = f"{text[error.start]!r} at position {error.start}"
+        raise InputError(f"the text is not valid Unicode: {bad}; read it as UTF-8") from error
+    return text
+
+
+def _is_ours(backend: Backend) -> bool:
+    "Whether a tokenizer has our special tokens first, all bytes, and bytes on its way in and out."
+    return (
+        all(backend.token_to_id(token) == i for i, token in enumerate(SPECIALS))
+        and all(backend.token_to_id(char) is not None for char in _BYTES)
+        and backend.normalizer is None
+        and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel)
+        and isinstance(backend.decoder, decoders.ByteLevel)
+    )
 
 # %% ../../nbs/text/01_tokenizer.ipynb #training
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
@@ -60,28 +84,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
     backend.train_from_iterator(map(_unicode, texts), trainer)
     return backend
 
-# %% ../../nbs/text/01_tokenizer.ipynb #checks
-def _unicode(text: str) -> str:
-    "`text`, unless it holds half a surrogate pair (a badly read file): that has no bytes in UTF-8."
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        bad = f"{text[error.start]!r} at position {error.start}"
-        raise InputError(f"the text is not valid Unicode: {bad}; read it as UTF-8") from error
-    return text
-
-
-def _is_ours(backend: Backend) -> bool:
-    "Whether a tokenizer has our special tokens first, all bytes, and bytes on its way in and out."
-    return (
-        all(backend.token_to_id(token) == i for i, token in enumerate(SPECIALS))
-        and all(backend.token_to_id(char) is not None for char in _BYTES)
-        and backend.normalizer is None
-        and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel)
-        and isinstance(backend.decoder, decoders.ByteLevel)
-    )
-
 # %% ../../nbs/text/01_tokenizer.ipynb #code
+#| code-fold: true
 class BPETokenizer:
     """Byte-level byte-pair encoding: any text to ids, and back unchanged.
 
