@@ -135,7 +135,7 @@ def recorded(name: str, training: Training) -> Row | None:
 
 _ROW = (
     "A training of the bake-off {name!r}, small setting, in a row. entry: what differs. rate: the "
-    "peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per character over "
+    "peak. parameters: of the model. minutes: of optimiser steps. val_loss: nats per character of "
     "the validation text. loss_by_place: the same in bands of `band` places, up to four times the "
     "trained length where the entry can read so far."
 )

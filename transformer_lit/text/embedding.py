@@ -6,7 +6,6 @@
 __all__ = ['embed', 'TokenEmbedding']
 
 # %% ../../nbs/text/02_embedding.ipynb #imports
-#| code-fold: true
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -6,7 +6,6 @@
 __all__ = ['SPECIALS', 'byte_alphabet', 'readable', 'train_bpe', 'BPETokenizer', 'CharTokenizer', 'Tokenizer', 'load_tokenizer']
 
 # %% ../../nbs/text/01_tokenizer.ipynb #imports
-#| code-fold: true
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -20,7 +19,6 @@ from torch import Tensor
 from transformer_lit.base.files import InputError, read_json, read_text, write_json, write_text
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
-#| code-fold: true
 SPECIALS = ("<pad>", "<bos>", "<eos>")
 
 
@@ -39,7 +37,6 @@ def readable(token: str) -> str:
     return bytes(_BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
 
 # %% ../../nbs/text/01_tokenizer.ipynb #checks
-#| code-fold: true
 def _unicode(text: str) -> str:
     "`text`, unless it holds half a surrogate pair (a badly read file): that has no bytes in UTF-8."
     try:
@@ -85,7 +82,6 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
     return backend
 
 # %% ../../nbs/text/01_tokenizer.ipynb #code
-#| code-fold: true
 class BPETokenizer:
     """Byte-level byte-pair encoding: any text to ids, and back unchanged.
 

@@ -6,7 +6,6 @@
 __all__ = ['character_ngrams', 'hash_bucket', 'WordVectors']
 
 # %% ../../nbs/text/03_word_vectors.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Sequence
 
