@@ -9,6 +9,7 @@ __all__ = ['KINDS', 'LEVELS', 'EXERCISES', 'Verdict', 'Exercise', 'exercise', 'w
 import contextlib
 import copy
 import difflib
+import functools
 import html
 import importlib
 import inspect
@@ -276,6 +277,7 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     found = find_exercise(id)
     if isinstance(found, Verdict):
         return found
+    _import_what_gradients_need()
     prints, state = Prints(), "passed"
     try:
         put_torch_back()
@@ -291,3 +293,10 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     with contextlib.suppress(Found):
         put_torch_back()
     return Verdict(found.id, state, line, (*notes, *prints.notes()))
+
+
+@functools.cache
+def _import_what_gradients_need() -> None:
+    "The first gradient imports sympy, which takes seconds; no answer's time should pay for it."
+    x = torch.ones(1, requires_grad=True)
+    torch.autograd.grad(x * x, x, torch.ones(1))
