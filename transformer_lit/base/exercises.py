@@ -272,8 +272,7 @@ def find_exercise(id: Any) -> Exercise | Verdict:
 def check(id: Any, answer: Any = ...) -> Verdict:
     """The verdict on an answer to the exercise of that name. Anything may be handed over.
 
-    It is the value of the call: the last line of a notebook's cell shows it, and nothing prints.
-    """
+    It is the value of the call: the last line of a cell shows it, and nothing prints."""
     found = find_exercise(id)
     if isinstance(found, Verdict):
         return found
@@ -296,7 +295,6 @@ def check(id: Any, answer: Any = ...) -> Verdict:
 
 
 @functools.cache
-def _import_what_gradients_need() -> None:
-    "The first gradient imports sympy, which takes seconds; no answer's time should pay for it."
+def _import_what_gradients_need() -> None:  # sympy takes seconds: of nobody's time
     x = torch.ones(1, requires_grad=True)
-    torch.autograd.grad(x * x, x, torch.ones(1))
+    torch.autograd.grad(x * x, x, x)
