@@ -105,7 +105,7 @@ class OverAll(_Gain):
     mistakes={
         "That takes the mean out, as LayerNorm does. RMSNorm leaves it in.": WithMean,
         "ε stands outside the root. Inside, the row of zeros has a gradient.": EpsOutside,
-        "You divide by the length, the root of the sum. Take the mean of the squares.": SumOfSquares,
+        "That is the length, the root of the sum. Take the mean of the squares.": SumOfSquares,
         "The gain is never used: multiply by `weight` at the end.": WithoutGain,
         "One size for all positions. Each position has its own: the last axis, kept.": OverAll,
     },
@@ -138,7 +138,7 @@ def row_cases():
         "The layer divides by C under the root, not by C − 1.": lambda x, eps=1e-5: (
             (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt()
         ),
-        "Forward this is nearly right. ε outside the root leaves the root of 0, and it has no slope.": (
+        "Forward this is nearly right. With ε outside, the root of 0 has no slope.": (
             lambda x, eps=1e-5: (
                 (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + eps)
             )
