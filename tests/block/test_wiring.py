@@ -1,4 +1,4 @@
-"""Sandwich norm and DeepNorm against their formulas; what dropout may touch; α and β by the table."""
+"""Sandwich norm and DeepNorm against their formulas; what dropout touches; α and β by the table."""
 
 import math
 
