@@ -1,8 +1,8 @@
-"""Four residual wirings on real text: learning rates, warm-up and depth.
+"""Four residual wirings on real text: a map of learning rate and warm-up, then depth and length.
 
 Nothing differs but the wiring and what is said of a row: a seed means the same batches and the same
-first weights for all wirings, but for the factor beta that belongs to DeepNorm. Then each wiring is
-trained for longer with the rate and the warm-up that served it best.
+first weights for all wirings, but for the factor beta that belongs to DeepNorm. After the map each
+wiring is trained for longer with the rate and the warm-up that served it best.
 """
 
 import math
@@ -17,8 +17,8 @@ from transformer_lit.base.files import InputError
 from transformer_lit.recipes.recipe import Training
 
 WIRINGS = ("post", "pre", "sandwich", "deep")
-RATES, MIDDLE = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 3e-3
-WARMUPS, DEPTHS, DEPTH, SEEDS = (0, 40), (6, 2, 16), 6, range(3)
+RATES, MIDDLE = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 3e-3
+WARMUPS, DEPTH, SHALLOW, DEEP, SEEDS = (0, 10, 40), 6, 2, 16, range(3)
 SHORT, LONG = {"steps": 120, "every": 12}, {"steps": 400, "every": 20}
 
 
@@ -53,14 +53,16 @@ def cell(wiring: str, layers: int, rate: float, warmup: int, seed: int, lengths:
 
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
-    "All rates at one depth, the middle one at the others; then longer, each with its best."
-    for layers, wiring, rate, warmup, seed in product(DEPTHS, WIRINGS, RATES, WARMUPS, SEEDS):
-        if layers == DEPTH or rate == MIDDLE:
-            yield cell(wiring, layers, rate, warmup, seed, SHORT)
-    for wiring in WIRINGS:
-        rate, warmup = best([r for r in rows if (r["wiring"], r["layers"]) == (wiring, DEPTH)])
-        for seed in SEEDS:
-            yield cell(wiring, DEPTH, rate, warmup, seed, LONG)
+    "The map at one depth; all rates at 2 layers; longer, each with its best; one rate at 16."
+    for wiring, rate, warmup, seed in product(WIRINGS, RATES, WARMUPS, SEEDS):
+        yield cell(wiring, DEPTH, rate, warmup, seed, SHORT)
+    bests = {w: best([row for row in rows if row["wiring"] == w]) for w in WIRINGS}
+    for wiring, rate, seed in product(WIRINGS, RATES, SEEDS):
+        yield cell(wiring, SHALLOW, rate, 0, seed, SHORT)
+    for wiring, seed in product(WIRINGS, SEEDS):
+        yield cell(wiring, DEPTH, *bests[wiring], seed, LONG)
+    for wiring, seed in product(WIRINGS, SEEDS):
+        yield cell(wiring, DEEP, MIDDLE, 0, seed, SHORT)
 
 
 def best(rows: Sequence[Row]) -> tuple[float, int]:
@@ -92,11 +94,11 @@ WIRINGS_TRAINED = Experiment(
     "One training run on the characters of tiny Shakespeare in a row: Adam (betas 0.9 and 0.98, no "
     "clipping, no dropout), 8 blocks of 32 characters in a batch, width 32, d_ff 128, 4 heads. "
     "wiring: post, pre, sandwich or deep. layers: depth. rate: the learning rate. warmup: steps "
-    "over which it rises from 0, 0 for none. steps, every: 120 steps for each rate and depth, 400 "
-    "for the best rate and warm-up of each wiring, with the validation loss in nats per character "
-    "after each `every` steps in `losses`, null where it is not finite: the first 128 blocks of "
-    "the held-out text. unigram: the loss of a model that knows how frequent each character is, no "
-    "more.",
+    "over which it rises from 0, 0 for none; then it stays. steps, every: 120 steps for each "
+    "setting, 400 for the best rate and warm-up of each wiring at 6 layers, with the validation "
+    "loss in nats per character after each `every` steps in `losses`, null where it is not finite: "
+    "the first 128 blocks of the held-out text. unigram: the loss of a model that knows how "
+    "frequent each character is, no more.",
     measure,
     cells,
     BRIEF,

@@ -11,7 +11,8 @@ from transformer_lit.attention.multihead import MultiHeadAttention, Position
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
-from transformer_lit.block.residual import DeepNorm, PostNorm, PreNorm, SandwichNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.block.wiring import DeepNorm, SandwichNorm
 
 B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
 C = H * D

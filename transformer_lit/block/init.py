@@ -6,6 +6,7 @@
 __all__ = ['xavier_std', 'xavier_init', 'gpt2_init', 'deepnorm_init']
 
 # %% ../../nbs/block/05_init.ipynb #imports
+#| code-fold: true
 import math
 from collections.abc import Collection
 
@@ -75,7 +76,7 @@ def deepnorm_init(module: nn.Module, beta: float) -> None:
     """Xavier-normal weights, times β in the feed-forward network, in `v_proj` and in `o_proj`.
 
     `q_proj`, `k_proj` and any other linear layer have gain 1, offsets are 0, norms and embeddings
-    are left alone. β is from `block.residual.deepnorm_scales`; an encoder and its decoder have one
+    are left alone. β is from `block.wiring.deepnorm_scales`; an encoder and its decoder have one
     each. Source: Wang et al. 2022, figure 2. `ValueError` when β is not positive and finite.
     """
     if not 0 < beta < math.inf:

@@ -19,13 +19,8 @@ from transformer_lit.block.feedforward import ACTIVATIONS, FeedForward, GatedFee
 from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
-from transformer_lit.block.residual import (
-    DeepNorm,
-    PostNorm,
-    PreNorm,
-    SandwichNorm,
-    deepnorm_scales,
-)
+from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.block.wiring import DeepNorm, SandwichNorm, deepnorm_scales
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias
