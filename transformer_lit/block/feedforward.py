@@ -6,7 +6,6 @@
 __all__ = ['ACTIVATIONS', 'activation', 'FeedForward', 'GatedFeedForward', 'gated_width', 'glu']
 
 # %% ../../nbs/block/02_feedforward.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 from functools import partial
 
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from transformer_lit.base.checks import positive
 
 # %% ../../nbs/block/02_feedforward.ipynb #activations
-#| code-fold: true
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,  # x·Φ(x) with the error function

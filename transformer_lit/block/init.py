@@ -6,7 +6,6 @@
 __all__ = ['xavier_std', 'xavier_init', 'gpt2_init', 'deepnorm_init']
 
 # %% ../../nbs/block/05_init.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Collection
 

@@ -6,7 +6,6 @@
 __all__ = ['EncoderLayer', 'DecoderLayer']
 
 # %% ../../nbs/block/04_layers.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 
 from jaxtyping import Bool, Float, Int

@@ -6,7 +6,6 @@
 __all__ = ['layer_norm', 'rms_norm', 'LayerNorm', 'RMSNorm']
 
 # %% ../../nbs/block/01_norm.ipynb #imports
-#| code-fold: true
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from transformer_lit.base.checks import positive
 
 # %% ../../nbs/block/01_norm.ipynb #code
-#| code-fold: true
 def _wider(x: Tensor) -> torch.dtype:
     # 16 bits are too few for sums of squares
     return torch.promote_types(x.dtype, torch.float32)
@@ -53,7 +51,6 @@ def rms_norm(
     return (x * torch.rsqrt(norm.square() / x.shape[-1] + eps) * gain).type_as(x)
 
 # %% ../../nbs/block/01_norm.ipynb #check-norm
-#| code-fold: true
 def _check_norm(d_model: int, eps: float) -> None:
     positive(d_model=d_model)
     if not eps >= 0:  # nan is not ≥ 0 either

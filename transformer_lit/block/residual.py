@@ -6,7 +6,6 @@
 __all__ = ['PostNorm', 'PreNorm']
 
 # %% ../../nbs/block/03_residual.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 
 from jaxtyping import Float

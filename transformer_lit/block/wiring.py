@@ -6,7 +6,6 @@
 __all__ = ['SandwichNorm', 'DeepNorm', 'DeepNormScale', 'deepnorm_scales']
 
 # %% ../../nbs/block/06_wiring.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Callable
 from typing import NamedTuple
