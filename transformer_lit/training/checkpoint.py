@@ -6,6 +6,7 @@
 __all__ = ['save_weights', 'load_tensors', 'load_weights', 'average_weights', 'save_checkpoint', 'checkpoints', 'load_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #imports
+#| code-fold: true
 import hashlib
 import json
 import re
