@@ -69,7 +69,7 @@ def by_sentence(logits, targets, keep):
     minutes=10,
     cases=perplexity_cases,
     mistakes={
-        "Padding is counted: choose the tokens where `keep` is True.": lambda logits, targets, keep: (
+        "Padding is counted: choose where `keep` is True.": lambda logits, targets, keep: (
             each_token(logits, targets).mean().exp()
         ),
         "The padding adds no loss now, but it still counts in the mean.": (
@@ -116,7 +116,7 @@ def log_of_softmax(logits, targets):
     cases=logit_cases,
     run=with_gradients,
     mistakes={
-        "A number under the logarithm hides the fault: the loss is too small, and its gradient 0.": (
+        "A number under the logarithm hides the fault: the loss is too small, its gradient 0.": (
             with_a_little_more
         ),
         "The softmax is safe, but a probability may still round to 0 before the logarithm.": (
