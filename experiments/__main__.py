@@ -17,7 +17,6 @@ from experiments.pooling import POOLING
 from experiments.runner import Row
 from experiments.scaling import SCALING
 from experiments.sizes import SIZES
-from experiments.smoothing import SMOOTHING
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
 from transformer_lit.base.device import keep_freed_memory
@@ -31,7 +30,6 @@ EXPERIMENTS = {  # each leaves a record of its name
     "heads": HEADS,
     "scaling": SCALING,
     "sizes": SIZES,
-    "smoothing": SMOOTHING,
     "tokenizer": TOKENIZER,
     "wirings": WIRINGS_TRAINED,
     **BAKEOFFS,
