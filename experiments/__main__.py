@@ -12,6 +12,7 @@ from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
+from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
 from experiments.pooling import POOLING
 from experiments.runner import Row
@@ -27,6 +28,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,
+    "first_steps": FIRST_STEPS,
     "heads": HEADS,
     "scaling": SCALING,
     "sizes": SIZES,
