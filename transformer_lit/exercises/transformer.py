@@ -47,17 +47,17 @@ def changed_positions():
 def translation_cases():
     "A seed, B, S and max_new; this model says the end token early in some rows."
     return {
-        "one sentence": (4, 1, 5, 7),
-        "three sentences": (4, 3, 7, 11),
+        "one sentence": (67, 1, 5, 7),
+        "three sentences": (51, 3, 7, 11),
         "one step": (1, 2, 5, 1),
     }
 
 
 def said_by_a_small_model(answer, seed, B, S, max_new):
-    torch.manual_seed(seed)
     sizes = {"vocab_size": 5, "d_model": 14, "d_ff": 11, "n_heads": 7, "n_layers": 2}
     config = TransformerConfig(**sizes, dropout=0.0, residual="pre")
     model = Transformer(config).double().eval()
+    torch.manual_seed(seed)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     with torch.no_grad():
