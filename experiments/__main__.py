@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.common import command_line, report
 from experiments.bakeoffs import BAKEOFFS
+from experiments.decoding import BEAM_WIDTHS, SCORED, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.heads import HEADS
@@ -22,12 +23,15 @@ from transformer_lit.base.device import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
+    "beam_widths": BEAM_WIDTHS,
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,
     "heads": HEADS,
     "scaling": SCALING,
+    "scored_sentences": SCORED,
     "sizes": SIZES,
+    "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
     "wirings": WIRINGS_TRAINED,
     **BAKEOFFS,
