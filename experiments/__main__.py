@@ -13,6 +13,7 @@ from experiments.decoding import BEAM_WIDTHS, SCORED, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.heads import HEADS
+from experiments.learning import LEARNING
 from experiments.pooling import POOLING
 from experiments.runner import Row
 from experiments.scaling import SCALING
@@ -28,6 +29,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "embedding": EMBEDDING,
     "gates": GATES,
     "heads": HEADS,
+    "learning": LEARNING,
     "scaling": SCALING,
     "scored_sentences": SCORED,
     "sizes": SIZES,
