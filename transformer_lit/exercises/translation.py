@@ -62,9 +62,7 @@ def hidden_cases():
 
 
 def over_all_places(hidden, weight, targets, keep):
-    losses = nn.functional.cross_entropy(
-        (hidden @ weight.mT).mT, targets, reduction="none"
-    )
+    losses = nn.functional.cross_entropy((hidden @ weight.mT).mT, targets, reduction="none")
     return (losses * keep).mean()
 
 
