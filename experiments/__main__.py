@@ -10,10 +10,12 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
+from experiments.decoding import BEAM_WIDTHS, SCORED, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
+from experiments.learning import LEARNING
 from experiments.pooling import POOLING
 from experiments.runner import Row
 from experiments.scaling import SCALING
@@ -25,13 +27,17 @@ from transformer_lit.base.device import keep_freed_memory
 EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
     "averaging": AVERAGING,
+    "beam_widths": BEAM_WIDTHS,
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,
     "first_steps": FIRST_STEPS,
     "heads": HEADS,
+    "learning": LEARNING,
     "scaling": SCALING,
+    "scored_sentences": SCORED,
     "sizes": SIZES,
+    "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
     "wirings": WIRINGS_TRAINED,
     **BAKEOFFS,

@@ -1,0 +1,47 @@
+"""What a small language model has learned at each point of its training, and then writes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from experiments.runner import BRIEF, Cell, Experiment, Row, Variant
+from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.recipe import Training, preset
+from transformer_lit.training.run import learning_curve, read_log
+
+PROMPTS = {"shakespeare-cpu": "ROMEO:\n", "book": "Attention is"}
+WRITES_AT = (1, 25, 50, 100, 200, 400, 800)  # and at the end
+
+
+def cells(rows: Sequence[Row]) -> Iterator[Cell]:
+    "The presets as they are, but measured more often."
+    for name in PROMPTS:
+        recipe = Variant(**{**vars(preset(LanguageModeling, name)), "every": 100})
+        yield Cell({"preset": name, "seed": 0}, recipe, 0)
+
+
+def measure(training: Training) -> list[Row]:
+    run, author, texts = training.run, training.trained, {}
+    prompt = PROMPTS["shakespeare-cpu" if training.recipe.tokens == "characters" else "book"]
+
+    def write(log: Any) -> None:
+        if log.step in (*WRITES_AT, run.steps):
+            author.model.eval()
+            texts[log.step] = prompt + "".join(author.stream(prompt, max_new=120, seed=1))
+            author.model.train()
+
+    run.train(write)
+    curve = learning_curve(read_log(run.out / "log.jsonl"))
+    rows = [{**point, "text": [texts.pop(point["step"], "")]} for point in curve]
+    early = [{"step": s, "train_loss": None, "val_loss": None, "text": [texts[s]]} for s in texts]
+    return sorted([*rows, *early], key=lambda row: row["step"])
+
+
+LEARNING = Experiment(
+    "A point of a training in a row: the presets shakespeare-cpu and book, measured at every 100th "
+    "step. train_loss: nats per token, mean since the last point; val_loss: over all of the "
+    "validation text; null between the points. text: what the model wrote at that step, 120 tokens "
+    "at temperature 0.8 with seed 1, after a prompt; empty where it was not asked. One seed.",
+    measure,
+    cells,
+    BRIEF,
+)
