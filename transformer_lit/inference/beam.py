@@ -6,7 +6,6 @@
 __all__ = ['Hypothesis', 'length_penalty', 'beam_search']
 
 # %% ../../nbs/inference/02_beam.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ def length_penalty(length: int, alpha: float | int) -> float:
     return ((5 + length) / 6) ** alpha
 
 # %% ../../nbs/inference/02_beam.ipynb #finished
-#| code-fold: true
 class _Finished:
     "The hypotheses of one sentence that have ended: all are counted, the `n_best` are kept."
 
@@ -55,7 +53,6 @@ class _Finished:
         return log_prob / length_penalty(length, self.alpha) > self.best[-1].score
 
 # %% ../../nbs/inference/02_beam.ipynb #sentence
-#| code-fold: true
 class _Sentence:
     "The search of one sentence: the beginnings that are open, and what has finished."
 
@@ -100,7 +97,6 @@ class _Sentence:
         return not self.finished.may_enter(self.log_probs[0], length)
 
 # %% ../../nbs/inference/02_beam.ipynb #candidates
-#| code-fold: true
 def _candidates(
     log_probs: Float[Tensor, "R V"], sentences: list[_Sentence]
 ) -> list[list[tuple[float, int, int]]]:

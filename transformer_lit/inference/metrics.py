@@ -6,7 +6,6 @@
 __all__ = ['perplexity', 'bits_per_byte', 'Score', 'bleu']
 
 # %% ../../nbs/inference/03_metrics.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ def bits_per_byte(nats_per_token: float, *, tokens: int, n_bytes: int) -> float:
     return nats_per_token / math.log(2) * tokens / n_bytes
 
 # %% ../../nbs/inference/03_metrics.ipynb #score
-#| code-fold: true
 @dataclass(frozen=True)
 class Score:
     "A score in percent and the signature that says how it was computed."

@@ -6,7 +6,6 @@
 __all__ = ['keep_top_k', 'keep_top_p', 'next_token', 'stream', 'generate']
 
 # %% ../../nbs/inference/01_sampling.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Iterator
 
@@ -15,7 +14,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 # %% ../../nbs/inference/01_sampling.ipynb #filters
-#| code-fold: true
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
     "The k largest logits; all others become -inf. What ties with the k-th stays."
     if k < 1:
@@ -41,7 +39,6 @@ def keep_top_p(logits: Float[Tensor, "... V"], p: float | int) -> Float[Tensor, 
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
 
 # %% ../../nbs/inference/01_sampling.ipynb #code
-#| code-fold: true
 def next_token(
     logits: Float[Tensor, "B V"],
     *,
@@ -109,7 +106,6 @@ def stream(
         yield [drawn.get(row) for row in range(batch_size)]
 
 # %% ../../nbs/inference/01_sampling.ipynb #collect
-#| code-fold: true
 def generate(
     model: nn.Module, ids: Int[Tensor, "B T"], *, max_new: int, **settings
 ) -> list[list[int]]:

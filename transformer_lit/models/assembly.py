@@ -6,7 +6,6 @@
 __all__ = ['POSITIONS', 'AssemblyConfig', 'assemble']
 
 # %% ../../nbs/models/07_assembly.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -6,7 +6,6 @@
 __all__ = ['BertConfig', 'Bert']
 
 # %% ../../nbs/models/05_bert.ipynb #imports
-#| code-fold: true
 from dataclasses import dataclass
 
 import torch

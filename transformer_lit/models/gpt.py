@@ -6,7 +6,6 @@
 __all__ = ['DecoderOnly', 'GPTConfig', 'GPT']
 
 # %% ../../nbs/models/03_gpt.ipynb #imports
-#| code-fold: true
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +95,6 @@ class DecoderOnly(KeepsTies):
         return self.lm_head(self.hidden(ids, state=state))
 
 # %% ../../nbs/models/03_gpt.ipynb #config
-#| code-fold: true
 @dataclass(frozen=True)
 class GPTConfig:
     "Sizes of a `GPT`; the defaults are GPT-2's smallest model."

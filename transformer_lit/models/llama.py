@@ -6,7 +6,6 @@
 __all__ = ['LlamaConfig', 'Llama']
 
 # %% ../../nbs/models/04_llama.ipynb #imports
-#| code-fold: true
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +23,6 @@ from transformer_lit.position.rope import RoPE
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/04_llama.ipynb #config
-#| code-fold: true
 @dataclass(frozen=True)
 class LlamaConfig:
     "Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`."

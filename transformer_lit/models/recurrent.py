@@ -6,7 +6,6 @@
 __all__ = ['RecurrentConfig', 'RecurrentState', 'Recurrent']
 
 # %% ../../nbs/models/06_recurrent.ipynb #imports
-#| code-fold: true
 from dataclasses import dataclass
 
 import torch

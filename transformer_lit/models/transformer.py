@@ -6,7 +6,6 @@
 __all__ = ['TransformerConfig', 'KeepsTies', 'Transformer']
 
 # %% ../../nbs/models/01_transformer.ipynb #imports
-#| code-fold: true
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,7 +26,6 @@ from transformer_lit.position.absolute import Sinusoidal
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/01_transformer.ipynb #config
-#| code-fold: true
 _RESIDUALS = {"post": PostNorm, "pre": PreNorm}
 
 
@@ -58,7 +56,6 @@ class TransformerConfig:
             raise ValueError(f"residual is {self.residual!r}; known are: {', '.join(_RESIDUALS)}")
 
 # %% ../../nbs/models/01_transformer.ipynb #assembly
-#| code-fold: true
 def _attention(config: TransformerConfig, *, causal: bool = False) -> MultiHeadAttention:
     return MultiHeadAttention(
         config.d_model,
@@ -96,7 +93,6 @@ def _stacks(config: TransformerConfig) -> tuple[nn.ModuleList, nn.ModuleList, nn
     return nn.ModuleList(encoder), nn.ModuleList(decoder), final(), final()
 
 # %% ../../nbs/models/01_transformer.ipynb #ties
-#| code-fold: true
 class KeepsTies(nn.Module):
     "A module whose shared weights are still shared after `to_empty`, which replaces each of them."
 

@@ -6,7 +6,6 @@
 __all__ = ['language_step', 'LanguageModel', 'LanguageModeling']
 
 # %% ../../nbs/recipes/03_language_model.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -30,7 +29,6 @@ def language_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
     return cross_entropy(model(batch.ids), batch.targets)
 
 # %% ../../nbs/recipes/03_language_model.ipynb #writer
-#| code-fold: true
 class LanguageModel(Trained):
     "A trained model with its tokenizer: text in, text out."
 
@@ -138,7 +136,6 @@ class LanguageModeling(Recipe):
         return cosine(self.peak, warmup, self.steps, final=self.final)
 
 # %% ../../nbs/recipes/03_language_model.ipynb #presets
-#| code-fold: true
 _SMALL = {"d_model": 128, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_ff": 344}
 _SHAKESPEARE = LanguageModeling(  # at most 10.7M parameters
     dataset="tinyshakespeare",

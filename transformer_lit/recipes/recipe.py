@@ -6,7 +6,6 @@
 __all__ = ['MODELS', 'build', 'read_description', 'Trained', 'Recipe', 'preset', 'Training', 'open_training', 'finish_training']
 
 # %% ../../nbs/recipes/01_recipe.ipynb #imports
-#| code-fold: true
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

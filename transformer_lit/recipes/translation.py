@@ -6,7 +6,6 @@
 __all__ = ['translation_loss', 'Translator', 'Translation']
 
 # %% ../../nbs/recipes/02_translation.ipynb #imports
-#| code-fold: true
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -40,7 +39,6 @@ def translation_loss(
     return cross_entropy(logits, batch.tgt_out[batch.tgt_mask], smoothing=smoothing)
 
 # %% ../../nbs/recipes/02_translation.ipynb #translator
-#| code-fold: true
 class Translator(Trained):
     "A trained model with its tokenizer: raw text in, raw text out."
 
@@ -107,7 +105,6 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         return f"{metrics['exact']:.2%} exact {how}"
 
 # %% ../../nbs/recipes/02_translation.ipynb #search
-#| code-fold: true
 _SEARCH_TOKENS = 1024  # source tokens that are searched at once; times the beam, it bounds memory
 
 
@@ -143,7 +140,6 @@ def _search(
     return [hypotheses[0] for hypotheses in found]
 
 # %% ../../nbs/recipes/02_translation.ipynb #score
-#| code-fold: true
 def _bleu(found: list[str], expected: list[str], form: str) -> dict[str, Any]:
     "Lower-cased BLEU; the form `tok` is scored as it stands, raw text with sacreBLEU's own words."
     result = bleu(found, expected, lowercase=True, tokenize="none" if form == "tok" else "13a")
@@ -158,7 +154,6 @@ def _exact(found: list[str], expected: list[str], form: str) -> dict[str, Any]:
 _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
-#| code-fold: true
 @dataclass(frozen=True, kw_only=True)
 class Translation(Recipe):
     "Sentence pairs to an encoder–decoder."
@@ -220,7 +215,6 @@ def _ids(
     return list(zip(sources, targets, strict=True))
 
 # %% ../../nbs/recipes/02_translation.ipynb #presets
-#| code-fold: true
 _TINY = Translation(  # the sizes that earlier work found to suit 29,000 captions
     dataset="multi30k",
     sizes={"d_model": 128, "d_ff": 256, "n_heads": 4, "n_layers": 4, "dropout": 0.3},

@@ -7,7 +7,6 @@ __all__ = ['pad', 'PairBatch', 'collate', 'bucket_by_length', 'PairStream', 'fix
            'TextStream']
 
 # %% ../../nbs/training/02_data.ipynb #imports
-#| code-fold: true
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 # %% ../../nbs/training/02_data.ipynb #batch
-#| code-fold: true
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
     "Rows of ids as one table, padded on the right to the longest."
     if not rows:
@@ -88,7 +86,6 @@ def bucket_by_length(
     return batches
 
 # %% ../../nbs/training/02_data.ipynb #stream
-#| code-fold: true
 class PairStream:
     """An endless, repeatable stream of batches: each epoch every pair once, in a new order.
 
@@ -129,7 +126,6 @@ class PairStream:
             yield collate([self.pairs[j] for j in batches[i]], **self.ids)
 
 # %% ../../nbs/training/02_data.ipynb #fixed
-#| code-fold: true
 def fixed_batches(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]], max_tokens: int, **special: int
 ) -> list[PairBatch]:
@@ -139,7 +135,6 @@ def fixed_batches(
     return [collate([pairs[i] for i in rows], **special) for rows in batches]
 
 # %% ../../nbs/training/02_data.ipynb #text-batch
-#| code-fold: true
 @dataclass(frozen=True)
 class TextBatch:
     "Blocks of running text; `targets` is `ids` one step further on."
@@ -167,7 +162,6 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
     ]
 
 # %% ../../nbs/training/02_data.ipynb #text-stream
-#| code-fold: true
 class TextStream:
     """An endless, repeatable stream of blocks: each epoch at a new offset and in a new order.
 

@@ -6,13 +6,11 @@
 __all__ = ['cross_entropy']
 
 # %% ../../nbs/training/01_loss.ipynb #imports
-#| code-fold: true
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 # %% ../../nbs/training/01_loss.ipynb #function
-#| code-fold: true
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """The summed loss with its gradient by formula: p − (1 − ε) one-hot − ε/V.
 

@@ -6,7 +6,6 @@
 __all__ = ['claim_folder', 'read_log', 'learning_curve', 'Run']
 
 # %% ../../nbs/training/06_run.ipynb #imports
-#| code-fold: true
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence

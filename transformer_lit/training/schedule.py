@@ -6,7 +6,6 @@
 __all__ = ['paper_schedule', 'inverse_sqrt', 'cosine', 'adamw']
 
 # %% ../../nbs/training/03_schedule.ipynb #imports
-#| code-fold: true
 import math
 from collections.abc import Callable
 
@@ -37,7 +36,6 @@ def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
     return rate
 
 # %% ../../nbs/training/03_schedule.ipynb #cosine
-#| code-fold: true
 def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Callable[[int], float]:
     """The rate at a step from 1: linear up to `peak`, then half a cosine down to `final · peak`.
 

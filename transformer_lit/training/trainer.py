@@ -6,7 +6,6 @@
 __all__ = ['Step', 'ALONE', 'World', 'mean_gradient', 'mean_loss', 'StepLog', 'Trainer']
 
 # %% ../../nbs/training/04_trainer.ipynb #imports
-#| code-fold: true
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from transformer_lit.base.files import InputError
 
 # %% ../../nbs/training/04_trainer.ipynb #gradient
-#| code-fold: true
 Step = Callable[[nn.Module, Any], tuple[Tensor, int]]  # (model, batch) -> (summed loss, tokens)
 
 
@@ -63,7 +61,6 @@ def mean_gradient(
     return total, tokens
 
 # %% ../../nbs/training/04_trainer.ipynb #mean-loss
-#| code-fold: true
 @torch.no_grad()
 def mean_loss(model: nn.Module, losses: Iterable[tuple[Tensor, int]]) -> float:
     "The mean over all tokens in nats, without dropout; every module's mode is put back."
@@ -79,7 +76,6 @@ def mean_loss(model: nn.Module, losses: Iterable[tuple[Tensor, int]]) -> float:
     return sum(torch.stack([loss for loss, _ in sums]).tolist()) / tokens
 
 # %% ../../nbs/training/04_trainer.ipynb #parts
-#| code-fold: true
 @dataclass(frozen=True)
 class StepLog:
     "What one optimiser step did."
