@@ -109,7 +109,7 @@ def test_saving_changes_nothing(tmp_path):
 def test_a_checkpoint_of_an_older_version_loads(saved):
     "Without hashes, and with one GPU's state under the name cuda."
     progress = json.loads((saved / "progress.json").read_text())
-    del progress["sha256"], progress["self"]
+    del progress["files"], progress["seal"]
     (saved / "progress.json").write_text(json.dumps(progress))
     states = {k: v.clone() for k, v in load_file(saved / "random.safetensors").items()}  # no map
     save_file({"cpu": states["cpu"], "cuda": torch.zeros(16).byte()}, saved / "random.safetensors")
@@ -133,7 +133,7 @@ def test_every_gpu_has_its_state_and_one_that_is_gone_is_left_out(saved, monkeyp
     random_file = path / "random.safetensors"  # an older version's, with one GPU and no hashes
     save_file({"cpu": load_file(random_file)["cpu"], "cuda": states[0]}, random_file)
     progress = json.loads((path / "progress.json").read_text())
-    del progress["sha256"], progress["self"]
+    del progress["files"], progress["seal"]
     (path / "progress.json").write_text(json.dumps(progress))
     put.clear()
     resume(path, open_trainer(1))
@@ -234,7 +234,7 @@ def test_another_model_or_optimiser_is_refused_and_left_alone(saved):
 
 def test_another_files_random_state_is_refused_before_anything_is_loaded(saved):
     progress = json.loads((saved / "progress.json").read_text())
-    del progress["sha256"], progress["self"]
+    del progress["files"], progress["seal"]
     (saved / "progress.json").write_text(json.dumps(progress))
     trainer = open_trainer(1)
     before = everything(trainer)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['InputError', 'atomic_path', 'require_writable', 'remove_folder', 'write_text', 'write_json', 'read_text', 'read_json',
-           'sha256', 'file_sha256', 'digest', 'DataFile', 'read_local', 'read_file']
+           'sha256', 'file_sha256', 'seal', 'unseal', 'DataFile', 'read_local', 'read_file']
 
 # %% ../../nbs/base/01_files.ipynb #imports
 import gzip
@@ -17,7 +17,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,9 +149,31 @@ def file_sha256(path: str | Path) -> str:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
+# %% ../../nbs/base/01_files.ipynb #sealed
+def seal(path: str | Path, value: dict[str, Any], files: Sequence[str] = ()) -> None:
+    "Write `value` as JSON, with the SHA-256 of the named files beside it and of itself."
+    path = Path(path)
+    told = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
+    write_json(path, told | {"seal": _digest(told)})
 
-def digest(value: Any) -> str:
-    "The same of what JSON says, whatever the spaces and the order of its keys."
+
+def unseal(path: str | Path) -> dict[str, Any]:
+    "What `seal` wrote; `InputError` names what is damaged."
+    path = Path(path)
+    told = read_json(path)
+    if not isinstance(told, dict):
+        raise InputError(f"{path} is damaged: it describes nothing")
+    own = told.pop("seal", None)
+    if (own or "files" in told) and own != _digest(told):
+        raise InputError(f"{path} is damaged: it is not what was written")
+    hashes = told.pop("sha256", {})  # as older versions wrote them
+    for name, expected in told.pop("files", hashes).items():
+        if file_sha256(path.parent / name) != expected:
+            raise InputError(f"{path.parent / name} is damaged: it is not what was written")
+    return told
+
+
+def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and the order of keys
     return sha256(json.dumps(value, sort_keys=True).encode())
 
 # %% ../../nbs/base/01_files.ipynb #local

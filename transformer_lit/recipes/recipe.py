@@ -19,15 +19,7 @@ from torch import Tensor, nn
 
 from transformer_lit.base.datasets import data_hashes
 from transformer_lit.base.device import device_name, pick_device
-from transformer_lit.base.files import (
-    InputError,
-    atomic_path,
-    digest,
-    file_sha256,
-    read_json,
-    remove_folder,
-    write_json,
-)
+from transformer_lit.base.files import InputError, atomic_path, remove_folder, seal, unseal
 from transformer_lit.base.results import Result, current_commit, write_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
@@ -76,13 +68,7 @@ _FIRST = {"task": "translation", "family": "transformer"}  # what the first mode
 
 def read_description(folder: str | Path) -> dict[str, Any]:
     "What the folder of a trained model says about it: its task, its family, its sizes."
-    path = Path(folder) / "config.json"
-    if not isinstance(described := read_json(path), dict):
-        raise InputError(f"{path} describes no model")
-    told = described.pop("self", None)
-    if ("sha256" in described or told) and told != digest(described):  # old ones have neither
-        raise InputError(f"{path} is not what was written; it may be damaged")
-    return {**_FIRST, **described}
+    return {**_FIRST, **unseal(Path(folder) / "config.json")}
 
 
 class Trained(ABC):
@@ -117,17 +103,12 @@ class Trained(ABC):
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
             self.tokenizer.save(temporary / "tokenizer.json")
-            hashes = {"sha256": {name: file_sha256(temporary / name) for name in _FILES}}
-            told = {**self.info, "task": self.task, **sizes, **hashes}
-            write_json(temporary / "config.json", told | {"self": digest(told)})
+            seal(temporary / "config.json", {**self.info, "task": self.task, **sizes}, _FILES)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> "Trained":
         "Read what `save` wrote. Weights are computed with in fp32, however they are stored."
         folder, info = Path(folder), read_description(folder)
-        for name, expected in info.pop("sha256", {}).items():
-            if file_sha256(folder / name) != expected:
-                raise InputError(f"{folder / name} is damaged, or of another model")
         if (task := info.pop("task")) != cls.task:
             raise InputError(f"{folder}/config.json is of a task {task!r}, not {cls.task!r}")
         try:
@@ -136,19 +117,10 @@ class Trained(ABC):
             raise InputError(f"{folder}/config.json is no {cls.task} model's ({error})") from error
         load_weights(model, folder / "model.safetensors")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        _check_whole(model, tokenizer, folder)
+        if tokenizer.vocab_size != model.config.vocab_size:
+            sizes = f"{tokenizer.vocab_size} tokens, the model {model.config.vocab_size}"
+            raise InputError(f"{folder}: the tokenizer has {sizes}; they do not belong together")
         return cls(model.to(device), tokenizer, info)
-
-
-def _check_whole(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
-    if tokenizer.vocab_size != model.config.vocab_size:
-        raise InputError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, "
-            f"the model {model.config.vocab_size}; they do not belong together"
-        )
-    for name, weight in model.named_parameters():
-        if not weight.isfinite().all():
-            raise InputError(f"{folder}: {name} holds numbers that are not finite")
 
 # %% ../../nbs/recipes/01_recipe.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)

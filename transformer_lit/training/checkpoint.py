@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from transformer_lit.base.files import (
     InputError,
     atomic_path,
-    digest,
-    file_sha256,
-    read_json,
     remove_folder,
-    write_json,
+    seal,
+    unseal,
 )
 
 # %% ../../nbs/training/05_checkpoint.ipynb #weights
@@ -72,10 +70,14 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Fill `module` with the weights in `path`.
 
-    Every name and shape must fit, else `InputError`, and `module` is left as it was.
+    Every name and shape must fit and every number be finite, else `InputError`, and `module` is
+    left as it was.
     """
     tensors = load_tensors(path)
     _check_fit(module, tensors, path)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise InputError(f"{path}: {name} holds numbers that are not finite")
     module.load_state_dict(tensors)
 
 
@@ -154,7 +156,12 @@ def _unflatten(tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> dict
 
 # %% ../../nbs/training/05_checkpoint.ipynb #code
 _PARTS = ("model.safetensors", "optimizer.safetensors", "random.safetensors")
-_OURS = ("param_groups", "sha256", "self")  # what `save_checkpoint` adds to `progress.json`
+_OURS = (
+    "param_groups",
+    "files",
+    "seal",
+    "sha256",
+)  # what `save_checkpoint` adds to `progress.json`
 
 
 def save_checkpoint(
@@ -183,9 +190,8 @@ def save_checkpoint(
         save_weights(model, temporary / _PARTS[0])
         _write(tensors, temporary / _PARTS[1])
         _write(_rng_state(), temporary / _PARTS[2])
-        hashes = {name: file_sha256(temporary / name) for name in _PARTS}
-        told = {**progress, "param_groups": groups, "sha256": hashes}
-        write_json(temporary / "progress.json", told | {"self": digest(told)})
+        told = {**progress, "param_groups": groups}
+        seal(temporary / "progress.json", told, files=_PARTS)
     for old in checkpoints(folder)[: -keep if keep else 0]:
         remove_folder(old)
     return target
@@ -205,16 +211,11 @@ def load_checkpoint(
     `InputError` names a file that is missing, damaged or of another model; nothing is changed.
     """
     path = Path(path)
-    progress = read_json(path / "progress.json")
-    if not isinstance(progress, dict) or "param_groups" not in progress:
+    progress = unseal(path / "progress.json")
+    if "param_groups" not in progress:
         raise InputError(f"{path / 'progress.json'} is damaged: it does not describe an optimiser")
-    if progress.pop("self", None) not in (None, digest(progress)):  # old ones have none
-        raise InputError(f"{path / 'progress.json'} is damaged: it is not what was written")
-    groups, hashes = progress.pop("param_groups"), progress.pop("sha256", {})
+    groups = progress.pop("param_groups")
     weights, moments, states = (load_tensors(path / name) for name in _PARTS)
-    for name, expected in hashes.items():  # checkpoints of older versions have none
-        if file_sha256(path / name) != expected:
-            raise InputError(f"{path / name} is damaged: it is not what was written")
     _check_fit(model, weights, path / _PARTS[0])
     try:
         torch.Generator().set_state(states["cpu"])  # a trial
