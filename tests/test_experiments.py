@@ -58,7 +58,9 @@ def test_word_vectors_are_one_of_them(tmp_path):
     assert fields(rows) == fields(read_measurement(RECORDS / "word_vectors.json").rows)
 
 
-@pytest.mark.parametrize("name", sorted(set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS) - UNRECORDED))
+@pytest.mark.parametrize(
+    "name", sorted(set(command.EXPERIMENTS) - set(bakeoffs.BAKEOFFS) - UNRECORDED)
+)
 def test_a_record_names_the_command_that_repeats_it(name):
     assert read_measurement(RECORDS / f"{name}.json").command == f"python -m experiments {name}"
 
