@@ -1,5 +1,6 @@
 """The errata clinic: every statement fails where the clinic says so, seen by planting it."""
 
+import html
 import json
 import os
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from docutils.nodes import make_id
 
 ROOT = Path(__file__).parents[1]
 CLINIC = sorted((ROOT / "nbs/sources").glob("*.ipynb"))
@@ -149,13 +151,17 @@ def test_each_entry_leads_to_a_chapter(name):
 @pytest.mark.parametrize("path", CLINIC, ids=lambda path: path.stem)
 def test_the_table_is_made_of_the_cells(path):
     found, names = run(path)
-    rows = names["Markdown"] and names["rows"][2:]
-    assert len(rows) == len(found)
-    for row, entry in zip(rows, found.values(), strict=True):
-        kind = " ".join(KINDS[entry["kind"]])
-        assert row == f"| {entry['title']} | {kind} | {entry['size'].replace('|', '∣')} |"
+    assert len(names["rows"]) == len(found)
+    for row, entry in zip(names["rows"], found.values(), strict=True):
+        name, about = entry["title"].split(" · ")
+        anchor = make_id(
+            f"{name} · {KINDS[entry['kind']][0]} {about}"
+        )  # of the heading, in the book
+        said = [about, " ".join(KINDS[entry["kind"]]), entry["size"]]
+        shown = "".join(f"<td>{html.escape(text)}</td>" for text in said)
+        assert row == f'<tr><td><a href="#{anchor}">{name}</a></td>{shown}</tr>'
     stored = next(c for c in cells(path) if c["id"] == "table")["outputs"][0]["data"]
-    assert "".join(stored["text/markdown"]) == "\n".join(names["rows"])
+    assert "\n".join(names["rows"]) in "".join(stored["text/html"])
 
 
 def test_the_helper_is_one_and_refuses_what_proves_nothing():
