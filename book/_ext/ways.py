@@ -189,9 +189,10 @@ def mark_second_pass(app, error):
     if error or app.builder.format != "html":
         return
     links = [
-        f'.bd-sidebar-primary a[href$="{path.parent.name}/{path.stem}.html"]'
+        f'.bd-sidebar-primary a[{where}"{place}.html"]'
         for path in cards.chapters().values()
         if cards.card(path)["pass"] == 2
+        for where, place in (("href$=", f"{path.parent.name}/{path.stem}"), ("href=", path.stem))
     ]
     rule = ",\n".join(f"{link}::after" for link in links)
     muted = ",\n".join(links)
