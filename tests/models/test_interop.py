@@ -1,4 +1,4 @@
-"""Checkpoints of every family give HF's logits and words, and each part of them is needed for it."""
+"""Checkpoints of every family give HF's logits and words, and each part is needed for that."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ CLASSES |= {hf.Qwen3Config: hf.Qwen3ForCausalLM, hf.BertConfig: hf.BertForMasked
 
 
 def theirs(name):
-    "HF's model in float64. Weights are multiples of 2^-10: what is read and summed in fp32 is exact."
+    "HF's model in float64. Weights are multiples of 2^-10, which fp32 holds, and sums of two."
     kind, sizes = MODELS[name]
     with Wide():
         model = CLASSES[kind](kind(**sizes, **NO_END)).eval()
@@ -158,7 +158,7 @@ def of_attention(change):
 
 def of_norms(model):
     for part in model.modules():
-        for name, child in part.named_children():
+        for name, _ in part.named_children():
             if name in ("norm", "final_norm") and not isinstance(part, PerHead):
                 setattr(part, name, nn.Identity())
 

@@ -161,11 +161,13 @@ class Tensors:
             x = tensors.get_tensor(theirs)
         if x.dtype not in _FLOATS:
             raise InputError(f"{theirs} in {file} is of {x.dtype}; quantised weights are not read")
-        return x.float()
+        return x
 
     def read(self, made: Made, shape: torch.Size) -> Tensor:
         "What is made from tensors of the folder, in float32 and in memory of its own."
         tensors = [self._mapped(name) for name in made.names]
+        if len(tensors) > 1:  # something is computed: not in 16 bits
+            tensors = [x.float() for x in tensors]
         try:
             x = made.make(*tensors)
         except (RuntimeError, IndexError):  # so odd a shape that nothing can be made from it
