@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from decoders import assert_greedy_agrees, assert_steps_give_one_pass
+from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
 from safetensors.torch import load_file, save_file
 from torch import nn
 from wide import Wide
@@ -20,7 +20,7 @@ from transformer_lit.attention.multihead import Position
 from transformer_lit.base.files import InputError
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.interop import FAMILIES, PerHead, Window, load_hf, save_hf
+from transformer_lit.models.interop import FAMILIES, Window, load_hf, save_hf
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE
 
@@ -142,6 +142,15 @@ def test_decoding_with_a_state_gives_the_logits_of_one_pass(both, chunks):
     assert_steps_give_one_pass(both[0], V, chunks)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama 3", "mistral", "qwen2", "qwen3"])
+def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
+    model = load_hf(folder_of(name, tmp_path)[0]).double()
+    if name == "mistral":
+        for layer in model.layers:
+            layer.attn.attend = Window(3)
+    assert_padding_is_ignored(model, V)
+
+
 def test_bert_ignores_padding_as_hf_does(tmp_path):
     folder, model = folder_of("bert", tmp_path)
     ids, keep = torch.randint(V, (3, 13)), torch.arange(13) < torch.tensor([[13], [7], [1]])
@@ -156,11 +165,15 @@ def of_attention(change):
     return lambda model: [change(layer.attn) for layer in model.layers]
 
 
-def of_norms(model):
-    for part in model.modules():
-        for name, _ in part.named_children():
-            if name in ("norm", "final_norm") and not isinstance(part, PerHead):
-                setattr(part, name, nn.Identity())
+def without(norm):
+    def change(model):
+        found = [name for name, _ in model.named_modules() if name.endswith(norm)]
+        assert found
+        for name in found:
+            part, _, last = name.rpartition(".")
+            setattr(model.get_submodule(part), last, nn.Identity())
+
+    return change
 
 
 def tiled(q, k, v, **rest):
@@ -188,7 +201,9 @@ def zero(pattern):
 DECODER = {
     "scale": of_attention(lambda attn: setattr(attn, "scale", 1.0)),
     "causal": of_attention(lambda attn: setattr(attn, "causal", False)),
-    "norms": of_norms,
+    "norm of attention": without("attn_residual.norm"),
+    "norm of feed-forward": without("ffn_residual.norm"),
+    "last norm": without("final_norm"),
     "eps": eps,
 }
 ROTARY = {
@@ -211,7 +226,7 @@ HEAD_NORMS = {
     "norm of q": of_attention(lambda attn: attn.q_proj.__setitem__(1, nn.Identity())),
     "norm of k": of_attention(lambda attn: attn.k_proj.__setitem__(1, nn.Identity())),
 }
-OFFSETS = {f"offset of {x}": zero(f"{x}_proj.bias") for x in "qv"}
+OFFSETS = {f"offset of {x}": zero(f"{x}_proj.bias") for x in "qkv"}
 FFN = {"gelu": lambda model: [setattr(part.ffn, "activation", F.relu) for part in model.layers]}
 GPTS = {**DECODER, **FFN, "position": zero("position.weight"), "offset of q": zero("q_proj.bias")}
 GPTS |= {"tanh": lambda model: [setattr(x.ffn, "activation", F.gelu) for x in model.layers]}
@@ -230,7 +245,9 @@ PARTS = {
     "bert": {
         **FFN,
         "scale": DECODER["scale"],
-        "norms": of_norms,
+        "norm of the sum": lambda model: setattr(model, "norm", nn.Identity()),
+        "norm of attention": DECODER["norm of attention"],
+        "norm of feed-forward": DECODER["norm of feed-forward"],
         "eps": eps,
         "position": zero("position.weight"),
         "offset of q": zero("q_proj.bias"),
