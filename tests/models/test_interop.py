@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
 from transformer_lit.base.files import InputError
+from transformer_lit.models import interop
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
 from transformer_lit.models.interop import FAMILIES, Window, load_hf, save_hf
@@ -476,6 +478,12 @@ def test_a_window_sees_the_last_positions(T, size):
 
 def test_all_families_are_tested():
     assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(FAMILIES)
+
+
+def test_the_last_family_costs_at_most_60_lines():
+    text = Path(interop.__file__).read_text()
+    cell = text[text.index("#qwen3\n") : text.index("#families\n")]
+    assert "class PerHead" in cell and "QWEN3" in cell and cell.count("\n") + 1 <= 60
 
 
 # --- the way back -------------------------------------------------------------------------------
