@@ -353,6 +353,43 @@ def test_gradients_are_compared_too():
     assert check("test.2", lambda x, keep: None).line.startswith("Write square(x, keep)")
 
 
+def test_an_earlier_exercise_that_is_open_is_named(row_sums):
+    def earlier(x):
+        raise NotImplementedError
+
+    def right(x, factor):
+        return factor * earlier(x)
+
+    verdict = check("test.1", right)
+    assert verdict.state == "not yet"
+    assert verdict.line.endswith(
+        "earlier raises NotImplementedError. Is an earlier exercise still open?"
+    )
+
+    def of_torch(x, factor):
+        raise NotImplementedError("no softmax for Booleans\nat all")
+
+    assert check("test.1", of_torch).line.endswith("NotImplementedError. no softmax for Booleans")
+
+    def row_sums(x, factor):
+        def inner():
+            raise NotImplementedError
+
+        return inner()
+
+    assert check("test.1", row_sums).state == "open"
+
+
+def test_another_dtype_is_named():
+    @exercise("test.2", "build", minutes=5, cases=lambda: {"a": (torch.randn(5),)})
+    def positive(x):
+        return x > 0
+
+    line = check("test.2", lambda x: (x > 0).double()).line
+    assert "got a tensor of shape (5,) of torch.float64" in line
+    assert "torch" not in check("test.2", lambda x: x < 0).line
+
+
 # --- values --------------------------------------------------------------------------------------
 
 
@@ -385,11 +422,24 @@ def test_an_empty_value_is_open(answer):
 
 @pytest.mark.parametrize("answer", [[1, 2], [13, 18], [13, 18, 19], 13.5, "x", {}, None])
 def test_the_line_does_not_give_a_value_away(answer):
-    "Neither what is in the list nor how long it is."
     value([13, 17], mistakes={"You counted twice.": [26, 34]})
     line = check("test.9", answer).line
-    assert "17" not in line and "list of 2 is" not in line.replace("a list of 2 is not it", "")
+    assert "17" not in line and "entry" not in line
+    assert ("a list of 2 numbers" in line) == (answer is not None)
     assert check("test.9", [26, 34]).line == "You counted twice."
+    assert "1 of 2 entries are right" in check("test.9", [13, 18]).line
+
+
+@pytest.mark.parametrize("answer", [[1, 2, 3], 13.5, "x"])
+def test_the_length_of_a_list_is_not_given_away_where_a_mistake_has_another(answer):
+    value([13, 17], mistakes={"The last one is missing.": [13]})
+    line = check("test.9", answer).line
+    assert line.endswith("What is looked for: a list.")
+
+
+def test_a_list_of_other_things_than_numbers_is_one_of_parts():
+    value([[13], "x"])
+    assert "What is looked for: a list of 2 parts." in check("test.9", [1]).line
 
 
 # --- names and verdicts --------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def attention_weights(
     k: Float[Tensor, "B K S D"],
     *,
     mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
-    bias: Float[Tensor, "#B H T S"] | None = None,  # added to the scaled scores
+    bias: Float[Tensor, "#B #H #T #S"] | None = None,  # added to the scaled scores
     causal: bool = False,  # aligned bottom-right
     scale: float | None = None,  # 1/√D unless given
 ) -> Float[Tensor, "B H T S"]:
@@ -92,7 +92,7 @@ def attend(
     v: Float[Tensor, "B K S E"],
     *,
     mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-    bias: Float[Tensor, "#B H T S"] | None = None,
+    bias: Float[Tensor, "#B #H #T #S"] | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,

@@ -22,18 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_lit.base import sandbox
 from transformer_lit.base.compare import difference, has_floats, kind_of, loosely, shares_memory
-from transformer_lit.base.sandbox import (
-    Found,
-    Prints,
-    call_safely,
-    is_blank,
-    is_open,
-    put_torch_back,
-    sealed,
-    seed,
-    signature,
-)
+from transformer_lit.base.sandbox import Found, Prints, call_safely, is_open, seed, signature
 
 # %% ../../nbs/base/09_exercises.ipynb #verdict
 @dataclass(frozen=True)
@@ -53,8 +44,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         "The verdict for JSON."
-        notes = list(self.notes)
-        return {"id": self.id, "state": self.state, "line": self.line, "notes": notes}
+        return {"id": self.id, "state": self.state, "line": self.line, "notes": list(self.notes)}
 
     def __repr__(self) -> str:
         return "\n  ".join([f"{self.id}: {self.state}. {self.line}", *self.notes])
@@ -129,14 +119,12 @@ def exercise(
 # %% ../../nbs/base/09_exercises.ipynb #gradients
 def with_gradients(answer: Callable[..., Any], *inputs: Any) -> Any:
     "A `run`: the result, and the gradient of a random sum of it by each input that is a float."
-    leaves = [
-        x.detach().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x
-        for x in inputs
-    ]
+    floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
+    leaves = [x.detach().requires_grad_() if f else x for x, f in zip(inputs, floats)]
     result = answer(*leaves)
     if not isinstance(result, Tensor) or not result.is_floating_point():
         return result
-    places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x.requires_grad]
+    places = [i for i, is_float in enumerate(floats) if is_float]
     found = [None] * len(places)
     if result.requires_grad:
         of, fixed = [leaves[i] for i in places], torch.Generator().manual_seed(1)
@@ -160,13 +148,11 @@ def _check_form(exercise: Exercise, answer: Any) -> None:
     reference, form = exercise.reference, _form(exercise)
     if answer is None or answer is ...:
         raise Found(f"Write {form}, then run this cell again.", state="open")
-    if inspect.isclass(reference) != inspect.isclass(answer):
-        what = "the class itself" if inspect.isclass(reference) else "an object, not its class"
+    is_class = inspect.isclass(answer)
+    if inspect.isclass(reference) != is_class or not callable(answer):
+        what = "an object, not its class" if is_class else "the function, without a call"
+        what = "the class itself" if inspect.isclass(reference) else what
         raise Found(f"Expected {form}, got {kind_of(answer)}: hand over {what}.")
-    if not callable(answer):
-        raise Found(
-            f"Expected {form}, got {kind_of(answer)}: hand over the function, without a call."
-        )
     wanted, given = signature(reference).parameters.values(), signature(answer)
     names = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
     needed = [p for p in wanted if p.default is p.empty and p.name not in names]
@@ -182,9 +168,15 @@ def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any
     blank = Found(f"Write {_form(exercise)}, then run this cell again.", state="open")
     try:
         outcome = call_safely(lambda: exercise.outcome(answer, inputs), exercise.seconds, prints)
-    except NotImplementedError:
-        raise blank from None
-    if outcome is ... or (outcome is None and is_blank(answer)):
+    except NotImplementedError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        where = frame.f_code.co_qualname
+        own = getattr(answer, "__qualname__", type(answer).__qualname__)
+        if f"{where}.".startswith(f"{own}.") and not str(error):
+            raise blank from None
+        why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
+        raise Found(f"{where} raises NotImplementedError. {why}") from None
+    if outcome is ... or (outcome is None and sandbox.is_blank(answer)):
         raise blank
     return outcome
 
@@ -220,12 +212,15 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
     for name, inputs in cases.items():
         given[name] = copy.deepcopy(inputs)
         outcomes[name] = _call(exercise, answer, given[name], prints)
-        put_torch_back()
+        sandbox.put_torch_back()
     for name, inputs in cases.items():
         seed()
         own = copy.deepcopy(inputs)
         expected = exercise.outcome(exercise.reference, own)
         differs = difference(expected, outcomes[name], exercise.tolerance, True)
+        types = [x.dtype for x in (expected, outcomes[name]) if isinstance(x, Tensor)]
+        if differs and len(types) == 2 and types[0] == torch.bool != types[1]:
+            differs += f" of {types[1]}"
         if differs and outcomes[name] is None:
             raise Found("It returns None: is a `return` missing?")
         if differs and (line := _known_mistake(exercise, cases, outcomes, name)):
@@ -249,6 +244,11 @@ def _judge_value(exercise: Exercise, answer: Any) -> str:
         for line, mistake in exercise.mistakes.items():
             if not difference(mistake, answer, exercise.tolerance, False):
                 raise Found(line)
+        lists = [x for x in (expected, *exercise.mistakes.values()) if isinstance(x, list | tuple)]
+        if isinstance(expected, list | tuple) and len({len(x) for x in lists}) == 1:
+            numbers = all(type(x) in (int, float) for x in expected)
+            what = f"a list of {len(expected)} {'numbers' if numbers else 'parts'}"
+            form = form.replace("a list", what, 1)
         raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {form}.")
     return "That is right."
 
@@ -279,8 +279,8 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     _import_what_gradients_need()
     prints, state = Prints(), "passed"
     try:
-        put_torch_back()
-        with sealed():
+        sandbox.put_torch_back()
+        with sandbox.sealed():
             value = found.cases is None
             line = _judge_value(found, answer) if value else _judge_function(found, answer, prints)
         notes = ()
@@ -290,7 +290,7 @@ def check(id: Any, answer: Any = ...) -> Verdict:
         words, notes, state = traceback.format_exception_only(error)[-1].strip(), (), "not yet"
         line = f"This answer cannot be compared with anything: {words.splitlines()[0][:200]}"
     with contextlib.suppress(Found):
-        put_torch_back()
+        sandbox.put_torch_back()
     return Verdict(found.id, state, line, (*notes, *prints.notes()))
 
 

@@ -50,7 +50,6 @@ def causal_cases():
         "as many queries as keys": (5, 5),
         "two new queries over seven keys": (2, 7),
         "one new query": (1, 3),
-        "more queries than keys": (5, 3),
     }
 
 
@@ -66,6 +65,12 @@ def causal_cases():
         "A position sees itself: the diagonal belongs to the mask.": lambda T, S: (
             torch.arange(S) < torch.arange(S - T, S)[:, None]
         ),
+        "The shift has the wrong sign: S − T keys stood before the first query.": lambda T, S: (
+            torch.ones(T, S, dtype=torch.bool).tril(T - S)
+        ),
+        "One too far: a query sees its own key and nothing after it.": lambda T, S: torch.ones(
+            T, S, dtype=torch.bool
+        ).tril(S - T + 1),
         "The polarity is turned: True means that the query may attend.": lambda T, S: (
             torch.arange(S) > torch.arange(S - T, S)[:, None]
         ),

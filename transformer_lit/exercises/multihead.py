@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['parameters', 'rows_that_move', 'Parts', 'ReshapedToSplit', 'ReshapedToMerge', 'ScaledByWidth', 'WithoutMask',
-           'MaskTurned', 'WithoutOutputMap', 'layer_cases', 'with_these_maps', 'MultiHead', 'one_layer',
-           'moved_and_flat', 'reshaped', 'cross_cases', 'cross_attention']
+           'MaskTurned', 'WithOffsets', 'NoOutputMap', 'WithoutOutputMap', 'layer_cases', 'with_these_maps',
+           'MultiHead', 'one_layer', 'moved_and_flat', 'reshaped', 'cross_cases', 'cross_attention']
 
 # %% ../../nbs/attention/05_multihead.ipynb #check-imports
 import torch
@@ -20,6 +20,21 @@ from transformer_lit.base.exercises import exercise
     minutes=3,
     mistakes={
         "The output map is missing: there are four maps.": [786_432, 786_432, 393_216],
+        "The output map is missing: there are four. And what is H · D in the third case?": [
+            786_432,
+            786_432,
+            786_432,
+        ],
+        "C · H · D are the numbers of one map for all heads: do not multiply by H again.": [
+            8_388_608,
+            16_777_216,
+            8_388_608,
+        ],
+        "In the third case a map leads from C to H · D: 512 · 256 numbers.": [
+            1_048_576,
+            1_048_576,
+            262_144,
+        ],
         "Twice the heads of half the size: H · D is what it was.": [1_048_576, 2_097_152, 524_288],
         "In the third case H · D is 256, and not C.": [1_048_576, 1_048_576, 1_048_576],
         "That is one head. There are H of them.": [131_072, 65_536, 65_536],
@@ -37,6 +52,10 @@ def parameters():
         "Rows of the output belong to queries: there are five, and each reads all keys.": [
             [6],
             [2],
+        ],
+        "The other way round: a source vector is a key for every query, a decoder vector is one.": [
+            [2],
+            [0, 1, 2, 3, 4],
         ],
         "There are seven keys and five queries. The output has a row for each query.": [
             [0, 1, 2, 3, 4, 5, 6],
@@ -59,11 +78,13 @@ def rows_that_move():
 class Parts(nn.Module):
     "The layer in parts, so that each typical mistake changes one of them."
 
+    bias = False
+
     def __init__(self, d_model, n_heads):
         super().__init__()
         self.n_heads = n_heads
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            setattr(self, name, nn.Linear(d_model, d_model, bias=False))
+            setattr(self, name, nn.Linear(d_model, d_model, self.bias))
 
     def split(self, z):
         return z.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
@@ -104,6 +125,16 @@ class MaskTurned(Parts):
         return attend(q, k, v, mask=None if mask is None else ~mask)
 
 
+class WithOffsets(Parts):
+    bias = True
+
+
+class NoOutputMap(Parts):
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, n_heads)
+        del self.o_proj
+
+
 class WithoutOutputMap(Parts):
     def forward(self, x, mask=None):
         q, k, v = (self.split(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
@@ -123,11 +154,11 @@ def layer_cases():
 
 def with_these_maps(answer, sizes, maps, x, mask):
     layer = answer(*sizes)
-    if set(layer.state_dict()) != set(maps):
-        found = ", ".join(layer.state_dict()) or "no parameters"
-        raise ValueError(f"the layer needs {', '.join(maps)}; it has {found}")
-    layer.load_state_dict(maps)
-    return layer(x, mask).detach()
+    names, out = sorted(layer.state_dict()), None
+    if names == sorted(maps):
+        layer.load_state_dict(maps)
+        out = layer(x, mask)
+    return {"parameters": ", ".join(names), "output": None if out is None else out.detach()}
 
 
 @exercise(
@@ -147,6 +178,8 @@ def with_these_maps(answer, sizes, maps, x, mask):
         "The mask does nothing yet: hand it to the attention.": WithoutMask,
         "The mask is turned round: True means that the query may attend.": MaskTurned,
         "The heads are not mixed yet: `o_proj` comes last.": WithoutOutputMap,
+        "The four maps have no offsets: give `bias=False` to `nn.Linear`.": WithOffsets,
+        "There is no output map: the fourth is `o_proj`.": NoOutputMap,
     },
 )
 class MultiHead(Parts):

@@ -16,7 +16,7 @@ def layer_cases():
     long, *maps = layer(5, 7, 3)
     return {
         "five words": layer(5, 7, 3),
-        "a head that is wider than the words": layer(5, 7, 11),
+        "D larger than C": layer(5, 7, 11),
         "one word alone": layer(1, 7, 3),
         "long vectors, scores of thousands": (100 * long, *maps),
     }
