@@ -77,21 +77,21 @@ def unit(x, dim=-1):
     minutes=5,
     cases=row_cases,
     mistakes={
-        "These are the dot products: divide by the lengths of both rows.": lambda x, y: x @ y.mT,
-        "Rows of y are left as long as they were: divide by both lengths.": lambda x, y: (
-            unit(x) @ y.mT
+        "These are the dot products: divide by the lengths of both rows.": lambda x, m: x @ m.mT,
+        "Rows of m are left as long as they were: divide by both lengths.": lambda x, m: (
+            unit(x) @ m.mT
         ),
         "The length of a row is taken over c, the last axis, not over the positions.": (
-            lambda x, y: unit(x, 1) @ unit(y, 1).mT
+            lambda x, m: unit(x, 1) @ unit(m, 1).mT
         ),
-        "T and S are swapped: row t of x comes first.": lambda x, y: unit(y) @ unit(x).mT,
-        "Divide by the lengths, not by their squares.": lambda x, y: (
-            (x / x.square().sum(-1, keepdim=True)) @ (y / y.square().sum(-1, keepdim=True)).mT
+        "T and S are swapped: row t of x comes first.": lambda x, m: unit(m) @ unit(x).mT,
+        "Divide by the lengths, not by their squares.": lambda x, m: (
+            (x / x.square().sum(-1, keepdim=True)) @ (m / m.square().sum(-1, keepdim=True)).mT
         ),
     },
 )
-def cosines(x, y):
-    return unit(x) @ unit(y).mT
+def cosines(x, m):
+    return unit(x) @ unit(m).mT
 
 # %% ../../nbs/start/01_notation.ipynb #checks-time
 @exercise(
