@@ -20,6 +20,7 @@ from experiments.pooling import POOLING
 from experiments.runner import Row
 from experiments.scaling import SCALING
 from experiments.sizes import SIZES
+from experiments.smoothing import SMOOTHING
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
 from transformer_lit.base.device import keep_freed_memory
@@ -37,6 +38,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "scaling": SCALING,
     "scored_sentences": SCORED,
     "sizes": SIZES,
+    "smoothing": SMOOTHING,
     "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
     "wirings": WIRINGS_TRAINED,

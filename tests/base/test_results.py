@@ -11,6 +11,7 @@ from transformer_lit.base.files import InputError
 from transformer_lit.base.results import (
     Measurement,
     Result,
+    _score,
     by_entry,
     current_commit,
     paired,
@@ -189,3 +190,11 @@ def test_a_language_model_has_a_row_too():
     run = replace(RUN, direction="", metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
     row = result_table([run]).splitlines()[-1]
     assert "| – |" in row and "| 2.164 bits per byte | 1.500 |" in row
+
+
+def test_every_score_names_how_it_was_taken():
+    bleu = {"bleu": 37.991, "beam": 5, "signature": "nrefs:1|case:lc"}
+    assert _score(bleu) == "BLEU 37.99, beam 5 (`nrefs:1 case:lc`)"
+    assert _score({"exact": 0.5, "beam": 1}) == "50.0% exact, beam 1"
+    assert _score({"perplexity": 7.125}) == "perplexity 7.12 at hidden tokens"
+    assert _score({"bits_per_byte": 2.0}) == "2.000 bits per byte"

@@ -206,7 +206,7 @@ def test_a_saved_model_of_before_there_were_hashes_loads(folder):
 def test_a_tokenizer_of_another_model_is_refused(folder):
     CharTokenizer.train("other").save(folder / "tokenizer.json")
     reported(folder)
-    with pytest.raises(InputError, match="the tokenizer has 5 tokens, the model 8"):
+    with pytest.raises(InputError, match="vocabularies of different sizes"):
         LanguageModel.load(folder)
 
 

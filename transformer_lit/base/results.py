@@ -115,9 +115,12 @@ def read_measurement(path: str | Path) -> Measurement:
 # %% ../../nbs/base/04_results.ipynb #table
 def _score(metrics: dict[str, Any]) -> str:
     if "bleu" in metrics:
-        return f"BLEU {metrics['bleu']:.2f}, beam {metrics['beam']}"
+        signature = metrics["signature"].replace("|", " ")  # a bar would end the cell
+        return f"BLEU {metrics['bleu']:.2f}, beam {metrics['beam']} (`{signature}`)"
     if "exact" in metrics:
         return f"{metrics['exact']:.1%} exact, beam {metrics['beam']}"
+    if "perplexity" in metrics:
+        return f"perplexity {metrics['perplexity']:.2f} at hidden tokens"
     return f"{metrics['bits_per_byte']:.3f} bits per byte"
 
 

@@ -76,6 +76,7 @@ class Trained(ABC):
 
     task: ClassVar[str]
     card: ClassVar[str]  # the model card of a shipped one, with gaps for the fields of its record
+    added: ClassVar[int] = 0  # tokens that the model knows beside its tokenizer's
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, info: dict[str, Any]):
         self.model, self.tokenizer, self.info = model.eval(), tokenizer, info
@@ -117,9 +118,8 @@ class Trained(ABC):
             raise InputError(f"{folder}/config.json is no {cls.task} model's ({error})") from error
         load_weights(model, folder / "model.safetensors")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        if tokenizer.vocab_size != model.config.vocab_size:
-            sizes = f"{tokenizer.vocab_size} tokens, the model {model.config.vocab_size}"
-            raise InputError(f"{folder}: the tokenizer has {sizes}; they do not belong together")
+        if tokenizer.vocab_size + cls.added != model.config.vocab_size:
+            raise InputError(f"{folder}: tokenizer and model have vocabularies of different sizes")
         return cls(model.to(device), tokenizer, info)
 
 # %% ../../nbs/recipes/01_recipe.ipynb #recipe
