@@ -8,6 +8,7 @@ from torch_names import torch_weights
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.base.exercises import check
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
@@ -185,3 +186,17 @@ def test_the_decoder_sees_its_past_and_all_of_the_source():
         own, source = torch.autograd.grad(out[:, t].sum(), (x, m), retain_graph=True)
         assert (own.abs().sum(-1) > 0).tolist() == [[s <= t for s in range(T)]] * B
         assert (source.abs().sum(-1) > 0).all()
+
+
+def test_a_block_that_hands_the_mask_over_without_its_name_is_told_so():
+    class Block(nn.Module):
+        def __init__(self, attn, ffn, attn_norm, ffn_norm):
+            super().__init__()
+            self.attn, self.ffn = attn, ffn
+            self.attn_norm, self.ffn_norm = attn_norm, ffn_norm
+
+        def forward(self, x, mask=None):
+            x = x + self.attn(self.attn_norm(x), mask)
+            return x + self.ffn(self.ffn_norm(x))
+
+    assert "by its name: `attn(z, mask=mask)`" in check("layers.3", Block).line

@@ -7,6 +7,8 @@ from transformers import LlamaConfig as HFConfig
 from transformers import LlamaForCausalLM
 from wide import Wide
 
+from transformer_lit.base.exercises import check
+from transformer_lit.exercises.llama import MyLlama as MyLlamaReference
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 SIZES = {"vocab_size": 103, "d_model": 66, "n_layers": 3, "n_heads": 6, "d_ff": 43}
@@ -133,3 +135,27 @@ def test_it_reads_beyond_the_length_of_its_training():
 def test_a_stack_without_layers_is_refused():
     with pytest.raises(ValueError, match="n_layers must be a positive whole number, got 0"):
         LlamaConfig(**SIZES | {"n_layers": 0})
+
+
+@pytest.mark.parametrize(
+    "change,line",
+    [
+        ({"tied": True}, "shares the token table"),
+        ({"offset": True}, "`lm_head.bias` is an offset"),
+        ({"norms": 1}, "5 norms, one of them after the last layer, not 3"),
+    ],
+)
+def test_the_exercise_says_which_weights_are_too_many_or_missing(change, line):
+    class MyLlama(MyLlamaReference):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            if change.get("tied"):
+                self.lm_head.weight = self.tok_emb.weight
+            if change.get("offset"):
+                self.lm_head = torch.nn.Linear(sizes[1], sizes[0])
+            for block in self.blocks if "norms" in change else ():
+                block.ffn_norm = torch.nn.Identity()
+
+    verdict = check("llama.3", MyLlama)
+    assert verdict.state == "not yet" and line in verdict.line
+    assert "raised" not in verdict.line

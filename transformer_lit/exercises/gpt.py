@@ -14,9 +14,9 @@ from transformer_lit.base.exercises import exercise
     "warm-up",
     minutes=3,
     mistakes={
-        "That is what the block reads. The targets stand one place further on.": [8, 8, 2],
+        "That is what the block reads. The targets stand one position further on.": [8, 8, 2],
         "That is shifted twice: the token after the next.": [2, 7, 1],
-        "Count places from 0: the block begins at the first 8.": [8, 8, 7],
+        "Count positions from 0: the block begins at the first 8.": [8, 8, 7],
     },
 )
 def targets():
@@ -28,10 +28,13 @@ def targets():
     "predict",
     minutes=5,
     mistakes={
-        "With one layer, places 3 and 4 take a weighted mean over the same set as before.": [4, 4],
-        "With two layers, places 3 and 4 attend to vectors that have seen other sets.": [2, 2],
-        "Place 0 sees itself alone, and it did not change.": [5, 5],
-        "Places 1 and 2 themselves read another token now.": [0, 2],
+        "With one layer, positions 3 and 4 take a weighted mean over the same set as before.": [
+            4,
+            4,
+        ],
+        "With two layers, positions 3 and 4 attend to vectors that have seen other sets.": [2, 2],
+        "Position 0 sees itself alone, and it did not change.": [5, 5],
+        "Positions 1 and 2 themselves read another token now.": [0, 2],
     },
 )
 def places_that_differ():
@@ -95,7 +98,7 @@ def logit_cases():
     return {
         "one text": (torch.randn(1, 5, 11), torch.randint(11, (1, 5))),
         "three texts": (torch.randn(3, 7, 11), torch.randint(11, (3, 7))),
-        "two places": (torch.randn(2, 2, 5), torch.randint(5, (2, 2))),
+        "two positions": (torch.randn(2, 2, 5), torch.randint(5, (2, 2))),
     }
 
 
@@ -105,10 +108,10 @@ def logit_cases():
     minutes=5,
     cases=logit_cases,
     mistakes={
-        "The shift has the wrong direction: place t is now compared with the token before it.": (
+        "The shift has the wrong direction: position t is now compared with the token before it.": (
             lambda logits, ids: -logits[:, 1:].log_softmax(-1).gather(-1, ids[:, :-1, None]).mean()
         ),
-        "The last place has no next token. Leave it out, above and below.": lambda logits, ids: (
+        "The last position has no next token. Leave it out, above and below.": lambda logits, ids: (
             -logits.log_softmax(-1).gather(-1, ids.roll(-1, 1)[..., None]).mean()
         ),
     },

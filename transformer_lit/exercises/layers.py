@@ -11,6 +11,7 @@ from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.exercises import exercise
+from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
@@ -53,13 +54,15 @@ def reversing():
 
 # %% ../../nbs/block/04_layers.ipynb #checks-build
 class Attention(nn.Module):
-    "Causal self-attention with an optional mask, as a part for a block."
+    "Causal self-attention as a part for a block; like the course's own it takes the mask by name."
 
     def __init__(self, width):
         super().__init__()
         self.inner = MultiHeadAttention(width, 1, causal=True)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, *unnamed, mask=None):
+        if unnamed:
+            raise Found("Hand the mask over by its name: `attn(z, mask=mask)`.")
         return self.inner(x, mask=mask)
 
 
@@ -97,13 +100,13 @@ class _Parts(nn.Module):
 
 class WithPostNorm(_Parts):
     def forward(self, x, mask=None):
-        x = self.attn_norm(x + self.attn(x, mask))
+        x = self.attn_norm(x + self.attn(x, mask=mask))
         return self.ffn_norm(x + self.ffn(x))
 
 
 class WithoutSum(_Parts):
     def forward(self, x, mask=None):
-        x = self.attn(self.attn_norm(x), mask)
+        x = self.attn(self.attn_norm(x), mask=mask)
         return self.ffn(self.ffn_norm(x))
 
 
@@ -115,13 +118,13 @@ class ForgetsTheMask(_Parts):
 
 class BothReadX(_Parts):
     def forward(self, x, mask=None):
-        return x + self.attn(self.attn_norm(x), mask) + self.ffn(self.ffn_norm(x))
+        return x + self.attn(self.attn_norm(x), mask=mask) + self.ffn(self.ffn_norm(x))
 
 
 class NormsTheStream(_Parts):
     def forward(self, x, mask=None):
         x = self.attn_norm(x)
-        x = self.ffn_norm(x + self.attn(x, mask))
+        x = self.ffn_norm(x + self.attn(x, mask=mask))
         return x + self.ffn(x)
 
 

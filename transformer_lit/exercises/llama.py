@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.attend import attend
-from transformer_lit.attention.multihead import MultiHeadAttention as Attention
+from transformer_lit.attention.multihead import MultiHeadAttention as Heads
 from transformer_lit.base.exercises import exercise
+from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import GatedFeedForward as Gated
 from transformer_lit.block.norm import RMSNorm as Norm
-from transformer_lit.position.rope import RoPE
+from transformer_lit.position.rope import RoPE, rotate_interleaved
 
 # %% ../../nbs/models/04_llama.ipynb #checks-values
 @exercise(
@@ -67,14 +68,20 @@ def _fill(model, sizes):
     for name in _MAPS:
         kinds[name] = [p for n, p in named if n.split(".")[-2:] == [name, "weight"]]
         if len(kinds[name]) != L:
-            raise ValueError(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}")
+            raise Found(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}.")
     kinds["norms"] = [p for _, p in named if p.ndim == 1]
     kinds["tables"] = [p for _, p in named if p.shape == (V, C)]
+    if offsets := [name for name, _ in named if name.endswith("bias")]:
+        raise Found(f"`{offsets[0]}` is an offset. Neither maps nor norms have one here.")
     if (found := len(kinds["norms"])) != 2 * L + 1:
-        raise ValueError(f"{L} layers have {2 * L + 1} norms and no offsets; found {found} vectors")
-    if len(kinds["tables"]) != 2:
-        raise ValueError(
-            f"a token table and an output layer of its own, V C; found {kinds['tables']}"
+        raise Found(
+            f"{L} layers have {2 * L + 1} norms, one of them after the last layer, not {found}."
+        )
+    if (found := len(kinds["tables"])) == 1:
+        raise Found("The output layer must have a table of its own; yours shares the token table.")
+    if found != 2:
+        raise Found(
+            f"There must be two tables V C, for the tokens and for the output, not {found}."
         )
     with torch.no_grad():
         for number, weights in enumerate(kinds.values()):
@@ -102,19 +109,22 @@ class _Block(nn.Module):
 
 
 class _Options(nn.Module):
-    rope, causal, dealt, centred, normed = True, True, False, False, True
+    rope, causal, dealt, centred, normed, eps = RoPE, True, False, False, True, 1e-5
+    gated, scaled = Gated, False
 
     def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
         super().__init__()
-        plug = {"position": RoPE(d_model // n_heads, 10_000.0)} if self.rope else {}
+        plug = {"position": self.rope(d_model // n_heads, 10_000.0)} if self.rope else {}
         plug |= {"attend": _dealt_in_turn} if self.dealt else {}
 
         def norm():
-            return nn.LayerNorm(d_model, bias=False) if self.centred else Norm(d_model, eps=1e-5)
+            return (
+                nn.LayerNorm(d_model, bias=False) if self.centred else Norm(d_model, eps=self.eps)
+            )
 
         def block():
-            attn = Attention(d_model, n_heads, n_kv_heads, causal=self.causal, **plug)
-            return _Block(attn, Gated(d_model, d_ff), (norm(), norm()))
+            attn = Heads(d_model, n_heads, n_kv_heads, causal=self.causal, **plug)
+            return _Block(attn, self.gated(d_model, d_ff), (norm(), norm()))
 
         self.tok_emb = nn.Embedding(vocab_size, d_model)
         self.blocks = nn.ModuleList([block() for _ in range(n_layers)])
@@ -122,10 +132,21 @@ class _Options(nn.Module):
         self.lm_head = nn.Linear(d_model, vocab_size, bias=False)
 
     def forward(self, ids):
-        x = self.tok_emb(ids)
+        x = self.tok_emb(ids) * (self.norm.weight.shape[0] ** 0.5 if self.scaled else 1)
         for block in self.blocks:
             x = block(x)
         return self.lm_head(self.norm(x) if self.normed else x)
+
+
+class _OtherBranch(Gated):
+    def forward(self, x):
+        return self.down_proj(self.gate_proj(x) * nn.functional.silu(self.up_proj(x)))
+
+
+class _Neighbours(RoPE):
+    def rotate(self, x, pos):
+        angle = pos[..., None, :, None] * self.frequencies
+        return rotate_interleaved(x, angle.cos(), angle.sin())
 
 
 def _dealt_in_turn(q, k, v, **options):
@@ -136,7 +157,7 @@ def _dealt_in_turn(q, k, v, **options):
 @exercise(
     "llama.3",
     "build",
-    minutes=30,
+    minutes=45,
     cases=llama_cases,
     run=logits_of,
     mistakes={
@@ -155,6 +176,16 @@ def _dealt_in_turn(q, k, v, **options):
         "The last norm is missing: it stands before the output layer.": type(
             "NotNormed", (_Options,), {"normed": False}
         ),
+        "The branches of the gate are swapped: SiLU belongs to `gate_proj`.": type(
+            "Swapped", (_Options,), {"gated": _OtherBranch}
+        ),
+        "The token vectors are not multiplied by √C in LLaMA.": type(
+            "Scaled", (_Options,), {"scaled": True}
+        ),
+        "Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2.": type(
+            "Neighbours", (_Options,), {"rope": _Neighbours}
+        ),
+        "ε is 1e-5 here, not 1e-6.": type("SmallEps", (_Options,), {"eps": 1e-6}),
     },
 )
 class MyLlama(_Options):

@@ -125,7 +125,7 @@ def weighted(q, k, v):
     minutes=10,
     cases=head_cases,
     mistakes={
-        "The values are turned too: a token alone says another thing at another place.": (
+        "The values are turned too: a token alone says another thing at another position.": (
             lambda x, w_q, w_k, w_v, pos: weighted(
                 turned(x @ w_q, pos), turned(x @ w_k, pos), turned(x @ w_v, pos)
             )

@@ -27,7 +27,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/03_gpt.ipynb #decoder
 class DecoderOnly(KeepsTies):
-    """A stack of causal layers over token vectors, and logits for the next token at each place.
+    """A stack of causal layers over token vectors, and logits for the next token at each position.
 
     The parts are injected. `position` maps positions to vectors that are added to the token's; it
     is None where attention itself knows positions.
@@ -55,7 +55,7 @@ class DecoderOnly(KeepsTies):
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
         state: DecodingState | None = None,
     ) -> Float[Tensor, "B T C"]:
-        "What the output layer reads at each place."
+        "What the output layer reads at each position."
         caches = [None] * len(self.layers) if state is None else state.caches
         if pos is None:
             start = 0 if state is None else state.length

@@ -60,7 +60,7 @@ class LearnedPosition(nn.Module):
         super().__init__()
         positive(max_len=max_len, d_model=d_model)
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5)
+        nn.init.normal_(self.weight, std=d_model**-0.5)  # as the token table: length about 1
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         try:

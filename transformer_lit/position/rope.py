@@ -139,7 +139,7 @@ class RoPE(Position):
     @property
     def frequencies(self) -> Float[Tensor, "P"]:
         "Radians per position in each plane, after scaling."
-        return self._angles.signed[self.d_head // 2 :]
+        return self._angles.signed[self.d_head // 2 :]  # signed: (−θ, θ)
 
     def tables(self, pos: Int[Tensor, "... T"], like: Tensor) -> tuple[Tensor, Tensor]:
         "cos and (−sin, sin) of pos·θ in the type of `like`: `T D` or `B 1 T D`; `D` for one token."
