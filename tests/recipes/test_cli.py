@@ -417,7 +417,7 @@ class TestEveryTask:
                 presets, "book", dataclasses.replace(presets["book"], sizes=sizes, **changes)
             )
         options = ("train", task, "--dtype", dtype, "--out", "run")
-        code, out, err = run(*options, "--steps", "1")
+        code, out, err = run(*options)
         assert code == 0, err
         code, out, err = run(*options, "--resume")
         assert code == 0, err

@@ -1,13 +1,12 @@
 """Text in, text out: a rate that fits the steps, a loss by hand, a text of any length."""
 
-import json
 import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from transformer_lit.base.files import InputError
+from transformer_lit.base.files import InputError, unseal, write_json
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
@@ -126,8 +125,8 @@ class TestWriting:
             again.model.state_dict(), writer.model.state_dict(), rtol=0, atol=0
         )
         assert again.tokenizer.characters == writer.tokenizer.characters
-        config = json.loads((tmp_path / "m/config.json").read_text())
-        (tmp_path / "m/config.json").write_text(json.dumps({**config, "family": "mamba"}))
+        config = unseal(tmp_path / "m/config.json")
+        write_json(tmp_path / "m/config.json", {**config, "family": "mamba"})
         with pytest.raises(InputError, match=r"config\.json is no language-model model's"):
             LanguageModel.load(tmp_path / "m")
 

@@ -9,7 +9,7 @@ import torch
 
 import transformer_lit
 from transformer_lit.base.datasets import data_hashes, load_text
-from transformer_lit.base.files import InputError
+from transformer_lit.base.files import InputError, unseal, write_json
 from transformer_lit.base.results import read_results
 from transformer_lit.recipes import zoo
 from transformer_lit.recipes.zoo import load, model_card, model_names
@@ -113,8 +113,9 @@ def test_a_config_that_describes_no_model_is_named(tmp_path, tiny_translator, co
 
 def test_weights_of_another_size_are_named(tmp_path, tiny_translator):
     tiny_translator.save(tmp_path / "model")
-    config = (tmp_path / "model/config.json").read_text()
-    (tmp_path / "model/config.json").write_text(config.replace('"d_ff": 29', '"d_ff": 31'))
+    config = unseal(tmp_path / "model/config.json")
+    config["model"]["d_ff"] = 31
+    write_json(tmp_path / "model/config.json", config)
     with pytest.raises(InputError, match=r"model\.safetensors does not fit"):
         load(tmp_path / "model")
 
@@ -189,7 +190,7 @@ def test_the_shipped_writers_have_the_losses_of_their_records(
 
 def test_a_model_of_an_unknown_task_is_named(tmp_path, tiny_translator):
     tiny_translator.save(tmp_path / "model")
-    config = (tmp_path / "model/config.json").read_text()
-    (tmp_path / "model/config.json").write_text(config.replace('"translation"', '"vision"'))
+    config = unseal(tmp_path / "model/config.json")
+    write_json(tmp_path / "model/config.json", {**config, "task": "vision"})
     with pytest.raises(InputError, match=r"config\.json is of a task 'vision'"):
         load(tmp_path / "model")

@@ -92,7 +92,8 @@ def train(
     preset = preset or next(iter(RECIPES[recipe].presets))
     changes = {"source": source, "target": target, "form": form, "steps": steps}
     settings = find_preset(RECIPES[recipe], preset, **changes)
-    name = "-".join(filter(None, (preset, settings.variant, f"seed{seed}")))
+    shorter = f"steps{steps}" if steps else ""  # a trial never takes the place of a record
+    name = "-".join(filter(None, (preset, settings.variant, shorter, f"seed{seed}")))
     out = Path("runs") / name if out is None else out
     if _not_utf8(f"{out}{results}"):
         raise InputError("a folder has a name that is not UTF-8 text; choose another one")
