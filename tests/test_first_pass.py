@@ -2,8 +2,8 @@
 
 import json
 
-import cards
 import exercise_cells
+from ways import cards
 
 
 def first_pass():
