@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import nbdev_directives
 import pytest
 import yaml
 
@@ -86,3 +87,14 @@ def test_the_page_counts_the_statements():
     for source in ("S0", "S1", "S2", "S3", "A"):
         count = sum(entry.split(".")[0] == source for entry in settled())
         assert numbers[count] in page
+
+
+def test_a_chapter_points_to_what_the_clinic_says_of_it():
+    links = nbdev_directives.clinic(ROOT)
+    entries = sum(len(re.findall(r"### \S+ · ", path.read_text())) for path in CLINIC)
+    assert sum(map(len, links.values())) == entries >= 50
+    for place, said in links.items():
+        cells = json.loads((ROOT / f"{place[1:]}.ipynb").read_text())["cells"]
+        nbdev_directives.point_to_clinic(ROOT, place[1:], cells)
+        (cell,) = (c for c in cells if "settled in the clinic" in "".join(c["source"]))
+        assert all(link in cell["source"] for link in said)

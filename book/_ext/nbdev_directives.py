@@ -7,6 +7,7 @@ The repository's address stands in settings.ini alone; buttons that need it get 
 """
 
 import configparser
+import functools
 import json
 import re
 import sys
@@ -89,11 +90,45 @@ def card_box(root, docname, notebook):
     cells[0]["source"] = f"{title}\n\n{box}{rest}"
 
 
+ENTRY = re.compile(r"### (\S+) · \S+ ([^\n]+)\n")
+SETTLED = re.compile(r"Settled in \{doc\}`(/nbs/[^`]+)`")
+
+
+@functools.cache
+def clinic(root):
+    """What the errata clinic says of each chapter: `/nbs/...` -> links to its entries."""
+    found = {}
+    for path in sorted(root.glob("nbs/sources/*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            text = "".join(cell["source"])
+            entry, settled = ENTRY.match(text), SETTLED.search(text)
+            if entry and settled:
+                link = f"{{doc}}`{entry[2]} </nbs/sources/{path.stem}>`"
+                found.setdefault(settled[1], []).append(link)
+    return found
+
+
+def point_to_clinic(root, docname, cells):
+    """Below "Often confused", or where there is none below the summary: entries on this chapter."""
+    links = clinic(root).get(f"/{docname}")
+    if not links:
+        return
+    for heading in ("## Often confused", "## Summary"):
+        for cell in cells:
+            if "".join(cell["source"]).startswith(heading):
+                said = (
+                    f"\n\n*Told otherwise in texts, and settled in the clinic:* {', '.join(links)}."
+                )
+                cell["source"] = "".join(cell["source"]) + said
+                return
+
+
 def on_source_read(app, docname, source):
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     notebook = json.loads(source[0])
     card_box(Path(app.confdir), docname, notebook)
+    point_to_clinic(Path(app.confdir), docname, notebook["cells"])
     for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)
