@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import functools
+import signal
 import sys
 import threading
 import time
@@ -153,7 +154,12 @@ def test_an_interrupt_ends_the_call_and_not_the_caller():
         _thread.interrupt_main()
         time.sleep(1)
 
-    assert found(interrupted).line.startswith("You interrupted it. Line ")
+    # a process that a shell began in the background ignores Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert found(interrupted).line.startswith("You interrupted it. Line ")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- torch ---------------------------------------------------------------------------------------
