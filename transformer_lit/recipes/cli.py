@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from tqdm import tqdm
@@ -319,7 +319,7 @@ def main(args: Sequence[str] | None = None) -> int:
 class _Unfailing(io.TextIOBase):
     "A stream that is closed or full, and stops nothing: a training goes on without its bar."
 
-    def __init__(self, stream: TextIO | None):
+    def __init__(self, stream: Any):  # None where it is closed
         self.stream = stream
 
     def write(self, text: str) -> int:
