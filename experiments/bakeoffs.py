@@ -1,9 +1,8 @@
-"""The bake-offs of the package over a grid of learning rates, with the entries that are fair.
+"""The bake-offs of the package over a grid of learning rates; at one rate, entries that are fair.
 
 `transformer-lit bakeoff` trains each entry at one rate. A rate that suits one entry may be wrong
 for another; so here each has several with seed 0, the best of them two more seeds, and the best of
-each are compared. What the bake-off, or the record of its fair entries, holds for the same settings
-and seed is not trained again.
+each are compared. What the bake-off recorded for the same settings and seed is not trained again.
 """
 
 import json
@@ -18,14 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count
-from transformer_lit.base.results import read_measurement, read_result
+from transformer_lit.base.results import read_result
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
 from transformer_lit.recipes.recipe import Training
 
 SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2)
 RECORDS = Path(__file__).parents[1] / "results/bakeoffs"
-MEASURED = RECORDS.with_name("measurements")
 
 
 class Scaled(nn.Module):
@@ -93,10 +91,10 @@ def entries(name: str) -> dict[str, Variant]:
 
 def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
     "Every rate with the first seed; then the other seeds with the best rate of each entry."
-    first, *others = SEEDS
-    for (entry, recipe), rate in product(entries(name).items(), RATES):
+    (first, *others), own = SEEDS, {entry: entries(name)[entry] for entry in bakeoff_presets(name)}
+    for (entry, recipe), rate in product(own.items(), RATES):
         yield cell(entry, recipe, rate, first)
-    for seed, (entry, recipe) in product(others, entries(name).items()):
+    for seed, (entry, recipe) in product(others, own.items()):
         tried = [row for row in rows if row["entry"] == entry and row["seed"] == first]
         yield cell(entry, recipe, min(tried, key=itemgetter("val_loss"))["rate"], seed)
 
@@ -122,16 +120,6 @@ def measure(name: str, training: Training) -> list[Row]:
     return [row | {"val_loss": training.run.evaluate()} | places(training)]
 
 
-def measure_again(name: str, training: Training) -> list[Row]:
-    "The row of the fair entries' record where it has these settings and this seed; or a training."
-    path = MEASURED / f"{name}_fair.json"
-    for row in read_measurement(path).rows if path.exists() else []:
-        recipe = replace(entries(name)[row["entry"]], peak=row["rate"])
-        if (recipe, row["seed"]) == (training.recipe, training.seed):
-            return [{key: row[key] for key in row if key not in ("entry", "rate", "seed")}]
-    return measure(name, training)
-
-
 def recorded(name: str, training: Training) -> Row | None:
     "The same row from the record of the bake-off, if there is one of these settings and this seed."
     if training.recipe.change != "none":
@@ -153,7 +141,7 @@ _ROW = (
 )
 BAKEOFFS = {
     f"{name}_rates": Experiment(
-        _ROW.format(name=name), partial(measure_again, name), partial(cells, name), BRIEF
+        _ROW.format(name=name), partial(measure, name), partial(cells, name), BRIEF
     )
     for name in ("position", "block", "swap")
 } | {
