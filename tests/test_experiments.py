@@ -47,7 +47,7 @@ def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_p
     elif name in bakeoffs.BAKEOFFS:
         which, _, kind = name.partition("_")
         assert {row["entry"] for row in rows} <= set(bakeoffs.entries(which))
-        assert len(rows) == (12 if kind == "rates" else 4 + 4)
+        assert len(rows) == (10 if kind == "rates" else 4 + 4)
     else:
         assert fields(rows) == fields(read_measurement(record).rows)
 
