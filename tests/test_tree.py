@@ -1,0 +1,121 @@
+"The family tree: nothing that `load_hf` opens is missing, and what the page says is so."
+
+import ast
+from itertools import pairwise
+from pathlib import Path
+
+import family_tree as tree
+import pytest
+import yaml
+
+from transformer_lit.models.interop import FAMILIES
+
+ROOT = Path(__file__).parents[1]
+BY_NAME = {entry.name: entry for entry in tree.TREE}
+OPEN = [entry for entry in tree.TREE if entry.config is not None]
+
+
+def opens(entry):
+    return entry.config["architectures"][0]
+
+
+def named(entry):
+    return entry.name
+
+
+def test_every_family_that_opens_has_a_leaf_and_no_other_says_so():
+    assert {opens(entry) for entry in OPEN} == set(FAMILIES)
+    assert len(BY_NAME) == len({entry.label for entry in tree.TREE}) == len(tree.TREE)
+
+
+@pytest.mark.parametrize("entry", tree.TREE, ids=named)
+def test_every_link_of_a_leaf_exists(entry):
+    chapters = tree.cards.chapters()
+    model = tree.build(entry)
+    linked = [*entry.chapters, *([] if model is None else tree.parts(model))]
+    assert all(chapters[name].exists() for name in linked)
+    assert linked or entry.name in ("InstructGPT", "ChatGPT")  # a training, and no form
+    assert bool(entry.proof) == (model is not None)
+
+
+@pytest.mark.parametrize("entry", [e for e in tree.TREE if e.proof], ids=named)
+def test_its_parity_test_exists_and_has_that_model(entry):
+    file, test, *name = entry.proof
+    body = ast.parse((ROOT / file).read_text()).body
+    assert test in {x.name for x in body if isinstance(x, ast.FunctionDef)}
+    tables = {x.targets[0].id: x.value for x in body if isinstance(x, ast.Assign)}
+    if entry.config is not None:
+        assert name[0] in [key.value for key in tables["MODELS"].keys]
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "has_not"),
+    [
+        ("Transformer", {"Sinusoidal", "LayerNorm", "PostNorm"}, {"RMSNorm", "RoPE"}),
+        ("GPT-2", {"LearnedPosition", "PreNorm", "FeedForward"}, {"PostNorm", "RoPE"}),
+        ("BERT", {"Bert", "EncoderLayer", "PostNorm"}, {"DecoderLayer", "PreNorm"}),
+        ("DeBERTa 3", {"DisentangledBias", "Bert"}, {"LearnedPosition"}),
+        ("T5", {"T5Bias", "RMSNorm", "FeedForward"}, {"GatedFeedForward", "LayerNorm"}),
+        ("T5 1.1", {"T5Bias", "GatedFeedForward"}, {"FeedForward"}),
+        ("Marian", {"InBlocks", "Sinusoidal", "PostNorm"}, {"T5Bias", "PreNorm"}),
+        ("LLaMA", {"RoPE", "RMSNorm", "GatedFeedForward"}, {"fewer key heads", "Window"}),
+        ("Llama 2", {"RoPE", "fewer key heads"}, {"make_scaling"}),
+        ("Llama 3", {"RoPE", "fewer key heads", "make_scaling"}, {"LayerNorm"}),
+        ("Mistral", {"Window", "fewer key heads"}, {"PerHead"}),
+        ("Qwen2", {"RoPE", "fewer key heads"}, {"PerHead", "Window"}),
+        ("Qwen3", {"PerHead", "fewer key heads"}, {"Window"}),
+    ],
+)
+def test_the_parts_are_those_of_the_model(name, has, has_not):
+    found = {part for parts in tree.parts(tree.build(BY_NAME[name])).values() for part in parts}
+    assert has <= found and not has_not & found
+
+
+def test_a_class_that_no_chapter_exports_is_named(monkeypatch):
+    monkeypatch.setattr(tree.cards, "chapters", lambda: {"block/norm": None})
+    with pytest.raises(ValueError, match="models/gpt"):
+        tree.parts(tree.build(BY_NAME["GPT-2"]))
+
+
+def test_parents_are_older_and_there_is_one_root():
+    when = tree.dates()
+    assert [entry.name for entry in tree.TREE if entry.parent is None] == ["Additive attention"]
+    for entry in tree.TREE:
+        assert entry.parent is None or when[entry.parent] < when[entry.name]
+
+
+def test_from_the_first_gpt_to_chatgpt():
+    line, entry = [], BY_NAME["ChatGPT"]
+    while entry.parent:
+        line.append(entry.name)
+        entry = BY_NAME[entry.parent]
+    assert line[::-1] == ["Transformer", "GPT", "GPT-2", "GPT-3", "InstructGPT", "ChatGPT"]
+
+
+def test_no_line_of_the_drawing_runs_through_a_box():
+    at = tree.places(tree.dates())
+    assert len({y for _, y in at.values()}) == len(at)
+    for entry in tree.TREE:
+        line = tree._line(entry, at) if entry.parent else []
+        for (x1, y1), (x2, y2) in pairwise(line):
+            for name, (x, y) in at.items():
+                if name in (entry.name, entry.parent):
+                    continue
+                apart_x = max(x1, x2) <= x - tree.WIDE / 2 or min(x1, x2) >= x + tree.WIDE / 2
+                apart_y = max(y1, y2) < y - tree.TALL / 2 or min(y1, y2) > y + tree.TALL / 2
+                assert apart_x or apart_y, (entry.name, name)
+
+
+def test_each_box_leads_to_an_entry_and_the_open_ones_are_marked():
+    drawn = tree.drawing()
+    when = tree.dates()
+    for entry in tree.TREE:
+        assert f'<a href="#{entry.label}">' in drawn
+        assert tree.written(entry, when)[0] == f"({entry.label})="
+    assert drawn.count(" here") == len(OPEN)
+
+
+def test_the_page_is_in_the_book():
+    toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text())
+    assert "book/tree" in [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    assert "```{family-tree}\n" in (ROOT / "book/tree.md").read_text()
