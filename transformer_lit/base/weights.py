@@ -93,14 +93,13 @@ class Settings(dict):
         "What is said under the names of a table theirs -> ours, under our names."
         return {name: self[theirs] for theirs, name in ours.items()}
 
-    def only(self, **built: Any) -> None:
+    def only(self, **settings: Any) -> None:
         "`InputError` unless each setting is missing, null, or what is built (one of a tuple)."
-        for name, values in built.items():
+        for name, values in settings.items():
             values = values if isinstance(values, tuple) else (values,)
             if (said := self.get(name)) is not None and said not in values:
-                raise InputError(
-                    f"config.json sets {name} to {said!r}; built is only {values[0]!r}"
-                )
+                built = " or ".join(map(repr, values))
+                raise InputError(f"config.json sets {name} to {said!r}; built is only {built}")
 
 # %% ../../nbs/base/11_weights.ipynb #files
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
