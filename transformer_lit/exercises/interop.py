@@ -7,6 +7,8 @@ __all__ = ['name_of_output', 'others', 'vectors', 'in_blocks', 'targets', 'decod
 import torch
 
 from transformer_lit.base.exercises import exercise
+from transformer_lit.base.weights import made_from
+from transformer_lit.models.interop import T5
 
 # %% ../../nbs/models/09_interop.ipynb #checks-values
 @exercise(
@@ -23,7 +25,7 @@ from transformer_lit.base.exercises import exercise
     },
 )
 def name_of_output():
-    return "decoder.block.3.layer.1.EncDecAttention.o.weight"
+    return made_from("decoder.3.cross_attn.o_proj.weight", T5).names[0]
 
 
 @exercise(
