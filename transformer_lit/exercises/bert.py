@@ -110,7 +110,7 @@ def hide_cases():
     return {
         "one of each kind": (ids, u, other, 11),
         "a lucky draw": (ids, lucky, same, 11),
-        "all draws": (ids, torch.linspace(0, 0.2, 21).view(3, 7), other, 11),
+        "all draws": (ids, torch.linspace(0.003, 0.2, 21).view(3, 7), other, 11),
     }
 
 
@@ -120,7 +120,7 @@ def shown_and_asked(answer, *inputs):
 
 
 def hidden_by(ids, u, other, mask_id, asked):
-    shown = torch.where((0.12 <= u) & (u < 0.135), other, ids).masked_fill(u < 0.12, mask_id)
+    shown = torch.where((u >= 0.12) & (u < 0.135), other, ids).masked_fill(u < 0.12, mask_id)
     return shown, asked(u)
 
 
