@@ -43,8 +43,8 @@ def test_its_parity_test_exists_and_has_that_model(entry):
     file, test, *name = entry.proof
     body = ast.parse((ROOT / file).read_text()).body
     assert test in {x.name for x in body if isinstance(x, ast.FunctionDef)}
-    tables = {x.targets[0].id: x.value for x in body if isinstance(x, ast.Assign)}
     if entry.config is not None:
+        tables = {ast.unparse(x.targets[0]): x.value for x in body if isinstance(x, ast.Assign)}
         assert name[0] in [key.value for key in tables["MODELS"].keys]
 
 
