@@ -112,7 +112,7 @@ class Kill(BaseException):
 
 FILES = {"model": "weights", "optimizer": "means", "progress": "step 7"}
 WRITE = {
-    "nothing goes wrong": (FILES, None),
+    "without a kill": (FILES, None),
     "killed at the first file, and begun again": (FILES, "model"),
     "killed at the last file, and begun again": (FILES, "progress"),
 }
