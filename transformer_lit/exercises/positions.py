@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['bands', 'untouched', 'schemes', 'error_cases', 'unpaired', 'two_errors', 'band_cases', 'average', 'told', 'rise',
-           'Both', 'Slopes', 'Turns', 'Twice', 'plugged', 'queries']
+           'Together', 'Slopes', 'Turns', 'Twice', 'plugged', 'queries', 'Both']
 
 # %% ../../nbs/results/01_positions.ipynb #check-imports
 import statistics
@@ -141,7 +141,7 @@ def rise(bands, trained):
     return average(bands[trained:]) - average(bands[1:trained]) if bands[trained:] else None
 
 # %% ../../nbs/results/01_positions.ipynb #checks-plug
-class Both(Position):
+class Together(Position):
     def __init__(self, n_heads, d_head):
         super().__init__()
         self.rope, self.alibi = RoPE(d_head), ALiBi(n_heads)
@@ -153,17 +153,17 @@ class Both(Position):
         return self.alibi.bias(q, k, q_pos, k_pos)
 
 
-class Slopes(Both):
+class Slopes(Together):
     def rotate(self, x, pos):
         return x
 
 
-class Turns(Both):
+class Turns(Together):
     def bias(self, q, k, q_pos, k_pos):
         return None
 
 
-class Twice(Both):
+class Twice(Together):
     def bias(self, q, k, q_pos, k_pos):
         q, k = self.rotate(q, q_pos), self.rotate(k, k_pos)
         return q @ k.mT / q.size(-1) ** 0.5 + self.alibi.bias(q, k, q_pos, k_pos)
@@ -180,7 +180,7 @@ def queries(H, T, S, D):
     return torch.randn(2, H, T, D), torch.randn(2, H, S, D), pos[S - T :], pos
 
 
-exercise(
+@exercise(
     "positions.6",
     "build",
     minutes=12,
@@ -195,4 +195,6 @@ exercise(
         "The rotation is there. Whose bias is added to the scores?": Turns,
         "The attention multiplies q and k itself: `bias` is what comes on top.": Twice,
     },
-)(Both)
+)
+class Both(Together):
+    "The rotation of the one and the slopes of the other."
