@@ -560,6 +560,7 @@ def _loops(**options):
     minutes=10,
     cases=train_cases,
     run=trained,
+    seconds=60,
     mistakes={
         "Padding counts in the loss: leave it out of the mean.": _loops(ignore=-100),
         "The gradients of earlier steps are still there: clear them.": _loops(clear=False),

@@ -157,6 +157,7 @@ def without_gradient(model, step):
     minutes=8,
     cases=step_cases,
     run=found_unmoved,
+    seconds=60,
     mistakes={
         "Nothing ever seems to move: keep a copy of the numbers, by `clone`.": (
             lambda model, step: differs(model, step, copied=False)
