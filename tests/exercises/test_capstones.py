@@ -45,7 +45,7 @@ def llama():
     return solved("01_llama_from_a_blank_file")
 
 
-SIZES = {"vocab_size": 103, "hidden_size": 42, "num_hidden_layers": 3, "num_attention_heads": 6}
+SIZES = {"vocab_size": 103, "hidden_size": 84, "num_hidden_layers": 3, "num_attention_heads": 6}
 SIZES |= {"intermediate_size": 43, "rms_norm_eps": 0.01, "max_position_embeddings": 71}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 503.0}}
 FORMS = {
@@ -57,6 +57,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 def test_the_readers_llama_opens_what_transformers_wrote(llama, form, tmp_path):
+    torch.set_default_dtype(torch.float64)
     config = hf.LlamaConfig(**SIZES, **ROPE, **form, bos_token_id=1, eos_token_id=None)
     with Wide():
         theirs = hf.LlamaForCausalLM(config).eval()
@@ -69,7 +70,6 @@ def test_the_readers_llama_opens_what_transformers_wrote(llama, form, tmp_path):
     said["rope_theta"] = said["rope_parameters"]["rope_theta"]  # the page reads the older spelling
     path.write_text(json.dumps(said))
 
-    torch.set_default_dtype(torch.float64)
     mine, ids = llama["load_llama"](tmp_path / "folder"), torch.randint(103, (2, 37))
     with Wide(), torch.no_grad():
         expected = theirs(ids).logits

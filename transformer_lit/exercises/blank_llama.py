@@ -167,7 +167,7 @@ NORM_FAULTS = {
 }
 
 
-exercise(
+_ = exercise(
     "blank_llama.3", "build", minutes=8, cases=norm_cases, run=through_norm, mistakes=NORM_FAULTS
 )(RMSNorm)
 
@@ -338,7 +338,7 @@ class Forgets(Cache):
         return new, new[:, :, :0]
 
 
-exercise(
+_ = exercise(
     "blank_llama.6",
     "build",
     minutes=6,
@@ -473,7 +473,7 @@ class FixedBase(Attention):
         super().__init__(c | {"rope_theta": 10000.0})
 
 
-exercise(
+_ = exercise(
     "blank_llama.7",
     "build",
     minutes=20,
@@ -541,7 +541,7 @@ def gate_cases():
     }
 
 
-exercise(
+_ = exercise(
     "blank_llama.8",
     "build",
     minutes=5,
@@ -633,7 +633,7 @@ def through_block(answer, c, x, cuts):
     return found | {"result": torch.cat(pieces, dim=1)}
 
 
-exercise(
+_ = exercise(
     "blank_llama.9",
     "build",
     minutes=8,
@@ -737,7 +737,7 @@ def through_model(answer, c, ids, cuts):
     return found | {"logits": torch.cat(pieces, dim=1)}
 
 
-exercise(
+_ = exercise(
     "blank_llama.10",
     "build",
     minutes=12,

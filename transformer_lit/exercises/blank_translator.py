@@ -214,7 +214,7 @@ class OneHead(Attention):
         super().__init__(d_model, 1)
 
 
-exercise(
+_ = exercise(
     "blank_translator.5",
     "build",
     minutes=12,
@@ -289,7 +289,7 @@ class NoResidual(EncoderLayer):
         return self.ffn(self.ffn_norm(self.attn(h, h, mask)))
 
 
-exercise(
+_ = exercise(
     "blank_translator.6",
     "build",
     minutes=10,
@@ -361,7 +361,7 @@ class NoCross(DecoderLayer):
         return x
 
 
-exercise(
+_ = exercise(
     "blank_translator.7",
     "build",
     minutes=12,
@@ -477,7 +477,7 @@ def translator_with(encoder=EncoderLayer, decoder=DecoderLayer):
     return type("FaultyTranslator", (Translator,), {"layers": (encoder, decoder)})
 
 
-exercise(
+_ = exercise(
     "blank_translator.8",
     "build",
     minutes=20,
