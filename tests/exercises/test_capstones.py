@@ -9,6 +9,7 @@ import torch
 import transformers as hf
 from wide import Wide
 
+from transformer_lit.base.exercises import check, find_exercise
 from transformer_lit.exercises import repair_shop
 
 ROOT = Path(__file__).parents[2]
@@ -145,3 +146,115 @@ def test_patient_5_knows_how_long_the_number_is_and_not_which():
     known = set(PAIRS.words)
     for asked, said in repair_shop.some_translations(model, rows=7):
         assert set(said.split()) <= known and said != " ".join(repair_shop.spelled(int(asked)))
+
+
+# A solution with one line spoilt, as a reader would spoil it, gets the line that names the fault
+
+LLAMA, TRANSLATOR = "01_llama_from_a_blank_file", "02_translator_from_a_blank_file"
+PAIRED = ("a, b = x.chunk(2, dim=-1)", "a, b = x[..., ::2], x[..., 1::2]")
+STACKED = (
+    "torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)",
+    "torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)",
+)
+UNTURNED = (
+    """q, k = rotate(q, pos, self.base), rotate(k, pos, self.base)
+        if cache:
+            k, v = cache.update(k, v)""",
+    """q = rotate(q, pos, self.base)
+        if cache:
+            k, v = cache.update(k, v)
+        k = rotate(k, torch.arange(k.shape[2]), self.base)""",
+)
+REPEATED = ("x.repeat_interleave(H // x.shape[1], dim=1)", "x.repeat(1, H // x.shape[1], 1, 1)")
+GATES = (
+    "nn.functional.silu(self.gate_proj(x)) * self.up_proj(x)",
+    "self.gate_proj(x) * nn.functional.silu(self.up_proj(x))",
+)
+OUTSIDE = (
+    "(h.square().mean(-1, keepdim=True) + self.eps).sqrt()",
+    "(h.square().mean(-1, keepdim=True).sqrt() + self.eps)",
+)
+SPOILT = [
+    (LLAMA, 3, [("x.to(torch.promote_types(x.dtype, torch.float32))", "x")], "half precision"),
+    (LLAMA, 3, [OUTSIDE], "outside of the root"),
+    (LLAMA, 4, [PAIRED, STACKED], "neighbours"),
+    (
+        LLAMA,
+        4,
+        [("a * cos - b * sin, b * cos + a * sin", "a * cos + b * sin, b * cos - a * sin")],
+        "the other way",
+    ),
+    (LLAMA, 5, [(" / D**0.5", "")], "not divided by √D"),
+    (LLAMA, 5, [REPEATED], "repeat_interleave, not repeat"),
+    (LLAMA, 5, [("tril(S - T)", "tril()")], "top left"),
+    (LLAMA, 5, [("masked_fill(~seen", "masked_fill(seen")], "polarity"),
+    (LLAMA, 7, [("cache.length if cache else 0", "0")], "positions go on"),
+    (LLAMA, 7, [UNTURNED], "Turn, then keep"),
+    (LLAMA, 7, [('c["rope_theta"]', "10000.0")], "rope_theta"),
+    (LLAMA, 8, [GATES], "swapped"),
+    (
+        LLAMA,
+        9,
+        [("x = x + self.attn(self.attn_norm(x), cache)", "x = x + self.attn(self.attn_norm(x))")],
+        "cache does not reach",
+    ),
+    (
+        LLAMA,
+        10,
+        [('if c["tie_word_embeddings"]:\n            self', "if False:\n            self")],
+        "tied output layer",
+    ),
+    (LLAMA, 10, [("self.lm_head(self.norm(x))", "self.lm_head(x)")], "last norm is missing"),
+    (
+        LLAMA,
+        11,
+        [('"attn_norm"', '"?"'), ('"ffn_norm"', '"attn_norm"'), ('"?"', '"ffn_norm"')],
+        "norms are swapped",
+    ),
+    (LLAMA, 12, [PAIRED, STACKED], "neighbours"),
+    (LLAMA, 12, [REPEATED], "dealt in turn"),
+    (LLAMA, 12, [(" / D**0.5", "")], "not divided by √D"),
+    (LLAMA, 12, [GATES], "Gate and up"),
+    (LLAMA, 12, [('c["rms_norm_eps"]', "1e-6")], "rms_norm_eps"),
+    (
+        LLAMA,
+        13,
+        [("pick(model(ids, caches)[:, -1])", "pick(model(ids, caches)[:, 0])")],
+        "last position",
+    ),
+    (TRANSLATOR, 3, [("table([[BOS, *target] for", "table([[*target, EOS] for")], "not shifted"),
+    (TRANSLATOR, 4, [("masked_fill(~mask", "masked_fill(mask")], "polarity"),
+    (
+        TRANSLATOR,
+        5,
+        [("self.k_proj(memory), self.v_proj(memory)", "self.k_proj(x), self.v_proj(x)")],
+        "come from the memory",
+    ),
+    (
+        TRANSLATOR,
+        7,
+        [("dtype=torch.bool, device=x.device).tril()", "dtype=torch.bool)")],
+        "future shows",
+    ),
+    (TRANSLATOR, 8, [("(src != PAD)", "(src == PAD)")], "turned round"),
+    (TRANSLATOR, 9, [(", ignore_index=PAD", "")], "Padding counts"),
+    (TRANSLATOR, 10, [("row[: row.index(EOS)]", "row[: row.index(EOS) + 1]")], "end token"),
+    (TRANSLATOR, 11, [("keep = tgt_out != PAD", "keep = tgt_out > -1")], "so does padding"),
+]
+
+
+@pytest.mark.parametrize(
+    "chapter,number,changes,line", SPOILT, ids=[f"{c[3:10]}.{n} {line}" for c, n, _, line in SPOILT]
+)
+def test_a_spoilt_solution_gets_the_line_that_names_its_fault(chapter, number, changes, line):
+    cells, names = cells_of(chapter), {}
+    found = exercise_cells.exercises(cells)
+    exec(source(cells, "imports"), names)
+    program = "\n".join(one.solution.rpartition("check(")[0] for one in found)
+    for old, new in changes:
+        assert old in program
+        program = program.replace(old, new)
+    exec(program, names)
+    (one,) = (one for one in found if one.id.endswith(f".{number}"))
+    verdict = check(one.id, names[find_exercise(one.id).name])
+    assert verdict.state == "not yet" and line in verdict.line, verdict

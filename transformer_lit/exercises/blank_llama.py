@@ -2,18 +2,18 @@
 
 # %% auto #0
 __all__ = ['NORM_FAULTS', 'ROTATE_FAULTS', 'ATTEND_FAULTS', 'OURS_AND_THEIRS', 'NORMS', 'GATES', 'tensors_in_folder', 'noticed',
-           'fill_weights', 'norm_cases', 'through_norm', 'RMSNorm', 'EpsOutside', 'SmallEps', 'SumOfSquares',
-           'Deviation', 'MeanTakenOut', 'WithoutGain', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'rotate_cases',
-           'turned', 'neighbours', 'clockwise', 'rotate', 'attend_cases', 'spread', 'dealt', 'attended', 'attend',
-           'cache_cases', 'keep_pieces', 'Cache', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn', 'Forgets',
-           'settings', 'attention_cases', 'through_attention', 'Attention', 'FromZero', 'KeptUnturned', 'TurnedAgain',
-           'LengthReadLate', 'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase', 'SwiGLU', 'Swapped',
-           'through_gate', 'gate_cases', 'Block', 'PostNorm', 'NormedStream', 'NoResidual', 'SecondFromTheStart',
-           'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Llama', 'ScaledTokens', 'LastNormMissing',
+           'fill_weights', 'norm_cases', 'through_norm', 'EpsOutside', 'SmallEps', 'SumOfSquares', 'Deviation',
+           'MeanTakenOut', 'WithoutGain', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'RMSNorm', 'rotate_cases', 'turned',
+           'neighbours', 'clockwise', 'rotate', 'attend_cases', 'spread', 'dealt', 'attended', 'attend', 'cache_cases',
+           'keep_pieces', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn', 'Forgets', 'Cache', 'settings',
+           'attention_cases', 'through_attention', 'FromZero', 'KeptUnturned', 'TurnedAgain', 'LengthReadLate',
+           'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase', 'Attention', 'Swapped',
+           'through_gate', 'gate_cases', 'SwiGLU', 'PostNorm', 'NormedStream', 'NoResidual', 'SecondFromTheStart',
+           'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Block', 'ScaledTokens', 'LastNormMissing',
            'OneCacheForAll', 'CachesForgotten', 'GivesProbabilities', 'with_block', 'model_cases', 'through_model',
-           'name_cases', 'renamed', 'exchanged', 'our_name', 'folder_cases', 'write_small_folder', 'small_folder',
-           'logits_of_folder', 'opened', 'opens', 'load_llama', 'Counts', 'write_cases', 'texts_written', 'written',
-           'generate', 'tensor_cases', 'filled', 'fill']
+           'Llama', 'name_cases', 'renamed', 'exchanged', 'our_name', 'folder_cases', 'write_small_folder',
+           'small_folder', 'logits_of_folder', 'opened', 'opens', 'load_llama', 'Counts', 'write_cases',
+           'texts_written', 'written', 'generate', 'tensor_cases', 'filled', 'fill']
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #check-imports
 import functools
@@ -95,7 +95,7 @@ def through_norm(answer, width, eps, x):
     return found if x.dtype == torch.half else found | with_gradients(layer, x)
 
 
-class RMSNorm(nn.Module):
+class _RMSNorm(nn.Module):
     def __init__(self, width, eps):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
@@ -108,47 +108,47 @@ class RMSNorm(nn.Module):
         return (h / self.size(h)).to(x.dtype) * self.weight
 
 
-class EpsOutside(RMSNorm):
+class EpsOutside(_RMSNorm):
     def size(self, h):
         return h.square().mean(-1, keepdim=True).sqrt() + self.eps
 
 
-class SmallEps(RMSNorm):
+class SmallEps(_RMSNorm):
     def size(self, h):
         return (h.square().mean(-1, keepdim=True) + 1e-6).sqrt()
 
 
-class SumOfSquares(RMSNorm):
+class SumOfSquares(_RMSNorm):
     def size(self, h):
         return (h.square().sum(-1, keepdim=True) + self.eps).sqrt()
 
 
-class Deviation(RMSNorm):
+class Deviation(_RMSNorm):
     def size(self, h):
         return (h.var(-1, correction=0, keepdim=True) + self.eps).sqrt()
 
 
-class MeanTakenOut(RMSNorm):
+class MeanTakenOut(_RMSNorm):
     def forward(self, x):
         return super().forward(x - x.mean(-1, keepdim=True))
 
 
-class WithoutGain(RMSNorm):
+class WithoutGain(_RMSNorm):
     def forward(self, x):
         return x / self.size(x)
 
 
-class InHalf(RMSNorm):
+class InHalf(_RMSNorm):
     def forward(self, x):
         return x / self.size(x) * self.weight
 
 
-class ReadAsSingle(RMSNorm):
+class ReadAsSingle(_RMSNorm):
     def forward(self, x):
         return (x.float() / self.size(x.float())).to(x.dtype) * self.weight
 
 
-class StaysSingle(RMSNorm):
+class StaysSingle(_RMSNorm):
     def forward(self, x):
         h = x.to(torch.promote_types(x.dtype, torch.float32))
         return h / self.size(h) * self.weight
@@ -167,9 +167,11 @@ NORM_FAULTS = {
 }
 
 
-_ = exercise(
+@exercise(
     "blank_llama.3", "build", minutes=8, cases=norm_cases, run=through_norm, mistakes=NORM_FAULTS
-)(RMSNorm)
+)
+class RMSNorm(_RMSNorm):
+    "Right in every part."
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-rotate
 def rotate_cases():
@@ -235,9 +237,10 @@ def dealt(x, H):
 def attended(q, k, v, spread=spread, scale=None, shift=0, polarity=True, top_left=False):
     H, T, D, S = *q.shape[1:], k.shape[2]
     seen = torch.ones(T, S, dtype=torch.bool).tril(shift + (0 if top_left else S - T))
-    mask = (seen if polarity else ~seen)[None, None]
     scale = D**-0.5 if scale is None else scale
-    return attention.attend(q, spread(k, H), spread(v, H), mask=mask, scale=scale)
+    scores = q @ spread(k, H).mT * scale
+    hidden = ~seen if polarity else seen
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ spread(v, H)
 
 
 ATTEND_FAULTS = {
@@ -258,7 +261,7 @@ ATTEND_FAULTS = {
         lambda q, k, v: attended(q, k, v, top_left=True)
     ),
     "The polarity is turned: you hide the past and show the future.": (
-        lambda q, k, v: attended(q, k, v, polarity=False).nan_to_num()
+        lambda q, k, v: attended(q, k, v, polarity=False)
     ),
     "One too far: a query sees its own key and nothing after it.": (
         lambda q, k, v: attended(q, k, v, shift=1)
@@ -268,7 +271,9 @@ ATTEND_FAULTS = {
 
 @exercise("blank_llama.5", "build", minutes=15, cases=attend_cases, mistakes=ATTEND_FAULTS)
 def attend(q, k, v):
-    return attended(q, k, v)
+    H, T, S = q.shape[1], q.shape[2], k.shape[2]
+    seen = torch.ones(T, S, dtype=torch.bool).tril(S - T)[None, None]
+    return attention.attend(q, spread(k, H), spread(v, H), mask=seen)
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-cache
 def cache_cases():
@@ -290,7 +295,7 @@ def keep_pieces(answer, pieces):
     return found | {"k": cache.k, "v": cache.v}
 
 
-class Cache:
+class _Cache:
     axis = 2
 
     def __init__(self):
@@ -307,18 +312,18 @@ class Cache:
         return old, new
 
 
-class NewFirst(Cache):
+class NewFirst(_Cache):
     def pair(self, old, new):
         return new, old
 
 
-class NewAlone(Cache):
+class NewAlone(_Cache):
     def update(self, k, v):
         super().update(k, v)
         return k, v
 
 
-class CountsCalls(Cache):
+class CountsCalls(_Cache):
     calls = 0
 
     def update(self, k, v):
@@ -328,17 +333,17 @@ class CountsCalls(Cache):
         return k, v
 
 
-class WithoutReturn(Cache):
+class WithoutReturn(_Cache):
     def update(self, k, v):
         super().update(k, v)
 
 
-class Forgets(Cache):
+class Forgets(_Cache):
     def pair(self, old, new):
         return new, new[:, :, :0]
 
 
-_ = exercise(
+@exercise(
     "blank_llama.6",
     "build",
     minutes=6,
@@ -351,7 +356,9 @@ _ = exercise(
         "`update` must return two things, all keys and all values.": WithoutReturn,
         "What came before is lost: join the new positions to those that were there.": Forgets,
     },
-)(Cache)
+)
+class Cache(_Cache):
+    "Right in every part."
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-attention
 def settings(V=13, C=12, L=2, H=4, K=2, D=6, width=17, base=10000.0, eps=0.01, tied=False):
@@ -382,17 +389,17 @@ def attention_cases():
 def through_attention(answer, c, x, cuts):
     layer = answer(c)
     found = {"weights": fill_weights(layer), "result": None, "keys that are kept": None}
-    if found["weights"] != fill_weights(Attention(c)):
+    if found["weights"] != fill_weights(_Attention(c)):
         return found
     with torch.no_grad():
         if cuts is None:
             return found | {"result": layer(x)}
-        cache = Cache()
+        cache = _Cache()
         pieces = [layer(piece, cache) for piece in x.split(cuts, dim=1)]
     return found | {"result": torch.cat(pieces, dim=1), "keys that are kept": cache.k}
 
 
-class Attention(nn.Module):
+class _Attention(nn.Module):
     rotate, attend, bias = staticmethod(rotate), staticmethod(attend), False
 
     def __init__(self, c):
@@ -424,39 +431,39 @@ class Attention(nn.Module):
         return self.o_proj(self.attend(q, k, v).transpose(1, 2).flatten(-2))
 
 
-class FromZero(Attention):
+class FromZero(_Attention):
     def positions(self, T, cache):
         return torch.arange(T)
 
 
-class KeptUnturned(Attention):
+class KeptUnturned(_Attention):
     def keep(self, k, v, pos, cache):
         k, v = cache.update(k, v) if cache else (k, v)
         return self.rotate(k, torch.arange(k.shape[2]), self.base), v
 
 
-class TurnedAgain(Attention):
+class TurnedAgain(_Attention):
     def keep(self, k, v, pos, cache):
         k, v = super().keep(k, v, pos, cache)
         return (self.rotate(k, torch.arange(k.shape[2]), self.base) if cache else k), v
 
 
-class LengthReadLate(Attention):
+class LengthReadLate(_Attention):
     def positions(self, T, cache):
         return super().positions(T, cache) + (T if cache else 0)
 
 
-class ValuesTurned(Attention):
+class ValuesTurned(_Attention):
     def keep(self, k, v, pos, cache):
         return super().keep(k, self.rotate(v, pos, self.base), pos, cache)
 
 
-class ViewedHeads(Attention):
+class ViewedHeads(_Attention):
     def heads(self, x):
         return x.reshape(x.shape[0], -1, x.shape[1], self.d_head)
 
 
-class KeysAlone(Attention):
+class KeysAlone(_Attention):
     def forward(self, x, cache=None):
         pos = self.positions(x.shape[1], cache)
         q, k, v = (self.heads(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
@@ -465,15 +472,15 @@ class KeysAlone(Attention):
 
 
 def with_parts(**parts):
-    return type("FaultyAttention", (Attention,), {n: staticmethod(f) for n, f in parts.items()})
+    return type("FaultyAttention", (_Attention,), {n: staticmethod(f) for n, f in parts.items()})
 
 
-class FixedBase(Attention):
+class FixedBase(_Attention):
     def __init__(self, c):
         super().__init__(c | {"rope_theta": 10000.0})
 
 
-_ = exercise(
+@exercise(
     "blank_llama.7",
     "build",
     minutes=20,
@@ -481,7 +488,7 @@ _ = exercise(
     run=through_attention,
     mistakes={
         "No map has an offset: `bias=False` for all four.": type(
-            "WithOffsets", (Attention,), {"bias": True}
+            "WithOffsets", (_Attention,), {"bias": True}
         ),
         "With a cache the positions go on: start at `cache.length`, not at 0.": FromZero,
         "Read `cache.length` before `update`: afterwards the new positions are counted.": (
@@ -497,10 +504,12 @@ _ = exercise(
         "The base is `rope_theta` of the configuration.": FixedBase,
         "Positions are missing: turn queries and keys.": with_parts(rotate=lambda x, *rest: x),
     },
-)(Attention)
+)
+class Attention(_Attention):
+    "Right in every part."
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-block
-class SwiGLU(nn.Module):
+class _SwiGLU(nn.Module):
     bias = False
 
     def __init__(self, c):
@@ -517,19 +526,19 @@ class SwiGLU(nn.Module):
         return self.down_proj(self.mix(self.gate_proj(x), self.up_proj(x)))
 
 
-class Swapped(SwiGLU):
+class Swapped(_SwiGLU):
     def mix(self, gate, up):
         return gate * nn.functional.silu(up)
 
 
 def _mixed(mix):
-    return type("FaultyGate", (SwiGLU,), {"mix": lambda self, gate, up: mix(gate, up)})
+    return type("FaultyGate", (_SwiGLU,), {"mix": lambda self, gate, up: mix(gate, up)})
 
 
 def through_gate(answer, c, x):
     layer = answer(c)
     found = {"weights": fill_weights(layer), "result": None}
-    if found["weights"] != fill_weights(SwiGLU(c)):
+    if found["weights"] != fill_weights(_SwiGLU(c)):
         return found
     return found | with_gradients(layer, x)
 
@@ -541,7 +550,7 @@ def gate_cases():
     }
 
 
-_ = exercise(
+@exercise(
     "blank_llama.8",
     "build",
     minutes=5,
@@ -559,14 +568,16 @@ _ = exercise(
             lambda gate, up: nn.functional.silu(gate) + up
         ),
         "No map has an offset: `bias=False` for all three.": type(
-            "WithOffsets", (SwiGLU,), {"bias": True}
+            "WithOffsets", (_SwiGLU,), {"bias": True}
         ),
     },
-)(SwiGLU)
+)
+class SwiGLU(_SwiGLU):
+    "Right in every part."
 
 
-class Block(nn.Module):
-    parts = (Attention, SwiGLU, RMSNorm)
+class _Block(nn.Module):
+    parts = (_Attention, _SwiGLU, _RMSNorm)
 
     def __init__(self, c):
         super().__init__()
@@ -580,37 +591,37 @@ class Block(nn.Module):
         return x + self.ffn(self.ffn_norm(x))
 
 
-class PostNorm(Block):
+class PostNorm(_Block):
     def forward(self, x, cache=None):
         x = self.attn_norm(x + self.attn(x, cache))
         return self.ffn_norm(x + self.ffn(x))
 
 
-class NormedStream(Block):
+class NormedStream(_Block):
     def forward(self, x, cache=None):
         x = self.attn_norm(x)
         x = self.ffn_norm(x + self.attn(x, cache))
         return x + self.ffn(x)
 
 
-class NoResidual(Block):
+class NoResidual(_Block):
     def forward(self, x, cache=None):
         return self.ffn(self.ffn_norm(self.attn(self.attn_norm(x), cache)))
 
 
-class SecondFromTheStart(Block):
+class SecondFromTheStart(_Block):
     def forward(self, x, cache=None):
         h = x + self.attn(self.attn_norm(x), cache)
         return x + self.ffn(self.ffn_norm(h))
 
 
-class NormsSwapped(Block):
+class NormsSwapped(_Block):
     def forward(self, x, cache=None):
         x = x + self.attn(self.ffn_norm(x), cache)
         return x + self.ffn(self.attn_norm(x))
 
 
-class CacheForgotten(Block):
+class CacheForgotten(_Block):
     def forward(self, x, cache=None):
         return super().forward(x)
 
@@ -625,15 +636,15 @@ def block_cases():
 def through_block(answer, c, x, cuts):
     block = answer(c)
     found = {"weights": fill_weights(block), "result": None}
-    if found["weights"] != fill_weights(Block(c)):
+    if found["weights"] != fill_weights(_Block(c)):
         return found
-    cache = Cache() if cuts else None
+    cache = _Cache() if cuts else None
     with torch.no_grad():
         pieces = [block(piece, cache) for piece in x.split(cuts or x.shape[1], dim=1)]
     return found | {"result": torch.cat(pieces, dim=1)}
 
 
-_ = exercise(
+@exercise(
     "blank_llama.9",
     "build",
     minutes=8,
@@ -647,14 +658,16 @@ _ = exercise(
         "The two norms have changed places.": NormsSwapped,
         "The cache does not reach the attention.": CacheForgotten,
         "ε comes from the configuration: `rms_norm_eps`.": type(
-            "EpsOfMine", (Block,), {"parts": (Attention, SwiGLU, SmallEps)}
+            "EpsOfMine", (_Block,), {"parts": (_Attention, _SwiGLU, SmallEps)}
         ),
     },
-)(Block)
+)
+class Block(_Block):
+    "Right in every part."
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-model
-class Llama(nn.Module):
-    block, tied = Block, None
+class _Llama(nn.Module):
+    block, tied = _Block, None
 
     def __init__(self, c):
         super().__init__()
@@ -682,35 +695,35 @@ class Llama(nn.Module):
         return self.lm_head(self.last(x))
 
 
-class ScaledTokens(Llama):
+class ScaledTokens(_Llama):
     def embedded(self, ids):
         return super().embedded(ids) * self.tok_emb.embedding_dim**0.5
 
 
-class LastNormMissing(Llama):
+class LastNormMissing(_Llama):
     def last(self, x):
         return x
 
 
-class OneCacheForAll(Llama):
+class OneCacheForAll(_Llama):
     def caches(self, caches):
         return [caches[0] if caches else None] * len(self.blocks)
 
 
-class CachesForgotten(Llama):
+class CachesForgotten(_Llama):
     def caches(self, caches):
         return [None] * len(self.blocks)
 
 
-class GivesProbabilities(Llama):
+class GivesProbabilities(_Llama):
     def forward(self, ids, caches=None):
         return super().forward(ids, caches).softmax(-1)
 
 
-def with_block(attn=Attention, ffn=SwiGLU, norm=RMSNorm, block=Block):
+def with_block(attn=_Attention, ffn=_SwiGLU, norm=_RMSNorm, block=_Block):
     "A model with a fault in its blocks."
     return type(
-        "FaultyLlama", (Llama,), {"block": type("B", (block,), {"parts": (attn, ffn, norm)})}
+        "FaultyLlama", (_Llama,), {"block": type("B", (block,), {"parts": (attn, ffn, norm)})}
     )
 
 
@@ -729,15 +742,15 @@ def model_cases():
 def through_model(answer, c, ids, cuts):
     model = answer(c)
     found = {"weights": fill_weights(model), "logits": None}
-    if found["weights"] != fill_weights(Llama(c)):
+    if found["weights"] != fill_weights(_Llama(c)):
         return found
-    caches = [Cache() for _ in range(c["num_hidden_layers"])] if cuts else None
+    caches = [_Cache() for _ in range(c["num_hidden_layers"])] if cuts else None
     with torch.no_grad():
         pieces = [model(piece, caches) for piece in ids.split(cuts or ids.shape[1], dim=1)]
     return found | {"logits": torch.cat(pieces, dim=1)}
 
 
-_ = exercise(
+@exercise(
     "blank_llama.10",
     "build",
     minutes=12,
@@ -748,15 +761,17 @@ _ = exercise(
         "The token vectors are not multiplied by √C in a Llama.": ScaledTokens,
         "The output is logits: leave the softmax to who needs it.": GivesProbabilities,
         "A tied output layer has no weight of its own: assign the table's.": type(
-            "NeverTied", (Llama,), {"tied": False}
+            "NeverTied", (_Llama,), {"tied": False}
         ),
         "Tie the output layer only where the configuration says so.": type(
-            "AlwaysTied", (Llama,), {"tied": True}
+            "AlwaysTied", (_Llama,), {"tied": True}
         ),
         "One cache serves all blocks. Each block needs its own.": OneCacheForAll,
         "The caches do not reach the blocks.": CachesForgotten,
     },
-)(Llama)
+)
+class Llama(_Llama):
+    "Right in every part."
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-load
 OURS_AND_THEIRS = {
@@ -869,7 +884,7 @@ def logits_of_folder(answer, c, seed):
         return {"training": model.training, "logits": model(ids).double()}
 
 
-def opened(folder, kind=Llama, table=OURS_AND_THEIRS, mode=False):
+def opened(folder, kind=_Llama, table=OURS_AND_THEIRS, mode=False):
     c = json.loads(Path(folder, "config.json").read_text())
     tensors = load_file(Path(folder, "model.safetensors"))
     model, ours = kind(c), {renamed(name, table): tensor for name, tensor in tensors.items()}
@@ -878,7 +893,7 @@ def opened(folder, kind=Llama, table=OURS_AND_THEIRS, mode=False):
     return model.train(mode)
 
 
-def opens(kind=Llama, **options):
+def opens(kind=_Llama, **options):
     return lambda folder: opened(folder, kind, **options)
 
 
@@ -919,7 +934,7 @@ def load_llama(folder):
     return opened(folder)
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #checks-write
-class Counts(Llama):
+class Counts(_Llama):
     "A model that counts the positions that it has read."
 
     def __init__(self, c):
@@ -949,7 +964,7 @@ def texts_written(answer, c, ids, max_new, rank):
 
 
 def written(model, ids, max_new, pick, kept=True, last=-1, whole=False, with_start=False):
-    caches, text, new = [Cache() for _ in model.blocks], ids, []
+    caches, text, new = [_Cache() for _ in model.blocks], ids, []
     for _ in range(max_new):
         logits = model(ids, caches) if kept else model(text)
         picked = pick(logits[:, last])[:, None]
@@ -995,7 +1010,7 @@ def tensor_cases():
 
 def filled(answer, c, lost):
     "How many tensors arrived, and whether a missing one is an error."
-    donor, model = Llama(c), Llama(c)
+    donor, model = _Llama(c), _Llama(c)
     fill_weights(donor), fill_weights(model, seed=2)
     theirs = {
         our_name(f"{name.format(i)}.weight"): f"{name.format(i)}.weight"

@@ -2,11 +2,11 @@
 
 # %% auto #0
 __all__ = ['PAD', 'BOS', 'EOS', 'shown_loss', 'suspect', 'batch_cases', 'batched', 'make_batch', 'fill_weights', 'through',
-           'attend_cases', 'attended', 'attend', 'heads_cases', 'Attention', 'FromItselfAlone', 'QueriesFromMemory',
-           'ViewedHeads', 'NotMapped', 'OneHead', 'encoder_cases', 'EncoderLayer', 'PostNorm', 'QueriesAlone',
-           'NotBent', 'MaskForgotten', 'NoResidual', 'decoder_cases', 'DecoderLayer', 'SeesTheFuture', 'CrossFirst',
-           'NormsTheMemory', 'SourcePaddingSeen', 'NoCross', 'translator_cases', 'translator_parts', 'Translator',
-           'NoPositions', 'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'translator_with',
+           'attend_cases', 'attended', 'attend', 'heads_cases', 'FromItselfAlone', 'QueriesFromMemory', 'ViewedHeads',
+           'NotMapped', 'OneHead', 'Attention', 'encoder_cases', 'PostNorm', 'QueriesAlone', 'NotBent', 'MaskForgotten',
+           'NoResidual', 'EncoderLayer', 'decoder_cases', 'SeesTheFuture', 'CrossFirst', 'NormsTheMemory',
+           'SourcePaddingSeen', 'NoCross', 'DecoderLayer', 'translator_cases', 'translator_parts', 'NoPositions',
+           'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'translator_with', 'Translator',
            'SmallModel', 'train_cases', 'trained', 'loop', 'train', 'MadeUp', 'translate_cases', 'translations',
            'written', 'translate', 'loss_cases', 'word_loss']
 
@@ -130,7 +130,7 @@ def attend_cases():
 
 def attended(q, k, v, mask, scale=0.5, turned=False, axis=-1):
     scores = q @ k.mT / q.shape[-1] ** scale
-    return scores.masked_fill(mask if turned else ~mask, -1e30).softmax(axis) @ v
+    return scores.masked_fill(mask if turned else ~mask, -torch.inf).softmax(axis) @ v
 
 
 @exercise(
@@ -170,7 +170,7 @@ def heads_cases():
     }
 
 
-class Attention(nn.Module):
+class _Attention(nn.Module):
     def __init__(self, d_model, n_heads):
         super().__init__()
         self.n_heads = n_heads
@@ -188,38 +188,38 @@ class Attention(nn.Module):
         return self.mixed(self.q_proj(x), self.k_proj(memory), self.v_proj(memory), mask)
 
 
-class FromItselfAlone(Attention):
+class FromItselfAlone(_Attention):
     def forward(self, x, memory, mask):
         return self.mixed(self.q_proj(x), self.k_proj(x), self.v_proj(x), mask)
 
 
-class QueriesFromMemory(Attention):
+class QueriesFromMemory(_Attention):
     def forward(self, x, memory, mask):
         return self.mixed(self.q_proj(memory), self.k_proj(x), self.v_proj(x), mask)
 
 
-class ViewedHeads(Attention):
+class ViewedHeads(_Attention):
     def heads(self, x):
         return x.reshape(len(x), self.n_heads, x.shape[1], -1)
 
 
-class NotMapped(Attention):
+class NotMapped(_Attention):
     def mixed(self, q, k, v, mask):
         out = attended(self.heads(q), self.heads(k), self.heads(v), mask)
         return out.transpose(1, 2).flatten(-2)
 
 
-class OneHead(Attention):
+class OneHead(_Attention):
     def __init__(self, d_model, n_heads):
         super().__init__(d_model, 1)
 
 
-_ = exercise(
+@exercise(
     "blank_translator.5",
     "build",
     minutes=12,
     cases=heads_cases,
-    run=through(Attention),
+    run=through(_Attention),
     mistakes={
         "Keys and values come from the memory, not from x.": FromItselfAlone,
         "The sides are exchanged: queries come from x, keys and values from the memory.": (
@@ -229,7 +229,9 @@ _ = exercise(
         "`o_proj` is never used.": NotMapped,
         "The heads are not cut: each has C/H of the entries.": OneHead,
     },
-)(Attention)
+)
+class Attention(_Attention):
+    "Right in every part."
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #checks-layers
 def _hide(B, S):
@@ -245,10 +247,10 @@ def encoder_cases():
     }
 
 
-class EncoderLayer(nn.Module):
+class _EncoderLayer(nn.Module):
     def __init__(self, d_model, n_heads, d_ff):
         super().__init__()
-        self.attn = Attention(d_model, n_heads)
+        self.attn = _Attention(d_model, n_heads)
         self.up_proj, self.down_proj = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
         self.attn_norm, self.ffn_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
 
@@ -261,40 +263,40 @@ class EncoderLayer(nn.Module):
         return x + self.ffn(self.ffn_norm(x))
 
 
-class PostNorm(EncoderLayer):
+class PostNorm(_EncoderLayer):
     def forward(self, x, mask):
         x = self.attn_norm(x + self.attn(x, x, mask))
         return self.ffn_norm(x + self.ffn(x))
 
 
-class QueriesAlone(EncoderLayer):
+class QueriesAlone(_EncoderLayer):
     def forward(self, x, mask):
         x = x + self.attn(self.attn_norm(x), x, mask)
         return x + self.ffn(self.ffn_norm(x))
 
 
-class NotBent(EncoderLayer):
+class NotBent(_EncoderLayer):
     def ffn(self, x):
         return self.down_proj(self.up_proj(x))
 
 
-class MaskForgotten(EncoderLayer):
+class MaskForgotten(_EncoderLayer):
     def forward(self, x, mask):
         return super().forward(x, mask | True)
 
 
-class NoResidual(EncoderLayer):
+class NoResidual(_EncoderLayer):
     def forward(self, x, mask):
         h = self.attn_norm(x)
         return self.ffn(self.ffn_norm(self.attn(h, h, mask)))
 
 
-_ = exercise(
+@exercise(
     "blank_translator.6",
     "build",
     minutes=10,
     cases=encoder_cases,
-    run=through(EncoderLayer),
+    run=through(_EncoderLayer),
     mistakes={
         "That is post-norm. Here each sublayer reads a norm, and the stream has none.": PostNorm,
         "Keys and values read the norm as well, not the queries alone.": QueriesAlone,
@@ -302,7 +304,9 @@ _ = exercise(
         "Padding is seen: pass the mask on.": MaskForgotten,
         "What a sublayer gives is added to its input.": NoResidual,
     },
-)(EncoderLayer)
+)
+class EncoderLayer(_EncoderLayer):
+    "Right in every part."
 
 
 def decoder_cases():
@@ -317,10 +321,10 @@ def decoder_cases():
     }
 
 
-class DecoderLayer(EncoderLayer):
+class _DecoderLayer(_EncoderLayer):
     def __init__(self, d_model, n_heads, d_ff):
         super().__init__(d_model, n_heads, d_ff)
-        self.cross, self.cross_norm = Attention(d_model, n_heads), nn.LayerNorm(d_model)
+        self.cross, self.cross_norm = _Attention(d_model, n_heads), nn.LayerNorm(d_model)
 
     def itself(self, x, seen=None):
         h, T = self.attn_norm(x), x.shape[1]
@@ -335,38 +339,38 @@ class DecoderLayer(EncoderLayer):
         return x + self.ffn(self.ffn_norm(x))
 
 
-class SeesTheFuture(DecoderLayer):
+class SeesTheFuture(_DecoderLayer):
     def itself(self, x, seen=None):
         return super().itself(x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool))
 
 
-class CrossFirst(DecoderLayer):
+class CrossFirst(_DecoderLayer):
     def forward(self, x, memory, mask):
         x = self.itself(self.source(x, memory, mask))
         return x + self.ffn(self.ffn_norm(x))
 
 
-class NormsTheMemory(DecoderLayer):
+class NormsTheMemory(_DecoderLayer):
     def source(self, x, memory, mask):
         return x + self.cross(self.cross_norm(x), self.cross_norm(memory), mask)
 
 
-class SourcePaddingSeen(DecoderLayer):
+class SourcePaddingSeen(_DecoderLayer):
     def source(self, x, memory, mask):
         return super().source(x, memory, mask | True)
 
 
-class NoCross(DecoderLayer):
+class NoCross(_DecoderLayer):
     def source(self, x, memory, mask):
         return x
 
 
-_ = exercise(
+@exercise(
     "blank_translator.7",
     "build",
     minutes=12,
     cases=decoder_cases,
-    run=through(DecoderLayer),
+    run=through(_DecoderLayer),
     mistakes={
         "The future shows: self-attention of the decoder is causal.": SeesTheFuture,
         "First the target looks at itself, then at the source.": CrossFirst,
@@ -374,7 +378,9 @@ _ = exercise(
         "Padding of the source is seen: pass the mask to cross-attention.": SourcePaddingSeen,
         "Cross-attention is never used.": NoCross,
     },
-)(DecoderLayer)
+)
+class DecoderLayer(_DecoderLayer):
+    "Right in every part."
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #checks-model
 def translator_cases():
@@ -396,7 +402,7 @@ def translator_parts(answer, sizes, src, tgt_in):
     "Memory and logits of the answer's model with the checker's weights."
     model = answer(*sizes)
     found = {"weights": fill_weights(model), "memory": None, "logits": None}
-    if found["weights"] != fill_weights(Translator(*sizes)):
+    if found["weights"] != fill_weights(_Translator(*sizes)):
         return found
     with torch.no_grad():
         memory = model.encode(src)
@@ -406,8 +412,8 @@ def translator_parts(answer, sizes, src, tgt_in):
         return found | {"memory": real, "logits": logits, "forward is both in turn": same}
 
 
-class Translator(nn.Module):
-    layers = (EncoderLayer, DecoderLayer)
+class _Translator(nn.Module):
+    layers = (_EncoderLayer, _DecoderLayer)
 
     def __init__(self, vocab_size, d_model, n_heads, d_ff, n_layers, max_len):
         super().__init__()
@@ -448,36 +454,36 @@ class Translator(nn.Module):
         return self.decode(tgt_in, self.encode(src), src)
 
 
-class NoPositions(Translator):
+class NoPositions(_Translator):
     def embed(self, ids):
         return self.tok_emb(ids)
 
 
-class NoTargetPositions(Translator):
+class NoTargetPositions(_Translator):
     def embed_target(self, ids):
         return self.tok_emb(ids)
 
 
-class NoEncoderNorm(Translator):
+class NoEncoderNorm(_Translator):
     def last(self, memory):
         return memory
 
 
-class PaddingSeen(Translator):
+class PaddingSeen(_Translator):
     def seen(self, src):
         return (src != PAD)[:, None, None] | True
 
 
-class MaskTurned(Translator):
+class MaskTurned(_Translator):
     def seen(self, src):
         return (src == PAD)[:, None, None]
 
 
-def translator_with(encoder=EncoderLayer, decoder=DecoderLayer):
-    return type("FaultyTranslator", (Translator,), {"layers": (encoder, decoder)})
+def translator_with(encoder=_EncoderLayer, decoder=_DecoderLayer):
+    return type("FaultyTranslator", (_Translator,), {"layers": (encoder, decoder)})
 
 
-_ = exercise(
+@exercise(
     "blank_translator.8",
     "build",
     minutes=20,
@@ -491,7 +497,9 @@ _ = exercise(
         "The mask is turned round: True means that a place may be seen.": MaskTurned,
         "The decoder sees the future.": translator_with(decoder=SeesTheFuture),
     },
-)(Translator)
+)
+class Translator(_Translator):
+    "Right in every part."
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #checks-train
 class SmallModel(nn.Module):
