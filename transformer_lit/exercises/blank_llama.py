@@ -53,7 +53,7 @@ def tensors_in_folder():
     "predict",
     minutes=4,
     mistakes={
-        "At e there is a tensor in the folder that has no place in the model.": ["b"],
+        "At e the folder has a gain that has no place in the model.": ["b"],
         "At b the shapes differ: there are fewer key heads than query heads.": ["e"],
         "Gate and up are both F × C: nothing tells them apart.": ["a", "b", "e"],
         "ε is no tensor: nothing compares it.": ["b", "e", "f"],
