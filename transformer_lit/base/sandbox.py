@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 # %% ../../nbs/base/08_sandbox.ipynb #found
 class Found(Exception):
@@ -38,11 +38,11 @@ class Found(Exception):
 # %% ../../nbs/base/08_sandbox.ipynb #sealed
 @contextlib.contextmanager
 def sealed() -> Iterator[None]:
-    "Doubles and gradients inside; outside, these and the random state as they were."
+    "Doubles, gradients and the CPU inside; outside, these and the random state as they were."
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), torch.device("cpu"):
             yield
     finally:
         torch.set_default_dtype(dtype)
@@ -55,10 +55,11 @@ def seed() -> None:
 
 
 def _torch_names() -> Iterator[tuple[Any, str, Any]]:
-    for space in (torch, F, Tensor):
+    for space in (torch, nn, F, torch.optim, Tensor):
         for name in dir(space):
-            # torch.compile itself replaces torch.manual_seed
-            if inspect.isroutine(getattr(space, name, None)) and name != "manual_seed":
+            value = getattr(space, name, None)
+            known = inspect.isroutine(value) or inspect.isclass(value)
+            if known and name != "manual_seed":  # which torch.compile itself replaces
                 yield space, name, vars(space).get(name)  # None: inherited
 
 
@@ -90,6 +91,15 @@ class Prints(io.TextIOBase):
         "The first five lines, each as a note."
         lines = self.text.strip().splitlines()
         return tuple(f"It printed: {line}" for line in lines[:5])
+
+
+@contextlib.contextmanager
+def _no_input() -> Iterator[None]:
+    own, sys.stdin = sys.stdin, io.StringIO()
+    try:
+        yield
+    finally:
+        sys.stdin = own
 
 # %% ../../nbs/base/08_sandbox.ipynb #your-line
 def _your_line(steps: Iterable[tuple[FrameType, int]]) -> str:
@@ -143,7 +153,11 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
     `NotImplementedError` goes through: nothing was written yet. No other exception does.
     """
     try:
-        with contextlib.redirect_stdout(prints), contextlib.redirect_stderr(prints):
+        with (
+            contextlib.redirect_stdout(prints),
+            contextlib.redirect_stderr(prints),
+            _no_input(),
+        ):
             seed()
             return _limited(function, seconds)
     except (NotImplementedError, Found):
