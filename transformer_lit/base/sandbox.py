@@ -55,11 +55,11 @@ def seed() -> None:
 
 
 def _torch_names() -> Iterator[tuple[Any, str, Any]]:
-    for space in (torch, nn, F, torch.optim, Tensor):
+    classes = (nn, inspect.isclass), (torch.optim, inspect.isclass)
+    for space, known in (*((s, inspect.isroutine) for s in (torch, F, Tensor)), *classes):
         for name in dir(space):
-            value = getattr(space, name, None)
-            known = inspect.isroutine(value) or inspect.isclass(value)
-            if known and name != "manual_seed":  # which torch.compile itself replaces
+            # torch.compile itself replaces torch.manual_seed
+            if known(getattr(space, name, None)) and name != "manual_seed":
                 yield space, name, vars(space).get(name)  # None: inherited
 
 
@@ -71,11 +71,20 @@ def put_torch_back() -> None:
     changed = [item for item in _TORCH if vars(item[0]).get(item[1]) is not item[2]]
     for space, name, value in changed:
         delattr(space, name) if value is None else setattr(space, name, value)
-    if changed:
-        names = ", ".join(f"{space.__name__}.{name}" for space, name, _ in changed[:3])
-        raise Found(f"Your code replaced {names}. It was put back: name your own differently.")
+    names = [f"{space.__name__}.{name}" for space, name, _ in changed]
+    if sys.modules.get("torch") is not torch:
+        sys.modules["torch"] = torch
+        names.insert(0, "torch itself")
+    if names:
+        raise Found(
+            f"Your code replaced {', '.join(names[:3])}. It was put back: name your own differently."
+        )
 
 # %% ../../nbs/base/08_sandbox.ipynb #prints
+def _readable(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half letters can be shown nowhere
+
+
 class Prints(io.TextIOBase):
     "Where prints go: it keeps the beginning of them, however much it is."
 
@@ -84,7 +93,7 @@ class Prints(io.TextIOBase):
 
     def write(self, text: str) -> int:
         "Takes everything, keeps the first 600 characters."
-        self.text += text[: max(0, 600 - len(self.text))]
+        self.text += _readable(text[: max(0, 600 - len(self.text))])
         return len(text)
 
     def notes(self) -> tuple[str, ...]:
@@ -165,7 +174,11 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
     except BaseException as error:
         words = (traceback.format_exception_only(error)[-1].strip().splitlines() or ["?"])[0]
         line = _your_line(reversed(list(traceback.walk_tb(error.__traceback__))))
-        raise Found(f"Your code raised {words[:200]}.{line}") from None
+        if "leaf Variable" in words:  # torch's words for what has a gradient of its own
+            raise Found(
+                f"It changes an input or a weight in place. Work on a copy.{line}"
+            ) from None
+        raise Found(f"Your code raised {_readable(words[:200])}.{line}") from None
 
 # %% ../../nbs/base/08_sandbox.ipynb #look
 def is_blank(answer: Any) -> bool:
