@@ -197,8 +197,11 @@ def _load(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str, A
         tree = ast.parse(read_text(path).removeprefix("\ufeff"), str(path))
         code = compile(tree, str(path), "exec")
     except SyntaxError as error:
-        raise InputError(f"syntax error in line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError) as error:
+        where = f" in line {error.lineno}" if error.lineno else ""
+        raise InputError(f"syntax error{where}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"Python cannot read it: {type(error).__name__}") from None
     module = types.ModuleType("my_transformer")
     module.__file__ = str(path)
@@ -225,15 +228,16 @@ def _load(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str, A
 
 # %% ../../nbs/base/12_thread.ipynb #uses
 def _uses(tree: ast.Module) -> dict[str, set[str]]:
-    "For each function and class of a file: those of the file that it uses, by way of others too."
+    "For each function and class of a file: those and the steps that it uses, by others too."
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = {node.name: node for node in tree.body if isinstance(node, kinds)}
+    known = parts.keys() | STEPS
     uses = {
-        name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & set(parts) - {name}
+        name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & known - {name}
         for name, node in parts.items()
     }
     for _ in parts:  # a chain is no longer than this
-        uses = {name: used.union(*(uses[one] for one in used)) for name, used in uses.items()}
+        uses = {n: used.union(*(uses.get(one, ()) for one in used)) for n, used in uses.items()}
     return uses
 
 
