@@ -1,6 +1,6 @@
 """Run a notebook that was handed in, cell by cell, in this process: `run_cells.py NOTEBOOK OUT`.
 
-Each verdict that a cell shows is a line of JSON in OUT; the last line says that the end was reached.
+Each verdict that a cell shows is a line of JSON in OUT; the last line says that it came to the end.
 """
 
 import json

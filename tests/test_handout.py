@@ -307,7 +307,8 @@ VERDICTS = [
 ]
 CELLS = (
     "from dataclasses import asdict, dataclass\n"
-    "@dataclass\nclass Verdict:\n    id: str\n    state: str\n    line: str\n    notes: object = ()\n"
+    "@dataclass\nclass Verdict:\n    id: str\n    state: str\n    line: str\n"
+    "    notes: object = ()\n"
     "    as_dict = asdict",
     'Verdict("masks.1", "open", "Write it.")',
     'Verdict("masks.3", "passed", "3 cases agree.")',
