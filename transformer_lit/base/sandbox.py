@@ -76,9 +76,8 @@ def put_torch_back() -> None:
         sys.modules["torch"] = torch
         names.insert(0, "torch itself")
     if names:
-        raise Found(
-            f"Your code replaced {', '.join(names[:3])}. It was put back: name your own differently."
-        )
+        listed = ", ".join(names[:3])
+        raise Found(f"Your code replaced {listed}. It was put back: name your own differently.")
 
 # %% ../../nbs/base/08_sandbox.ipynb #prints
 def _readable(text: str) -> str:
