@@ -48,7 +48,7 @@
         say(`This did not load: ${error.message}. Try again.`);
       }
     };
-    root.append(note);
+    root.prepend(note);
     if (!root.dataset.ask) return open();
     const button = document.createElement("button");
     button.type = "button";

@@ -32,7 +32,7 @@ export function chooser(options, value, onchange) {
 // A slider that shows its value; `text` says it in words.
 export function slider({ label, min, max, step, value, text = String, oninput }) {
   const input = make("input", { type: "range", min, max, step, value, id: `widget-${(made += 1)}` });
-  const shown = make("output", { for: input.id });
+  const shown = make("span", { "aria-hidden": "true" }); // the slider itself says it
   const show = () => {
     shown.textContent = text(Number(input.value));
     input.setAttribute("aria-valuetext", shown.textContent);
@@ -42,7 +42,8 @@ export function slider({ label, min, max, step, value, text = String, oninput })
     oninput(Number(input.value));
   });
   show();
-  return make("div", { class: "widget-field" }, make("label", { for: input.id }, label, " ", shown), input);
+  const head = make("span", {}, make("label", { for: input.id }, label), " ", shown);
+  return make("div", { class: "widget-field" }, head, input);
 }
 
 export const button = (text, onclick, attributes = {}) =>

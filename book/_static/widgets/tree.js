@@ -4,6 +4,7 @@ import { make, scroller } from "./parts.js";
 
 const [HEIGHT, NARROW, WIDE, EDGE] = [46, 64, 132, 8];
 
+const visible = (text) => text.trim() || "␣";
 const number = (value) => value.toFixed(2).replace("-", "−");
 
 // For each node of each step: its children, and whether the best hypothesis goes through it.
@@ -41,14 +42,14 @@ export function treePicture({ steps, best }, room) {
       const kind = `${state(node)}${node.won ? " won" : ""}`;
       const bend = `C${from},${above + 9} ${x},${y - 9} ${x},${y}`;
       edges.push([node.won, make("path", { class: kind, d: `M${from},${above} ${bend}` })]);
-      const title = `${node.text.trim()}: log-probability ${number(node.logProb)}, ${state(node)}`;
+      const title = `${visible(node.text)}: log-probability ${number(node.logProb)}, ${state(node)}`;
       boxes.push(
         make(
           "g",
           { class: kind },
           make("title", {}, title),
           make("rect", { x: x - size / 2 + 2, y, width: size - 4, height: 32, rx: 4 }),
-          make("text", { x, y: y + 14 }, short(node.text.trim() || "␣")),
+          make("text", { x, y: y + 14 }, short(visible(node.text))),
           make("text", { x, y: y + 26, class: "small" }, number(node.logProb)),
         ),
       );
@@ -71,8 +72,8 @@ export function treeList({ steps, best }) {
       text += last.ends ? "" : last.text;
     }
     const ends = last.ends || !last.children.length;
-    const say = ends ? `: ${last.won ? "best" : state(last)}, log-probability ${number(last.logProb)}` : "";
-    const shown = make(last.won && node.won ? "strong" : "span", { lang: "de" }, text.trim());
+    const say = ends ? ` (${last.won ? "best" : state(last)}, log-probability ${number(last.logProb)})` : "";
+    const shown = make(last.won && node.won ? "strong" : "span", { lang: "de" }, visible(text));
     return make("li", {}, shown, say, last.children.length ? make("ul", {}, last.children.map(item)) : null);
   };
   return make("ul", { class: "widget-list" }, grow(steps, best)[0].map(item));
