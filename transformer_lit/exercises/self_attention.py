@@ -111,20 +111,18 @@ def cross_cases():
     cases=cross_cases,
     mistakes={
         "Who asks is right now. The divisor is not: a dot product has D terms.": (
-            lambda x, memory, w_q, w_k, w_v: attention(
-                x @ w_q, memory @ w_k, memory @ w_v, divisor=len(memory) ** 0.5
-            )
+            lambda x, m, w_q, w_k, w_v: attention(x @ w_q, m @ w_k, m @ w_v, divisor=len(m) ** 0.5)
         ),
-        "The memory is not read at all: keys and values come from it.": (
-            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, x @ w_k, x @ w_v)
+        "`m` is not read at all: keys and values come from it.": (
+            lambda x, m, w_q, w_k, w_v: attention(x @ w_q, x @ w_k, x @ w_v)
         ),
-        "The memory asks, and the words answer: it is the other way round.": (
-            lambda x, memory, w_q, w_k, w_v: attention(memory @ w_q, x @ w_k, x @ w_v)
+        "`m` asks, and the words answer: it is the other way round.": (
+            lambda x, m, w_q, w_k, w_v: attention(m @ w_q, x @ w_k, x @ w_v)
         ),
         "The softmax runs over the queries. It must run over the keys, the last axis.": (
-            lambda x, memory, w_q, w_k, w_v: attention(x @ w_q, memory @ w_k, memory @ w_v, axis=0)
+            lambda x, m, w_q, w_k, w_v: attention(x @ w_q, m @ w_k, m @ w_v, axis=0)
         ),
     },
 )
-def cross_attention(x, memory, w_q, w_k, w_v):
-    return attention(x @ w_q, memory @ w_k, memory @ w_v)
+def cross_attention(x, m, w_q, w_k, w_v):
+    return attention(x @ w_q, m @ w_k, m @ w_v)

@@ -31,7 +31,8 @@ class TokenEmbedding(nn.Module):
     """Token ids to vectors of size C, scaled by √C as in the 2017 paper (section 3.4).
 
     Rows start normal with standard deviation C^{-1/2}, so the scaled vectors have entries of
-    variance 1, and logits that a tied output layer computes from them are of the order of 1 too.
+    variance 1. So have the logits that a tied output layer makes of such a vector, where it does
+    not depend on the table.
     """
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None):
