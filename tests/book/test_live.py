@@ -286,6 +286,9 @@ def test_what_stands_there_first_is_what_comes_alive(page, address):
             assert one == other
 
 
+FOCUSED = "(it) => it === document.activeElement"
+
+
 def test_by_mouse(page, address):
     root = loaded(page, address)
     root.locator("table").wait_for()
@@ -312,7 +315,7 @@ def test_by_keyboard(page, address, translator):
     root.locator("button").focus()
     page.keyboard.press("Enter")
     root.locator("output:not(:empty)").wait_for()
-    assert root.get_by_label("English caption").evaluate("(it) => it === document.activeElement")
+    assert root.get_by_label("English caption").evaluate(FOCUSED)
     page.keyboard.press("Control+A")
     page.keyboard.type("A dog runs.")
     page.keyboard.press("Enter")
@@ -339,8 +342,18 @@ def test_what_changes_is_read_aloud(page, address):
 WRITTEN = "document.querySelector('[data-widget=write] output').textContent.length > 40"
 
 
-def test_the_writer_writes_slides_and_stops(page, address):
+def silenced(page, address):
+    "The writer, loaded; it begins to write at once and is stopped."
     root = loaded(page, address, "write")
+    assert root.get_by_role("button", name="Stop").evaluate(FOCUSED)
+    page.keyboard.press("Enter")
+    root.locator(".widget-note", has_text="Stopped after").wait_for()
+    assert root.get_by_role("button", name="Write").evaluate(FOCUSED)
+    return root
+
+
+def test_the_writer_writes_slides_and_stops(page, address):
+    root = silenced(page, address)
     root.get_by_label("Temperature").focus()
     page.keyboard.press("Home")
     assert root.get_by_label("Temperature").get_attribute("aria-valuetext").startswith("0 ")
@@ -362,7 +375,7 @@ def test_the_writer_writes_slides_and_stops(page, address):
 
 
 def test_the_writer_changes_its_book_and_names_what_it_has_never_seen(page, address):
-    root = loaded(page, address, "write")
+    root = silenced(page, address)
     root.get_by_label("Beginning").fill("ROMEO 7")
     page.keyboard.press("Enter")
     root.locator(".widget-note", has_text="never seen the character “7”").wait_for()

@@ -16,7 +16,7 @@ export async function mount(root, say) {
   const choice = { temperature: 0.8, topP: 1 };
   let busy = false;
   const prompt = make("input", { type: "text", value: PROMPTS[name], maxlength: 200, autocomplete: "off" });
-  const text = make("output", { class: "widget-result widget-text", "aria-live": "polite" });
+  const text = make("output", { class: "widget-result widget-text", "aria-live": "polite", tabindex: 0 });
   const note = make("p", { class: "widget-note", role: "status" });
   const [go, stop] = [make("button", { class: "widget-button" }, "Write"), button("Stop", halt, { disabled: true })];
 
@@ -35,9 +35,9 @@ export async function mount(root, say) {
   };
 
   async function run(event) {
-    event.preventDefault();
+    event?.preventDefault();
     between(true);
-    stop.focus();
+    stop.focus({ preventScroll: true });
     text.replaceChildren(make("strong", {}, prompt.value));
     note.textContent = "Writing …";
     const told = ({ piece }) => text.append(piece);
@@ -50,7 +50,7 @@ export async function mount(root, say) {
     }
     const here = document.activeElement === stop; // who has gone elsewhere stays there
     between(false);
-    if (here) go.focus();
+    if (here) go.focus({ preventScroll: true });
   }
 
   const learned = chooser(WRITERS, name, async (chosen) => {
@@ -86,5 +86,5 @@ export async function mount(root, say) {
     text,
     note,
   );
-  prompt.focus({ preventScroll: true });
+  run(); // the first text at once; it can be stopped
 }
