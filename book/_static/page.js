@@ -1,5 +1,5 @@
-// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, wide figures on narrow
-// pages, and the widgets' first step.
+// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, wide figures on
+// narrow pages, and the widgets' first step.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
@@ -38,7 +38,7 @@
     const say = (text) => (note.textContent = text);
     const open = async () => {
       if (location.protocol === "file:") {
-        say("A page that was opened as a file may not load this. Run “make serve” and open the address that it prints.");
+        say("A page opened as a file may not load this. Run “make serve” and open the address that it prints.");
         return;
       }
       try {

@@ -1,8 +1,14 @@
 // Text to ids and back, from the tokenizer files of the package.
 
 // What byte-level BPE never merges across: contractions, words, numbers, other signs, spaces.
-const PIECES =
-  /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+const PIECES = new RegExp(
+  [
+    "'s|'t|'re|'ve|'m|'ll|'d",
+    " ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+",
+    "\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+",
+  ].join("|"),
+  "gu",
+);
 const SPECIALS = 3; // <pad>, <bos>, <eos>
 
 // The visible character that stands for each of the 256 bytes in a vocabulary file.
@@ -64,8 +70,9 @@ export class CharTokenizer {
 
   encode(text) {
     return Array.from(text, (character) => {
-      if (!this.ids.has(character)) throw new Error(`The model has never seen the character “${character}”; leave it out.`);
-      return this.ids.get(character);
+      const id = this.ids.get(character);
+      if (id === undefined) throw new Error(`The model has never seen the character “${character}”; leave it out.`);
+      return id;
     });
   }
 

@@ -35,7 +35,7 @@ function look({ n_layers, n_heads }) {
   const part = fold(
     "Where it looks",
     true,
-    make("p", {}, "Each row is a token as it is written. The row sums to 100: where its weight lies, the decoder looks."),
+    make("p", {}, "Each row is a token as it is written. It sums to 100: where its weight lies, the decoder looks."),
     make("div", { class: "widget-row" }, labelled("Layer", layers), labelled("Head", heads)),
     table,
   );

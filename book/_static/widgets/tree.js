@@ -59,7 +59,8 @@ export function treePicture({ steps, best }, room) {
   const start = make("text", { x: origin, y: 26 }, "(begin)");
   const label = "The beginnings that the beam search kept at each step; the list below says the same in words";
   const frame = { class: "widget-tree", role: "img", "aria-label": label, width, height };
-  const drawn = make("svg", { ...frame, viewBox: `0 0 ${width} ${height}` }, start, edges.map(([, edge]) => edge), boxes);
+  const lines = edges.map(([, edge]) => edge);
+  const drawn = make("svg", { ...frame, viewBox: `0 0 ${width} ${height}` }, start, lines, boxes);
   return scroller("Beam search, step by step", drawn);
 }
 
