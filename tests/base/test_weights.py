@@ -64,6 +64,26 @@ def test_the_longest_beginning_of_a_name_counts():
         made_from("embedding.weight", NAMES)  # a beginning ends at a dot
 
 
+def test_layers_of_both_sides_are_counted_and_the_first_of_several_names_is_told():
+    names = {"encoder.{i}": "e.{i}", "decoder.{i}.x": ("d.{i}", "old.{i}.x"), "transform.0": "t"}
+    assert made_from("encoder.11.bias", names).names == ("e.11.bias",)
+    assert made_from("decoder.2.x.bias", names).names == ("d.2.bias",)
+    assert made_from("transform.0.bias", names).names == ("t.bias",)  # a number of theirs, no layer
+
+
+def test_one_of_several_names_is_enough_and_two_must_agree(folder):
+    names, tensors = {**NAMES, "emb": ("table", "emb")}, load_file(folder / WHOLE)
+    assert torch.equal(read(folder, names).emb.weight, tensors["emb.weight"])
+    save_file(tensors | {"table.weight": tensors["emb.weight"].clone()}, folder / WHOLE)
+    assert torch.equal(read(folder, names).emb.weight, tensors["emb.weight"])
+    save_file(tensors | {"table.weight": tensors["emb.weight"] + 1}, folder / WHOLE)
+    with pytest.raises(InputError, match=r"table.weight and emb.weight are tied, and differ"):
+        read(folder, names)
+    save_file({n: tensors[n] for n in tensors if n != "emb.weight"}, folder / WHOLE)
+    with pytest.raises(InputError, match=r"lacks table.weight$"):
+        read(folder, names)
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_what_is_written_is_read_and_ties_are_kept(folder, split):
     if split:

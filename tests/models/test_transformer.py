@@ -29,6 +29,26 @@ def batch():
     return src, tgt_in, length_mask(torch.tensor([S, 4]))
 
 
+# --- the names of weights ---------------------------------------------------------------------
+
+
+def test_weights_have_the_names_under_which_checkpoints_hold_them():
+    ends = ("weight", "bias")
+    attn = [f"{x}_proj.{end}" for x in "qkvo" for end in ends]
+    ffn = [f"ffn.{x}_proj.{end}" for x in ("up", "down") for end in ends]
+    parts = {"encoder": ("attn",), "decoder": ("attn", "cross_attn")}
+    wrapped = {"encoder": ("attn", "ffn"), "decoder": ("attn", "cross", "ffn")}
+    expected = {"tok_emb.weight", "lm_head.weight"}
+    for side in ("encoder", "decoder"):
+        expected |= {f"{side}_norm.{end}" for end in ends}
+        for i in range(L):
+            names = [f"{part}.{name}" for part in parts[side] for name in attn] + ffn
+            names += [f"{part}_residual.norm.{end}" for part in wrapped[side] for end in ends]
+            expected |= {f"{side}.{i}.{name}" for name in names}
+    assert set(model_of(residual="pre").state_dict()) == expected
+    assert model_of().state_dict().keys() == {x for x in expected if "coder_norm" not in x}
+
+
 # --- the same function as torch's ---------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ __all__ = ['Names', 'WHOLE', 'INDEX', 'Made', 'made_from', 'Settings', 'tensor_f
 
 # %% ../../nbs/base/11_weights.ipynb #imports
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,25 +30,38 @@ class Made:
     make: Callable[..., Tensor] = lambda x: x
 
 
-Names = Mapping[str, str | Made]  # beginning of our name -> of theirs
+Names = Mapping[str, str | Made | tuple[str, ...]]  # beginning of our name -> of theirs
+_LAYER = re.compile(r"^(layers|encoder|decoder)\.(\d+)\.")
 
 
-def made_from(ours: str, names: Names) -> Made:
-    "The tensors of a folder behind the tensor that is called `ours` here. `InputError`: none."
-    layer = re.match(r"layers\.(\d+)\.", ours)
-    general = re.sub(r"^layers\.\d+\.", "layers.{i}.", ours)
+def _entries(ours: str, names: Names) -> list[Made]:
+    "One `Made` for each name under which the tensor called `ours` here may lie in a folder."
+    layer, general = _LAYER.match(ours), _LAYER.sub(r"\1.{i}.", ours)
     fitting = [start for start in names if f"{general}.".startswith(f"{start}.")]
     if not fitting:
         raise InputError(f"no tensor of theirs is known for {ours}")
     start = max(fitting, key=len)
-    entry = names[start] if isinstance(names[start], Made) else Made((names[start],))
-    number, end = layer[1] if layer else "", general.removeprefix(start)
-    return Made(tuple(name.replace("{i}", number) + end for name in entry.names), entry.make)
+    entry, number, end = names[start], layer[2] if layer else "", general.removeprefix(start)
+    entries = entry if isinstance(entry, tuple) else (entry,)
+    made = [one if isinstance(one, Made) else Made((one,)) for one in entries]
+    return [
+        Made(tuple(name.replace("{i}", number) + end for name in one.names), one.make)
+        for one in made
+    ]
+
+
+def made_from(ours: str, names: Names) -> Made:
+    """The tensors of a folder behind the tensor that is called `ours` here. `InputError`: none.
+
+    Where the table knows several names for it, the first.
+    """
+    return _entries(ours, names)[0]
 
 # %% ../../nbs/base/11_weights.ipynb #settings
 class Settings(dict):
     "What config.json says; what is needed and not there is an `InputError`."
 
+    tensors: Collection[str] = ()  # names in the folder: some settings can be seen only there
     defaults: ClassVar = {  # what a folder may leave out
         "num_key_value_heads": None,
         "head_dim": None,
@@ -80,14 +93,13 @@ class Settings(dict):
         "What is said under the names of a table theirs -> ours, under our names."
         return {name: self[theirs] for theirs, name in ours.items()}
 
-    def only(self, **built: Any) -> None:
+    def only(self, **settings: Any) -> None:
         "`InputError` unless each setting is missing, null, or what is built (one of a tuple)."
-        for name, values in built.items():
+        for name, values in settings.items():
             values = values if isinstance(values, tuple) else (values,)
             if (said := self.get(name)) is not None and said not in values:
-                raise InputError(
-                    f"config.json sets {name} to {said!r}; built is only {values[0]!r}"
-                )
+                built = " or ".join(map(repr, values))
+                raise InputError(f"config.json sets {name} to {said!r}; built is only {built}")
 
 # %% ../../nbs/base/11_weights.ipynb #files
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -191,10 +203,10 @@ def _plan(module: nn.Module, tensors: Tensors, names: Names) -> list[tuple[list[
     there, plan, missing = set(tensors.places), [], []
     left = set(there)
     for ours in shared_names(module):
-        made = [made_from(name, names) for name in ours]
+        made = dict.fromkeys(one for name in ours for one in _entries(name, names))
         left -= {name for one in made for name in one.names}
         found = [one for one in made if there >= set(one.names)]
-        missing += [] if found else [name for name in made[0].names if name not in there]
+        missing += [] if found else [name for name in next(iter(made)).names if name not in there]
         plan.append((ours, found))
     for kind, odd in (("lacks", missing), ("holds what nothing reads:", sorted(left))):
         if odd:

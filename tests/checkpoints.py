@@ -1,0 +1,75 @@
+"""Folders as `transformers` writes them, with weights that make each part matter."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from wide import Wide
+
+from transformer_lit.base.files import InputError
+
+
+def wide_model(build, config):
+    "HF's model in float64. Weights are multiples of 2^-10, which fp32 holds, and sums of two."
+    with Wide():
+        model = build(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3).mul_(1024).round_().div_(1024)
+    return model
+
+
+def logits(model, ids, **more):
+    with Wide(), torch.no_grad():
+        return model(ids, **more).logits
+
+
+def rewrite(folder, change):
+    "The tensors of a folder after `change`, in one file."
+    tensors = load_file(folder / "model.safetensors")
+    save_file(change(tensors) or tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def reconfigure(folder, **settings):
+    path = folder / "config.json"
+    told = json.loads(path.read_text()) | settings
+    path.write_text(json.dumps({name: x for name, x in told.items() if x is not ...}))
+
+
+def refuses(load, folder, words):
+    "One clear line."
+    with pytest.raises(InputError, match=words) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+# --- what takes one part out of a model ---------------------------------------------------------
+
+
+def without(norm):
+    def change(model):
+        found = [name for name, _ in model.named_modules() if name.endswith(norm)]
+        assert found
+        for name in found:
+            part, _, last = name.rpartition(".")
+            setattr(model.get_submodule(part), last, nn.Identity())
+
+    return change
+
+
+def zero(pattern):
+    def change(model):
+        found = [p for name, p in model.named_parameters() if pattern in name]
+        assert found
+        for parameter in found:
+            parameter.data.zero_()
+
+    return change
+
+
+def eps(model):
+    for part in model.modules():
+        if hasattr(part, "eps"):
+            part.eps = 1e-5

@@ -1,0 +1,417 @@
+"""Checkpoints of every family give HF's logits and words, and each part is needed for that."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from checkpoints import eps, logits, reconfigure, refuses, rewrite, wide_model, without, zero
+from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
+from safetensors.torch import load_file
+from torch import nn
+
+from transformer_lit.attention.attend import attend
+from transformer_lit.attention.fused import attend_fused
+from transformer_lit.attention.multihead import Position
+from transformer_lit.models import families
+from transformer_lit.models.bert import Bert
+from transformer_lit.models.families import FIRST_FAMILIES, Window, open_folder
+from transformer_lit.models.gpt import GPT
+from transformer_lit.models.llama import Llama
+from transformer_lit.position.rope import RoPE
+
+V = 103
+COMMON = {"vocab_size": V, "hidden_size": 84, "num_hidden_layers": 3, "num_attention_heads": 6}
+SIZES = {**COMMON, "intermediate_size": 43, "rms_norm_eps": 0.01, "max_position_embeddings": 71}
+GROUPED = {**SIZES, "num_key_value_heads": 3, "head_dim": 22}
+NO_END = {"bos_token_id": 1, "eos_token_id": None}
+
+
+def rope(**settings):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 503.0, **settings}}
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 31}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
+GPT2 = {"vocab_size": V, "n_embd": 84, "n_layer": 3, "n_head": 6, "n_positions": 71}
+GPT2 |= {"layer_norm_epsilon": 0.01}
+
+MODELS = {
+    "llama 1": (hf.LlamaConfig, {**SIZES, **rope()}),
+    "llama 2": (hf.LlamaConfig, {**GROUPED, "head_dim": 10, **rope()}),
+    "llama 3": (hf.LlamaConfig, {**GROUPED, **rope(**LLAMA3), "tie_word_embeddings": True}),
+    "llama linear": (hf.LlamaConfig, {**GROUPED, **rope(rope_type="linear", factor=3.0)}),
+    "llama yarn": (
+        hf.LlamaConfig,
+        {
+            **GROUPED,
+            **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=31, beta_fast=5),
+        },
+    ),
+    "gpt2": (hf.GPT2Config, GPT2),
+    "gpt2 untied": (hf.GPT2Config, {**GPT2, "n_inner": 29, "tie_word_embeddings": False}),
+    "mistral": (hf.MistralConfig, {**GROUPED, **rope(), "sliding_window": 7}),
+    "mistral without window": (hf.MistralConfig, {**GROUPED, **rope(), "sliding_window": None}),
+    "qwen2": (hf.Qwen2Config, {**SIZES, "num_key_value_heads": 2, **rope()}),
+    "qwen2 windows": (
+        hf.Qwen2Config,
+        {**SIZES, "num_key_value_heads": 2, **rope(), **WINDOWS, "tie_word_embeddings": True},
+    ),
+    "qwen3": (hf.Qwen3Config, {**GROUPED, "head_dim": 10, **rope()}),
+    "qwen3 windows": (hf.Qwen3Config, {**GROUPED, **rope(), **WINDOWS}),
+    "bert": (
+        hf.BertConfig,
+        {**COMMON, "intermediate_size": 43, "max_position_embeddings": 71, "layer_norm_eps": 0.01},
+    ),
+}
+CLASSES = {hf.LlamaConfig: hf.LlamaForCausalLM, hf.GPT2Config: hf.GPT2LMHeadModel}
+CLASSES |= {hf.MistralConfig: hf.MistralForCausalLM, hf.Qwen2Config: hf.Qwen2ForCausalLM}
+CLASSES |= {hf.Qwen3Config: hf.Qwen3ForCausalLM, hf.BertConfig: hf.BertForMaskedLM}
+
+
+def theirs(name):
+    kind, sizes = MODELS[name]
+    return wide_model(CLASSES[kind], kind(**sizes, **NO_END))
+
+
+@pytest.fixture(params=MODELS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def both(name, tmp_path):
+    model = theirs(name)
+    model.save_pretrained(tmp_path / "folder")
+    return open_folder(tmp_path / "folder").double(), model
+
+
+def folder_of(name, tmp_path, **options):
+    model = theirs(name)
+    model.save_pretrained(tmp_path / "folder", **options)
+    return tmp_path / "folder", model
+
+
+# --- the same numbers ---------------------------------------------------------------------------
+
+
+def test_logits_are_those_of_hf(both):
+    ours, model = both
+    ids = torch.randint(V, (3, 67))
+    torch.testing.assert_close(ours(ids), logits(model, ids))
+
+
+def test_greedy_continuations_are_those_of_hf(both):
+    if isinstance(both[0], Bert):
+        pytest.skip("BERT writes nothing")
+    assert_greedy_agrees(*both, V)
+
+
+@pytest.mark.parametrize("chunks", [(1,) * 11, (5, 1, 1, 4)])
+def test_decoding_with_a_state_gives_the_logits_of_one_pass(both, chunks):
+    if isinstance(both[0], Bert):
+        pytest.skip("BERT keeps no state")
+    assert_steps_give_one_pass(both[0], V, chunks)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama 3", "mistral", "qwen2", "qwen3"])
+def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
+    model = open_folder(folder_of(name, tmp_path)[0]).double()
+    if name == "mistral":
+        for layer in model.layers:
+            layer.attn.attend = Window(3)
+    assert_padding_is_ignored(model, V)
+
+
+def test_bert_ignores_padding_as_hf_does(tmp_path):
+    folder, model = folder_of("bert", tmp_path)
+    ids, keep = torch.randint(V, (3, 13)), torch.arange(13) < torch.tensor([[13], [7], [1]])
+    expected = logits(model, ids, attention_mask=keep.long())
+    torch.testing.assert_close(open_folder(folder).double()(ids, keep)[keep], expected[keep])
+
+
+# --- each part matters --------------------------------------------------------------------------
+
+
+def of_attention(change):
+    return lambda model: [change(layer.attn) for layer in model.layers]
+
+
+def tiled(q, k, v, **rest):
+    "Query head h reads key head h % K."
+    times = q.shape[1] // k.shape[1]
+    return attend(q, k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1), **rest)
+
+
+DECODER = {
+    "scale": of_attention(lambda attn: setattr(attn, "scale", 1.0)),
+    "causal": of_attention(lambda attn: setattr(attn, "causal", False)),
+    "norm of attention": without("attn_residual.norm"),
+    "norm of feed-forward": without("ffn_residual.norm"),
+    "last norm": without("final_norm"),
+    "eps": eps,
+}
+ROTARY = {
+    **DECODER,
+    "position": of_attention(lambda attn: setattr(attn, "position", Position())),
+    "base": of_attention(
+        lambda attn: setattr(attn, "position", RoPE(attn.d_head, scaling=attn.position.scaling))
+    ),
+    "gate": lambda model: [
+        setattr(part.ffn, "activation", torch.ones_like) for part in model.layers
+    ],
+}
+SCALED = {
+    **ROTARY,
+    "rope scaling": of_attention(lambda attn: setattr(attn, "position", RoPE(attn.d_head, 503.0))),
+}
+GROUPS = {"groups": of_attention(lambda attn: setattr(attn, "attend", tiled))}
+WINDOW = {"window": of_attention(lambda attn: setattr(attn, "attend", attend_fused))}
+HEAD_NORMS = {
+    "norm of q": of_attention(lambda attn: attn.q_proj.__setitem__(1, nn.Identity())),
+    "norm of k": of_attention(lambda attn: attn.k_proj.__setitem__(1, nn.Identity())),
+}
+OFFSETS = {f"offset of {x}": zero(f"{x}_proj.bias") for x in "qkv"}
+FFN = {"gelu": lambda model: [setattr(part.ffn, "activation", F.relu) for part in model.layers]}
+GPTS = {**DECODER, **FFN, "position": zero("position.weight"), "offset of q": zero("q_proj.bias")}
+GPTS |= {"tanh": lambda model: [setattr(x.ffn, "activation", F.gelu) for x in model.layers]}
+PARTS = {
+    "llama 1": ROTARY,
+    "llama 2": ROTARY | GROUPS,
+    "llama 3": SCALED | GROUPS,
+    "llama linear": SCALED,
+    "llama yarn": SCALED,
+    "gpt2": GPTS,
+    "mistral": {part: ROTARY[part] for part in ROTARY if part != "causal"} | WINDOW,  # one mask
+    "qwen2": ROTARY | GROUPS | OFFSETS,
+    "qwen2 windows": ROTARY | WINDOW | OFFSETS,
+    "qwen3": ROTARY | GROUPS | HEAD_NORMS,
+    "qwen3 windows": ROTARY | WINDOW | HEAD_NORMS,
+    "bert": {
+        **FFN,
+        "scale": DECODER["scale"],
+        "norm of the sum": lambda model: setattr(model, "norm", nn.Identity()),
+        "norm of attention": DECODER["norm of attention"],
+        "norm of feed-forward": DECODER["norm of feed-forward"],
+        "eps": eps,
+        "position": zero("position.weight"),
+        "offset of q": zero("q_proj.bias"),
+        "offset of the output": zero("lm_head.bias"),
+        "norm of the output": lambda model: model.transform.__setitem__(2, nn.Identity()),
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "part"), [(n, p) for n, parts in PARTS.items() for p in parts])
+def test_without_a_part_the_logits_are_others(name, part, tmp_path):
+    folder, model = folder_of(name, tmp_path)
+    ours, ids = open_folder(folder).double(), torch.randint(V, (2, 37))
+    expected = logits(model, ids)
+    PARTS[name][part](ours)
+    with torch.no_grad():
+        gap = (ours(ids) - expected).abs().max() / expected.std()
+    assert gap > 1e-4  # a thousand times what parity leaves
+
+
+def test_berts_first_segment_is_in_its_positions(tmp_path):
+    folder, model = folder_of("bert", tmp_path)
+    table = model.bert.embeddings
+    expected = table.position_embeddings.weight + table.token_type_embeddings.weight[0]
+    torch.testing.assert_close(open_folder(folder).double().position.weight, expected)
+
+
+# --- real folders -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama 3", "gpt2", "qwen3", "bert"])
+def test_a_sharded_folder_is_the_same_model(name, tmp_path):
+    folder, model = folder_of(name, tmp_path, max_shard_size="50KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    ids = torch.randint(V, (2, 19))
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_it_is_fp32_in_eval_mode_however_it_was_stored(dtype, tmp_path):
+    folder, _ = folder_of("llama 3", tmp_path)
+    rewrite(folder, lambda tensors: {name: x.to(dtype) for name, x in tensors.items()})
+    model = open_folder(folder)
+    assert {p.dtype for p in model.parameters()} == {torch.float32} and not model.training
+    expected = load_file(folder / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
+    assert torch.equal(model.layers[1].ffn.up_proj.weight, expected.float())
+    assert model.lm_head.weight is model.tok_emb.weight
+    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+    assert not [p for p in (*model.parameters(), *model.buffers()) if p.is_meta]
+
+
+def test_each_family_gives_its_class(tmp_path):
+    classes = {"gpt2": GPT, "bert": Bert, "llama 1": Llama, "mistral": Llama, "qwen3": Llama}
+    for name, kind in classes.items():
+        assert type(open_folder(folder_of(name, tmp_path / name)[0])) is kind
+
+
+def test_gpt2_as_openai_wrote_it(tmp_path):
+    "Without a prefix, with masks that are no weights, with and without the tied head."
+    folder, model = folder_of("gpt2", tmp_path)
+
+    def change(tensors):
+        old = {name.removeprefix("transformer."): x for name, x in tensors.items()}
+        for i in range(3):
+            old[f"h.{i}.attn.bias"] = torch.ones(1, 1, 71, 71).tril()
+            old[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+        return old
+
+    rewrite(folder, change)
+    ids = torch.randint(V, (2, 19))
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+    rewrite(folder, lambda tensors: tensors | {"lm_head.weight": tensors["wte.weight"].clone()})
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+
+
+def test_bert_as_google_wrote_it(tmp_path):
+    folder, model = folder_of("bert", tmp_path)
+
+    def change(tensors):
+        old = {}
+        for name, x in tensors.items():
+            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            old[name.replace("LayerNorm.bias", "LayerNorm.beta")] = x
+        old["bert.embeddings.position_ids"] = torch.arange(71)[None]
+        old |= {f"bert.pooler.dense.{x}": torch.ones(5) for x in ("weight", "bias")}
+        old |= {f"cls.seq_relationship.{x}": torch.ones(2) for x in ("weight", "bias")}
+        old["cls.predictions.decoder.weight"] = tensors[
+            "bert.embeddings.word_embeddings.weight"
+        ].clone()
+        return old
+
+    rewrite(folder, change)
+    ids = torch.randint(V, (2, 19))
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+
+
+def test_llama_with_the_tables_of_old_versions(tmp_path):
+    folder, model = folder_of("llama 1", tmp_path)
+    table = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(11) for i in range(3)}
+    rewrite(folder, lambda tensors: tensors | table)
+    reconfigure(folder, head_dim=..., num_key_value_heads=...)
+    ids = torch.randint(V, (2, 19))
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+
+
+@pytest.mark.parametrize("name", ["llama 1", "llama 3", "llama linear", "llama yarn"])
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_the_rope_settings_of_version_4(name, kind, tmp_path):
+    folder, model = folder_of(name, tmp_path)
+    said = json.loads((folder / "config.json").read_text())["rope_parameters"]
+    said = dict(said)
+    base, told = said.pop("rope_theta"), said.pop("rope_type")
+    scaling = None if told == "default" else {kind: told, **said}
+    reconfigure(folder, rope_parameters=..., rope_theta=base, rope_scaling=scaling)
+    ids = torch.randint(V, (2, 67))
+    torch.testing.assert_close(open_folder(folder).double()(ids), logits(model, ids))
+
+
+def test_scaling_counts_from_the_length_of_training(tmp_path):
+    "Where original_max_position_embeddings is not said, it is max_position_embeddings."
+    folder, _ = folder_of("llama yarn", tmp_path)
+    said = json.loads((folder / "config.json").read_text())["rope_parameters"]
+    del said["original_max_position_embeddings"]
+    reconfigure(folder, rope_parameters=said)
+    assert open_folder(folder).layers[0].attn.position.scaling.original_len == 71
+
+
+# --- refused ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["MixtralForCausalLM", "DebertaForMaskedLM", None])
+def test_an_unknown_architecture_is_named(name, tmp_path):
+    folder, _ = folder_of("llama 1", tmp_path)
+    reconfigure(folder, architectures=[name] if name else None)
+    refuses(open_folder, folder, f"{name}.* not built; built are: GPT2LMHeadModel")
+
+
+def test_a_tensor_missing_or_too_many_or_of_a_wrong_shape_is_named(tmp_path):
+    folder, _ = folder_of("gpt2", tmp_path)
+    shutil.copytree(folder, tmp_path / "whole")
+    for change, words in (
+        (lambda x: {n: x[n] for n in x if "1.mlp.c_fc.bias" not in n}, "lacks h.1.mlp.c_fc.bias$"),
+        (lambda x: x | {"transformer.h.3.ln_1.bias": torch.ones(84)}, "reads: h.3.ln_1.bias$"),
+        (
+            lambda x: x | {"transformer.h.0.attn.c_attn.weight": torch.ones(84, 251)},
+            r"c_attn.weight \(84, 251\)",
+        ),
+        (lambda x: x | {"transformer.wpe.weight": torch.ones(73, 84)}, r"wpe.weight \(73, 84\)"),
+        (lambda x: x | {"transformer.ln_f.bias": torch.ones(84).byte()}, "ln_f.bias.*uint8"),
+        (lambda x: x | {"wte.weight": x["transformer.wte.weight"].clone()}, "wte.weight twice"),
+        (
+            lambda x: x | {"lm_head.weight": torch.ones(V, 84)},
+            "lm_head.weight are tied, and differ",
+        ),
+    ):
+        shutil.copy(tmp_path / "whole/model.safetensors", folder)
+        rewrite(folder, change)
+        refuses(open_folder, folder, words)
+
+
+def test_a_folder_without_config_weights_or_with_a_pickle_is_refused(tmp_path):
+    folder, _ = folder_of("llama 1", tmp_path)
+    (folder / "model.safetensors").unlink()
+    refuses(open_folder, folder, "neither model.safetensors nor")
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    refuses(open_folder, folder, "pytorch_model.bin is a pickle")
+    (folder / "config.json").unlink()
+    refuses(open_folder, folder, r"config.json")
+    refuses(open_folder, tmp_path / "nowhere", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("llama 1", {"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
+        ("llama 1", {"attention_bias": True}, "attention_bias"),
+        ("llama 1", {"hidden_size": ...}, "does not say hidden_size"),
+        ("llama 1", {"num_attention_heads": 5}, "n_heads=5 is not a multiple"),
+        ("llama 1", {"quantization_config": {"bits": 4}}, "quantised"),
+        ("llama 1", rope(rope_type="dynamic", factor=2.0), "unknown scaling 'dynamic'"),
+        ("llama 1", rope(partial_rotary_factor=0.5), "0.5 of each head"),
+        ("llama 1", rope(factor=2.0), "default"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
+        ("gpt2", {"activation_function": "relu"}, "'relu'"),
+        ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("qwen2", {**WINDOWS, "layer_types": ["linear_attention"] * 3}, "linear_attention"),
+    ],
+    ids=lambda x: "",
+)
+def test_a_setting_that_is_not_built_is_refused(name, settings, words, tmp_path):
+    folder, _ = folder_of(name, tmp_path)
+    reconfigure(folder, **settings)
+    refuses(open_folder, folder, words)
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("T", [1, 5, 11])
+@pytest.mark.parametrize("size", [1, 3, 11, 13])
+def test_a_window_sees_the_last_positions(T, size):
+    q, k, v = torch.randn(2, 4, T, 7), torch.randn(2, 2, 11, 7), torch.randn(2, 2, 11, 7)
+    at = torch.arange(11 - T, 11)[:, None]
+    sees = (torch.arange(11) > at - size) & (torch.arange(11) <= at)
+    keep = torch.rand(2, 1, 1, 11) < 0.7
+    expected = attend(q, k, v, mask=sees & keep)
+    torch.testing.assert_close(Window(size)(q, k, v, mask=keep, causal=True), expected)
+    torch.testing.assert_close(Window(size, attend)(q, k, v, mask=keep, causal=True), expected)
+
+
+def test_all_families_are_tested():
+    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(FIRST_FAMILIES)
+
+
+def test_a_family_with_a_new_part_costs_at_most_60_lines():
+    text = Path(families.__file__).read_text()
+    cell = text[text.index("#qwen3\n") : text.index("#families\n")]
+    assert "class PerHead" in cell and "QWEN3" in cell and cell.count("\n") + 1 <= 60
