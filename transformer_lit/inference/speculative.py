@@ -7,7 +7,7 @@ __all__ = ['judge', 'Draft', 'probabilities', 'speculate', 'ModelDraft', 'Prompt
 
 # %% ../../nbs/inference/04_speculative.ipynb #imports
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -43,6 +43,7 @@ def judge(
     return [*guesses, _draw(p[-1], generator)]
 
 # %% ../../nbs/inference/04_speculative.ipynb #speculate
+@runtime_checkable
 class Draft(Protocol):
     "What guesses the next tokens of a text: a plug."
 
