@@ -17,6 +17,7 @@ from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
 from experiments.learning import LEARNING
 from experiments.pooling import POOLING
+from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
 from experiments.scaling import SCALING
 from experiments.sizes import SIZES
@@ -36,6 +37,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "first_steps": FIRST_STEPS,
     "heads": HEADS,
     "learning": LEARNING,
+    "recurrence": RECURRENCE,
     "scaling": SCALING,
     "scored_sentences": SCORED,
     "search_tree": SEARCH_TREE,

@@ -14,6 +14,7 @@ from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.block.wiring import DeepNorm, SandwichNorm
+from transformer_lit.exercises import layers
 
 B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
 C = H * D
@@ -200,3 +201,16 @@ def test_a_block_that_hands_the_mask_over_without_its_name_is_told_so():
             return x + self.ffn(self.ffn_norm(x))
 
     assert "by its name: `attn(z, mask=mask)`" in check("layers.3", Block).line
+
+
+def test_the_courses_own_block_takes_an_attention_of_the_readers():
+    class Own(nn.Module):  # knows `mask` and no other argument, and has nothing inside
+        def forward(self, z, mask=None):
+            return z.cumsum(1) if mask is None else z.cumsum(1) * mask
+
+    x, mask = torch.randn(B, T, C), torch.tensor([True, False, True, True, False])[:, None]
+    norms = [scrambled(LayerNorm(C)) for _ in range(2)]
+    block = layers.Block(Own(), nn.Tanh(), *norms)
+    for given, factor in ((None, 1), (mask, mask)):
+        a = x + norms[0](x).cumsum(1) * factor
+        torch.testing.assert_close(block(x, mask=given), a + norms[1](a).tanh())

@@ -4,15 +4,23 @@ import pytest
 import torch
 
 from transformer_lit.inference.beam import beam_search
-from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
+from transformer_lit.models.recurrent import FixedVector, Recurrent, RecurrentConfig
 
 V, C, B, S, T = 31, 14, 3, 7, 5
 
 
 @pytest.fixture
-def model():
+def attending():
     torch.manual_seed(0)
     return Recurrent(RecurrentConfig(V, d_model=C)).double().eval()
+
+
+@pytest.fixture(params=["attention", "fixed vector"])
+def model(attending, request):
+    "The translator with either plug."
+    if request.param == "fixed vector":
+        attending.cross_attn = FixedVector()
+    return attending
 
 
 @pytest.fixture
@@ -23,24 +31,43 @@ def batch():
     return src, torch.randint(V, (B, T), generator=generator), mask
 
 
-def test_one_pass_against_a_loop_of_the_formulas(model, batch):
+def gru(x, h, cell):
+    "One step of a GRU by its formulas; the weights hold r, z, n one below the other."
+    W, U, b, c = (p.chunk(3) for p in cell.parameters())
+    r, z = (torch.sigmoid(W[i] @ x + b[i] + U[i] @ h + c[i]) for i in (0, 1))
+    n = torch.tanh(W[2] @ x + b[2] + r * (U[2] @ h + c[2]))
+    return (1 - z) * n + z * h
+
+
+def test_one_pass_against_a_loop_of_the_formulas(attending, batch):
     "The decoder, written out for one sentence without padding."
-    src, tgt, _ = batch
+    (src, tgt, _), model = batch, attending
     a, found = model.cross_attn, model.hidden(src[:1], tgt[:1])[0]
     read, last = model.encoder(model.tok_emb(src[:1]))
     memory, h = read[0], model.first(last[1])[0]
     for x, expected in zip(model.tok_emb(tgt[:1])[0], found, strict=True):
         e = (a.q_proj(h) + a.k_proj(memory)).tanh() @ a.weight
         context = e.softmax(0) @ memory
-        h = model.cell(torch.cat([x, context])[None], h[None])[0]
+        h = gru(torch.cat([x, context]), h, model.cell)
         torch.testing.assert_close(model.out(torch.cat([h, context, x])), expected)
 
 
-def test_the_encoder_reads_both_ways(model, batch):
+def test_without_attention_the_context_is_what_has_read_the_whole_source(batch):
+    *_, mask = batch
+    read, x = torch.randn(B, S, C, dtype=torch.float64), torch.randn(B, T, C, dtype=torch.float64)
+    plug = FixedVector()
+    found = plug(x, plug.keys_values(read), mask=mask[:, None])
+    assert found.shape == (B, T, C)
+    for row, length in enumerate((S, 4, 2)):
+        ends = torch.cat([read[row, length - 1, : C // 2], read[row, 0, C // 2 :]])
+        torch.testing.assert_close(found[row], ends.expand(T, C))
+
+
+def test_the_encoder_reads_both_ways(attending, batch):
     src, *_ = batch
     other = src.clone()
     other[:, 3] = (src[:, 3] + 1) % V
-    (_, one), (_, two) = (model.start(B, T, ids).memory for ids in (src, other))
+    (_, one), (_, two) = (attending.start(B, T, ids).memory for ids in (src, other))
     assert (one != two).any(-1).all()  # before the change and after it
 
 

@@ -13,7 +13,6 @@ from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.exercises import exercise
 from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import FeedForward
-from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
 
@@ -142,14 +141,10 @@ class NormsTheStream(_Parts):
         "The norms stand on the stream. Only what a sublayer reads is normed.": NormsTheStream,
     },
 )
-class Block(nn.Module):
-    def __init__(self, attn, ffn, attn_norm, ffn_norm):
-        super().__init__()
-        self.inner = EncoderLayer(attn.inner, ffn, residual=lambda: PreNorm(nn.Identity()))
-        self.inner.attn_residual.norm, self.inner.ffn_residual.norm = attn_norm, ffn_norm
-
+class Block(_Parts):
     def forward(self, x, mask=None):
-        return self.inner(x, mask=mask)
+        x = PreNorm(self.attn_norm)(x, lambda z: self.attn(z, mask=mask))
+        return PreNorm(self.ffn_norm)(x, self.ffn)
 
 # %% ../../nbs/block/04_layers.ipynb #checks-repair
 def decoder_cases():

@@ -82,8 +82,7 @@ def stream(
     """Continue each row of `ids`, a step at a time: its new token, or None once it is finished.
 
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
-    A full context is left for its last half. `adjust` is given the logits (B V) and the text so far
-    (B T) of the rows that go on, and returns the logits to choose from.
+    A full context is left for its last half. `adjust(logits, ids)` gives the logits to choose from.
     """
     if ids.shape[1] < 1 or max_new < 0:
         raise ValueError(f"need an id to begin with and max_new >= 0, got {ids.shape=}, {max_new=}")

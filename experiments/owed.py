@@ -1,0 +1,148 @@
+"""Train what results/ lacks, on any device, in pieces: `python -m experiments.owed --minutes 10`.
+
+A call ends at the last checkpoint that fits into its minutes, and the same call goes on from there.
+It exits with 1 while something is left, so `until python -m experiments.owed; do :; done` ends when
+all is recorded. On a machine that forgets, give `--out` and `--results` folders that it keeps.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_lit.base.device import keep_freed_memory
+from transformer_lit.recipes.bakeoff import BAKEOFFS, bakeoff_presets, places, run_name
+from transformer_lit.recipes.recipe import Recipe, finish_training, open_training, preset
+from transformer_lit.recipes.zoo import RECIPES
+
+SEEDS = range(3)
+DIRECTIONS = (("en", "de"), ("de", "en"))
+TRAININGS = (  # recipe, options of the command
+    *(
+        ("translation", {"preset": "multi30k-cpu", "source": a, "target": b, "form": "tok"})
+        for a, b in DIRECTIONS
+    ),
+    ("translation", {"preset": "multi30k-cpu"}),
+    ("translation", {"preset": "multi30k-tiny", "form": "tok"}),  # the paper's post-norm wiring
+    ("language-model", {"preset": "shakespeare-cpu"}),
+    ("language-model", {"preset": "shakespeare", "dtype": "bfloat16"}),
+    ("language-model", {"preset": "novels", "dtype": "bfloat16"}),
+)
+
+
+class TimeIsUp(Exception):
+    "Raised at a checkpoint, so nothing is lost."
+
+
+@dataclass(frozen=True)
+class Owed:
+    "A training that has, or lacks, a record `results/<folder>/<name>.json`."
+
+    name: str
+    command: str
+    recipe: Recipe
+    seed: int
+    dtype: torch.dtype = torch.float32
+    folder: str = ""
+    about: dict[str, Any] = field(default_factory=dict)  # what a record of a bake-off says more
+
+    def train(self, out: Path, results: Path, device: str, on_step: Any) -> None:
+        "Begin or go on; write the record when the last step is done."
+        how = {"seed": self.seed, "device": device, "dtype": self.dtype, "resume": True}
+        training = open_training(self.recipe, out / self.name, **how)
+        training.run.train(lambda log: on_step(log.step, self.recipe))
+        extra = {**self.about, **places(training)} if self.about else None
+        where = {"name": self.name, "command": self.command, "results": results / self.folder}
+        finish_training(training, **where, extra=extra)
+
+
+def trainings(steps: int | None) -> Iterator[Owed]:
+    "Seed by seed, so that early pieces already show something of everything."
+    for seed, (kind, options) in product(SEEDS, TRAININGS):
+        given = {**options, "seed": seed} | ({"steps": steps} if steps else {})
+        changes = {key: given[key] for key in given if key not in ("preset", "seed", "dtype")}
+        recipe = preset(RECIPES[kind], options["preset"], **changes)
+        said = (options["preset"], recipe.variant, steps and f"steps{steps}", f"seed{seed}")
+        words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
+        yield Owed(
+            "-".join(filter(None, said)),
+            shlex.join(["transformer-lit", "train", kind, *words]),
+            recipe,
+            seed,
+            getattr(torch, options.get("dtype", "float32")),
+        )
+
+
+def bakeoffs(steps: int | None) -> Iterator[Owed]:
+    "Every entry in the setting for a GPU."
+    for seed, name in product(SEEDS, BAKEOFFS):
+        for entry, recipe in bakeoff_presets(name, "large").items():
+            yield Owed(
+                run_name(name, "large", entry, seed),
+                f"transformer-lit bakeoff {name} --setting large --seeds {len(SEEDS)}",
+                replace(recipe, steps=steps, warmup=1) if steps else recipe,
+                seed,
+                folder="bakeoffs",
+                about={"bakeoff": name, "setting": "large", "entry": entry},
+            )
+
+
+def until(deadline: float) -> Any:
+    "To be called at each step: raises where the time to the next checkpoint would not be enough."
+    last = time.monotonic()
+
+    def on_step(step: int, recipe: Recipe) -> None:
+        nonlocal last
+        if step % recipe.every == 0:
+            now = time.monotonic()
+            last, took = now, now - last
+            if step < recipe.steps and now + took > deadline:
+                raise TimeIsUp
+
+    return on_step
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--only", default="", help="names that match this regular expression")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="for the records")
+    parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
+    parser.add_argument("--list", action="store_true", help="say what is owed, and train nothing")
+    given = parser.parse_args(argv)
+    deadline = time.monotonic() + 60 * given.minutes
+    found = [o for o in (*trainings(given.steps), *bakeoffs(given.steps)) if _owed(o, given)]
+    if given.list:
+        print(*(owed.name for owed in found), sep="\n")
+    else:
+        keep_freed_memory()
+        for owed in list(found):
+            try:
+                owed.train(given.out, given.results, given.device, until(deadline))
+            except TimeIsUp:
+                break
+            found.remove(owed)
+            print(f"recorded {owed.name}", flush=True)
+            if time.monotonic() > deadline:
+                break
+    print(f"{len(found)} trainings have no record", file=sys.stderr)
+    return 1 if found else 0
+
+
+def _owed(owed: Owed, given: argparse.Namespace) -> bool:
+    recorded = given.results / owed.folder / f"{owed.name}.json"
+    return bool(re.search(given.only, owed.name)) and not recorded.exists()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

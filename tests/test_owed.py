@@ -1,0 +1,70 @@
+"What results/ lacks is trained in pieces, and comes out as if it had never stopped."
+
+from dataclasses import replace
+
+import pytest
+
+from experiments import owed
+from transformer_lit.base.results import read_result
+from transformer_lit.recipes.language_model import LanguageModeling
+
+SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 12}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    "One training of three checkpoints, and one step of one bake-off."
+    book = LanguageModeling.presets["book"]
+    tiny = replace(book, sizes={**book.sizes, **SIZES}, length=16, steps=6, every=2, warmup=1)
+    monkeypatch.setitem(LanguageModeling.presets, "tiny", tiny)
+    monkeypatch.setattr(owed, "TRAININGS", [("language-model", {"preset": "tiny"})])
+    monkeypatch.setattr(owed, "SEEDS", [3])
+    monkeypatch.setattr(owed, "BAKEOFFS", [])
+    monkeypatch.setattr(owed, "keep_freed_memory", lambda: None)
+
+
+def call(folder, *options):
+    where = ["--out", str(folder / "runs"), "--results", str(folder / "results")]
+    return owed.main([*where, "--device", "cpu", *options])
+
+
+def record(folder, name="tiny-seed3"):
+    return read_result(folder / "results" / f"{name}.json")
+
+
+def test_pieces_give_the_losses_of_one_run(tmp_path, capsys):
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    assert call(whole) == 0
+    calls = [call(pieces, "--minutes", "0") for _ in range(3)]
+    assert calls == [1, 1, 0]  # a call trains up to a checkpoint; the last one also scores
+    one, other = record(whole), record(pieces)
+    assert one.curve == other.curve and one.metrics == other.metrics
+    assert one.command == "transformer-lit train language-model --preset tiny --seed 3"
+    assert "0 trainings have no record" in capsys.readouterr().err
+
+
+def test_what_is_recorded_is_not_trained_again(tmp_path, capsys):
+    call(tmp_path)
+    before = (tmp_path / "results/tiny-seed3.json").read_bytes()
+    assert call(tmp_path) == 0
+    assert (tmp_path / "results/tiny-seed3.json").read_bytes() == before
+    assert "recorded" in capsys.readouterr().out.split("\n", 1)[0]
+
+
+def test_a_list_trains_nothing_and_a_pattern_chooses(tmp_path, capsys):
+    assert call(tmp_path, "--list") == 1
+    assert capsys.readouterr().out == "tiny-seed3\n"
+    assert call(tmp_path, "--list", "--only", "^shakespeare") == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_has_a_name_of_its_own(tmp_path):
+    assert call(tmp_path, "--steps", "2") == 0
+    assert record(tmp_path, "tiny-steps2-seed3").command.endswith("--seed 3 --steps 2")
+    assert call(tmp_path, "--list") == 1  # and leaves the training owed
+
+
+def test_bakeoffs_for_a_gpu_are_among_them(monkeypatch):
+    monkeypatch.undo()
+    names = [one.name for one in owed.bakeoffs(None)]
+    assert len(set(names)) == len(names) > 60
