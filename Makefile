@@ -13,8 +13,8 @@ ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help setup book serve lab export test test-native test-avx2 test-default test-processors \
-	test-fast test-slow lint clean
+.PHONY: help setup book serve lab handout export test test-native test-avx2 test-default \
+	test-processors test-fast test-slow lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -38,6 +38,10 @@ serve: book  ## build the site and serve it at http://127.0.0.1:8000
 
 lab: setup  ## edit the notebooks in JupyterLab
 	jupyter lab nbs
+
+HANDOUT ?= _build/handout
+handout: setup  ## write the chapters for a class, without solutions, to HANDOUT
+	python book/handout.py $(HANDOUT)
 
 lint: setup  ## ruff: rules and form
 	ruff check .

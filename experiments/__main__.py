@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
-from experiments.decoding import BEAM_WIDTHS, SCORED, WRITTEN
+from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.first_steps import FIRST_STEPS
@@ -22,6 +22,7 @@ from experiments.runner import Row
 from experiments.scaling import SCALING
 from experiments.sizes import SIZES
 from experiments.smoothing import SMOOTHING
+from experiments.speculation import SPECULATIVE
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
 from transformer_lit.base.device import keep_freed_memory
@@ -39,8 +40,10 @@ EXPERIMENTS = {  # each leaves a record of its name
     "recurrence": RECURRENCE,
     "scaling": SCALING,
     "scored_sentences": SCORED,
+    "search_tree": SEARCH_TREE,
     "sizes": SIZES,
     "smoothing": SMOOTHING,
+    "speculative": SPECULATIVE,
     "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
     "wirings": WIRINGS_TRAINED,

@@ -128,6 +128,55 @@ BEAM_WIDTHS = Experiment(
 )
 
 
+# --- search_tree ----------------------------------------------------------------------------------
+
+SENTENCE = "A man is riding a bike."
+
+
+def searched_tree(sentence: str = SENTENCE, width: int = 3, alpha: float = 1.0) -> list[Row]:
+    "A row for each candidate of a search, and one for its end."
+    translator, traces = load(NAME), []
+    tok = translator.tokenizer
+    (source,) = translator.encode([sentence])
+    given = collate([(source, [])], pad_id=tok.pad, bos=tok.bos, eos=tok.eos)
+    beam.beam_search(
+        translator.model.double(),
+        given.src,
+        given.src_mask,
+        bos=tok.bos,
+        eos=tok.eos,
+        max_len=2 * len(source) + 10,
+        beam=width,
+        alpha=alpha,
+        sentence=beam.keep_traces(traces),
+    )
+    (trace,), rows = traces, []
+    for step, candidates in enumerate(trace.steps, 1):
+        for found in candidates:
+            *before, last = found.ids
+            text, whole = tok.decode(before), tok.decode(found.ids)
+            piece = " </s>" if last == tok.eos else whole.removeprefix(text)
+            score = found.log_prob / beam.length_penalty(step, alpha)
+            rows.append({"ids": list(found.ids), "piece": piece, "fate": found.fate})
+            rows[-1] |= {"log_prob": found.log_prob, "score": score}
+    steps, open_ = len(trace.steps), trace.open[:1]
+    could = trace.log_probs[0] / beam.length_penalty(trace.max_len, alpha) if open_ else None
+    end = {"steps": steps, "why": trace.why, "max_len": trace.max_len, "bound": could}
+    return [*rows, end]
+
+
+SEARCH_TREE = Experiment(
+    "The search of the shipped en-de translator for the sentence «A man is riding a bike.», beam "
+    "3, alpha 1, in float64. A row for each candidate, in the order of steps and ranks: ids: the "
+    "tokens of the beginning; piece: the text of the last; fate: open, finished, cut or dropped; "
+    "log_prob: nats; score: over the length penalty, if it were finished. The last row: steps; "
+    "why: the rule that stopped it; max_len: tokens; bound: the best score that an open beginning "
+    "could have come to, null if none was open.",
+    searched_tree,
+    quick={"sentence": "A man.", "width": 2},
+)
+
+
 # --- temperatures ---------------------------------------------------------------------------------
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0)

@@ -1,5 +1,5 @@
-// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, and wide figures
-// on narrow pages.
+// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, wide figures on
+// narrow pages, and the widgets' first step.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
@@ -29,6 +29,43 @@
   };
   window.addEventListener("hashchange", unfold);
   document.addEventListener("DOMContentLoaded", unfold);
+
+  // a widget is a module in widgets/ that fills its place; one that has much to load waits until it is asked
+  const fill = (root) => {
+    const note = document.createElement("p");
+    note.className = "widget-note";
+    note.setAttribute("role", "status");
+    const say = (text) => (note.textContent = text);
+    const open = async () => {
+      if (location.protocol === "file:") {
+        say("A page opened as a file may not load this. Run “make serve” and open the address that it prints.");
+        return;
+      }
+      try {
+        const { mount } = await import(`./widgets/${root.dataset.widget}.js`);
+        await mount(root, say);
+      } catch (error) {
+        say(`This did not load: ${error.message}. Try again.`);
+      }
+    };
+    root.prepend(note);
+    if (!root.dataset.ask) return open();
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "widget-button";
+    button.textContent = root.dataset.ask;
+    button.addEventListener("click", async () => {
+      if (root.hasAttribute("aria-busy")) return;
+      root.setAttribute("aria-busy", "true");
+      button.setAttribute("aria-disabled", "true"); // not `disabled`, which would lose the focus
+      say("Loading …");
+      await open();
+      root.removeAttribute("aria-busy");
+      button.removeAttribute("aria-disabled");
+    });
+    note.before(button);
+  };
+  document.addEventListener("DOMContentLoaded", () => each("[data-widget]", fill));
 
   document.addEventListener("DOMContentLoaded", repair);
   // again, whenever scripts of the theme have exchanged the icons

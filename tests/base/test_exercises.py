@@ -176,6 +176,38 @@ def patches_softmax(x, factor):
     return factor * x.sum(-1)
 
 
+def replaces_a_layer(x, factor):
+    torch.nn.Linear = torch.optim.Adam = None
+    return factor * x.sum(-1)
+
+
+def replaces_torch(x, factor):
+    sys.modules["torch"] = None
+    return factor * x.sum(-1)
+
+
+def asks(x, factor):
+    return factor * x.sum(-1) + float(input("How much more? "))
+
+
+def half_letters(x, factor):
+    raise ValueError("\ud800")
+
+
+async def waits(x, factor):
+    return factor * x.sum(-1)
+
+
+def one_by_one(x, factor):
+    yield from factor * x.sum(-1)
+
+
+def holds_itself(x, factor):
+    found = []
+    found.append(found)
+    return found
+
+
 class Hostile:
     def __getattr__(self, name):
         raise RuntimeError("do not look at me")
@@ -205,6 +237,12 @@ ANSWERS = [
     (view, "changes its inputs"),
     (patches_torch, "replaced Tensor.sum. It was put back"),
     (patches_softmax, "replaced torch.softmax, torch.nn.functional.softmax"),
+    (replaces_a_layer, "replaced torch.nn.Linear, torch.optim.Adam. It was put back"),
+    (replaces_torch, "replaced torch itself. It was put back"),
+    (asks, "raised EOFError: EOF when reading a line. Line"),
+    (half_letters, "raised ValueError: ?. Line"),
+    (one_by_one, "got an object of type generator"),
+    (holds_itself, "got a list of 1"),
     (3.0, "Expected row_sums(x, factor), got a number: hand over the function"),
     ("row_sums", "got a word: hand over the function"),
     (torch.ones(5), "got a tensor of shape (5,): hand over the function"),
@@ -222,7 +260,7 @@ ANSWERS = [
     (lambda x, f: (f * x.sum(-1)).long(), "expected floats, got torch.int64"),
     (lambda x, f: f * x.sum(-1) + 1, "5 of 5 entries are wrong: entry [0] should be"),
     (lambda x, f: x.sum(-1) * torch.nan, "5 entries are nan"),
-    (lambda x, f: (f * x.sum(-1)).to("meta"), ""),
+    (lambda x, f: (f * x.sum(-1)).to("meta"), "lies on the device meta, where tensors have no"),
     (lambda x, f: (f * x.sum(-1)).to_sparse(), None),
     (lambda x, f: (f * x.sum(-1)).requires_grad_(), None),
     (lambda x, f: (f * x.sum(-1)).half(), "entries are wrong"),
@@ -238,6 +276,34 @@ def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
     else:
         assert not verdict and line in verdict.line and "\n" not in verdict.line, verdict
         assert verdict.state == ("open" if line == OPEN else "not yet")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")  # nobody awaits it
+def test_a_function_that_must_be_awaited_gets_a_line(row_sums):
+    assert "got an object of type coroutine" in check("test.1", waits).line
+
+
+def test_a_default_device_without_numbers_is_left_outside(row_sums):
+    "Many set one at the head of a notebook; on a GPU too the checker and the answer must meet."
+    torch.set_default_device("meta")
+    try:
+        verdict, device = check("test.1", row_sums), torch.get_default_device()
+    finally:
+        torch.set_default_device(None)
+    assert verdict and device.type == "meta"
+
+
+def test_an_input_that_has_a_gradient_is_changed_in_place():
+    "Torch's own words for it name neither the input nor what to do."
+
+    @exercise(
+        "test.2", "build", minutes=1, cases=lambda: {"a": (torch.ones(5),)}, run=with_gradients
+    )
+    def double(x):
+        return 2 * x
+
+    line = check("test.2", lambda x: x.mul_(2)).line
+    assert line.startswith("It changes an input or a weight in place. Work on a copy. Line")
 
 
 def test_a_view_of_an_input_is_refused_where_the_reference_makes_a_new_one():
@@ -331,6 +397,36 @@ def test_a_class_is_made_and_used(shift):
     assert "hand over the class itself" in check("test.2", shift(3.0)).line
     takes = check("test.2", type("Other", (), {"__init__": lambda self, a, b: None})).line
     assert "must take the arguments of class Shift(by), and takes (a, b)" in takes
+
+
+def test_a_class_that_does_wrong_gets_a_line(shift):
+    class ForEver(shift):
+        def __init__(self, by):
+            while True:
+                pass
+
+    class Changes(shift):
+        def __call__(self, x):
+            return x.add_(self.by)
+
+    class Plain:
+        def __init__(self, by):
+            self.by = by
+
+    class View(shift):
+        def __call__(self, x):
+            return x if self.by == 0 else x + self.by
+
+    class Raises(shift):
+        def __init__(self, by):
+            raise KeyError(by)
+
+    EXERCISES["test.2"].__dict__["seconds"] = 0.3
+    assert "did not end within 0.3 seconds. Line" in check("test.2", ForEver).line
+    assert check("test.2", Changes).line.startswith("It changes its inputs")
+    assert "'Plain' object is not callable" in check("test.2", Plain).line
+    assert check("test.2", View).line.startswith("Its result is a view of an input")
+    assert "raised KeyError: 3.0. Line" in check("test.2", Raises).line
 
 
 def test_gradients_are_compared_too():

@@ -4,7 +4,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 
-from transformer_lit.inference.beam import beam_search, length_penalty
+from transformer_lit.inference.beam import beam_search, keep_traces, length_penalty
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
@@ -348,3 +348,63 @@ def test_poor_ends_do_not_end_the_search_of_a_sure_model(beam, alpha):
     table = {(2,) * n: (0.02, 0.001, 0.969, 0.01) for n in range(7)} | {(2,) * 7: (1.0, 0, 0, 0)}
     ((best,),) = search(Fixed(table), ONE, max_len=20, beam=beam, alpha=alpha)
     assert best.ids == (2,) * 7
+
+
+# --- the trace ------------------------------------------------------------------------------------
+
+
+def fates(model, src, V, *, beam, L, alpha):
+    "Step by step the first candidates with what became of them, and why the search stopped."
+    beginnings, finished, steps = [((), 0.0)], [], []
+    while beginnings:
+        candidates = []
+        for ids, so_far in beginnings:
+            row = model.logits(src, (BOS, *ids)).log_softmax(-1).tolist()
+            candidates += [((*ids, i), so_far + row[i]) for i in range(V)]
+        candidates.sort(key=lambda c: -c[1])
+        done = [c for c in candidates[:beam] if c[0][-1] == EOS]
+        beginnings = [c for c in candidates if c[0][-1] != EOS][:beam]
+        going_on = "cut" if len(candidates[0][0]) == L else "open"
+        steps.append(
+            [
+                (c[0], "finished" if c in done else going_on if c in beginnings else "dropped")
+                for c in candidates[: 2 * beam]
+            ]
+        )
+        if going_on == "cut":
+            done, beginnings = done + beginnings, []
+        finished += [total / ((5 + len(ids)) / 6) ** alpha for ids, total in done]
+        if beginnings and finished:
+            (ids, so_far), best = beginnings[0], max(finished)
+            if so_far / ((5 + L) / 6) ** alpha <= best:
+                return steps, "bound"
+            if len(finished) >= beam and so_far / ((5 + len(ids)) / 6) ** alpha <= best:
+                return steps, "gave up"
+    return steps, "nothing open"
+
+
+def test_a_trace_tells_what_became_of_each_candidate_and_why_the_search_stopped(prefix_model):
+    V, src, seen = 7, torch.randint(7, (7, 2)), set()
+    model = prefix_model(V, seed=6)
+    for beam, L, alpha in product((1, 2, 3), (1, 2, 7, 17), (0.0, 0.6, 3.0)):
+        traces, settings = [], {"max_len": L, "beam": beam, "alpha": alpha}
+        found = search(model, src, sentence=keep_traces(traces), **settings)
+        assert found == search(model, src, **settings)  # a trace changes nothing
+        for row, trace in zip(src.tolist(), traces, strict=True):
+            steps, why = fates(model, row, V, beam=beam, L=L, alpha=alpha)
+            assert [[(c.ids, c.fate) for c in step] for step in trace.steps] == steps
+            assert trace.why == why
+            seen |= {why, *(fate for step in steps for _, fate in step)}
+            for c in (c for step in trace.steps for c in step):
+                assert math.isclose(c.log_prob, log_prob(model, row, c.ids, len(c.ids)))
+    assert seen == {"bound", "gave up", "nothing open", "open", "finished", "cut", "dropped"}
+
+
+def test_a_trace_ends_where_candidates_do():
+    traces = []
+    table = {(): (0.5, 0.0, 0.5, 0.0), (2,): (1.0, 0.0, 0.0, 0.0)}
+    search(Fixed(table), ONE, max_len=3, beam=3, alpha=0.0, sentence=keep_traces(traces))
+    assert [[(c.ids, c.fate) for c in step] for step in traces[0].steps] == [
+        [((EOS,), "finished"), ((2,), "open")]
+    ]  # the bound: nothing can beat a half
+    assert traces[0].why == "bound"

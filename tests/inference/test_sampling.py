@@ -1,10 +1,24 @@
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 import torch
+from transformers import LogitsProcessorList
+from transformers.generation import logits_process
 
-from transformer_lit.inference.sampling import generate, keep_top_k, keep_top_p, next_token, stream
+from transformer_lit.inference.sampling import (
+    LeftPadded,
+    generate,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    next_token,
+    pad_left,
+    penalise_repeats,
+    stream,
+    until,
+)
+from transformer_lit.models.assembly import POSITIONS, AssemblyConfig, assemble
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
@@ -344,3 +358,211 @@ def test_an_empty_batch_gives_nothing(prefix_model):
             return torch.zeros(len(ids), ids.shape[1], self.vocab_size)
 
     assert generate(Never(5, seed=0), torch.zeros(0, 2).long(), max_new=3, eos=1) == []
+
+
+# --- more filters, through the plug ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.03, 0.2, 0.7, 1.0])
+def test_min_p_is_that_of_the_reference_library(share):
+    x = 3 * torch.randn(13, 101)
+    expected = logits_process.MinPLogitsWarper(share)(None, x)
+    assert torch.equal(keep_min_p(x, share), expected)
+    assert 1 <= expected.isfinite().sum(-1).min() <= expected.isfinite().sum(-1).max() <= 101
+
+
+def test_min_p_by_hand():
+    x = torch.tensor([0.2, 0.5, 0.05, 0.25]).log()
+    for share, expected in [(0.05, [0, 1, 2, 3]), (0.2, [0, 1, 3]), (0.45, [1, 3]), (1, [1])]:
+        assert kept(keep_min_p(x, share)) == expected
+
+
+def test_min_p_leaves_what_is_cut_and_rows_without_any_token():
+    x = torch.tensor([[1.0, -INF, 0.5], [-INF, -INF, -INF]])
+    assert torch.equal(keep_min_p(x, 0.1), x)
+
+
+@pytest.mark.parametrize("penalty", [1, 1.2, 2.0, 1e9])
+def test_the_repetition_penalty_is_that_of_the_reference_library(penalty):
+    x, ids = 3 * torch.randn(5, 23), torch.randint(23, (5, 11))
+    x[:, 3] = -INF
+    ids[0] = 3  # banned, and said eleven times
+    expected = logits_process.RepetitionPenaltyLogitsProcessor(float(penalty))(ids, x)
+    assert torch.equal(penalise_repeats(x, ids, penalty), expected)
+    assert torch.equal(penalise_repeats(x, ids, 1), x)
+
+
+def test_filters_compose_to_the_chain_of_the_reference_library():
+    x, ids = 3 * torch.randn(17, 101), torch.randint(101, (17, 7))
+    theirs = LogitsProcessorList(
+        [
+            logits_process.RepetitionPenaltyLogitsProcessor(1.3),
+            logits_process.TemperatureLogitsWarper(0.7),
+            logits_process.TopKLogitsWarper(31),
+            logits_process.MinPLogitsWarper(0.02),
+        ]
+    )
+    ours = keep_min_p(keep_top_k(penalise_repeats(x, ids, 1.3) / 0.7, 31), 0.02)
+    torch.testing.assert_close(ours, theirs(ids, x))
+    sizes = ours.isfinite().sum(-1)
+    assert sizes.min() < 31  # both filters have work to do
+    assert (keep_top_k(x, 31).isfinite().sum(-1) == 31).all()
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.01, math.nan])
+def test_a_share_that_is_none(share):
+    with pytest.raises(ValueError, match=rf"share.*{share}"):
+        keep_min_p(torch.zeros(3, 5), share)
+
+
+@pytest.mark.parametrize("penalty", [0.9, 0, -1.0, INF, math.nan])
+def test_a_penalty_that_is_none(penalty):
+    with pytest.raises(ValueError, match=rf"penalty.*{penalty}"):
+        penalise_repeats(torch.zeros(3, 5), torch.zeros(3, 1).long(), penalty)
+
+
+def test_the_plug_sees_the_whole_text_of_each_row_that_goes_on(prefix_model):
+    model, prompt = prefix_model(7, seed=2), torch.randint(7, (13, 3))
+
+    def adjust(logits, ids):
+        for row, text in zip(logits, ids.tolist(), strict=True):
+            torch.testing.assert_close(row, model.logits((), text))  # row for row
+        return penalise_repeats(logits, ids, 1.5)
+
+    found = generate(model, prompt, max_new=11, eos=0, temperature=0, adjust=adjust)
+    for text, said in zip(prompt.tolist(), found, strict=True):
+        for step in range(11):
+            logits, ids = model.logits((), text)[None], torch.tensor([text])
+            processor = logits_process.RepetitionPenaltyLogitsProcessor(1.5)
+            token = processor(ids, logits).argmax().item()
+            if token == 0:
+                break
+            assert said[step] == token
+            text.append(token)
+    assert len(set(map(len, found))) > 2  # rows leave, and the others keep their own text
+    assert found != generate(model, prompt, max_new=11, eos=0, temperature=0)
+
+
+# --- stop strings ---------------------------------------------------------------------------------
+
+
+def by_characters(text, stop):
+    "The text before the stop string that is complete first; of equal ends, the longest."
+    for end in range(len(text) + 1):
+        if ending := [s for s in stop if text[:end].endswith(s)]:
+            return text[: end - max(map(len, ending))]
+    return text
+
+
+STOPS = [
+    ["aab"],
+    ["ab", "aab"],
+    ["abca", "bc"],
+    ["aba", "ca"],
+    ["c"],
+    ["aaaa"],
+    [],
+    ["abc", "b", "ca"],
+]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("seed", range(7))
+def test_a_stop_string_is_found_however_the_text_is_cut(stop, seed):
+    g = torch.Generator().manual_seed(seed)
+    text = "".join("abc"[i] for i in torch.randint(3, (11,), generator=g).tolist())
+    for cuts in combinations(range(12), 3):
+        bounds = [0, *cuts, 11]
+        pieces = [text[a:b] for a, b in pairwise(bounds)]
+        assert "".join(until(pieces, stop)) == by_characters(text, stop)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_no_more_is_held_back_than_could_begin_a_stop_string(stop):
+    g = torch.Generator().manual_seed(3)
+    text = "".join("abc"[i] for i in torch.randint(3, (101,), generator=g).tolist())
+    given, shown = "", ""
+
+    def pieces():
+        nonlocal given
+        for letter in text:
+            ends = [given[n:] for n in range(len(given) + 1)]
+            could = max(len(e) for e in ends if not e or any(s.startswith(e) for s in stop))
+            assert shown == given[: len(given) - could]  # all that is safe
+            given += letter
+            yield letter
+
+    for piece in until(pieces(), stop):
+        shown += piece
+    assert shown == by_characters(text, stop)
+    assert given == text or any(given.endswith(s) for s in stop)  # nothing is taken after the end
+
+
+@pytest.mark.parametrize("stop", ["abc", ["a", ""]])
+def test_stop_strings_that_would_stop_at_once_are_refused_at_once(stop):
+    with pytest.raises(ValueError, match="stop must be a list"):
+        until([], stop)
+
+
+# --- prompts of unequal length --------------------------------------------------------------------
+
+PROMPTS = [[3, 5, 7, 2, 11, 13, 1], [17, 19], [23], [4, 6, 8], [28, 0, 9, 10, 12]]
+
+
+def small(position):
+    sizes = {"d_model": 24, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "d_ff": 17}
+    return assemble(AssemblyConfig(29, max_len=31, position=position, **sizes)).eval()
+
+
+@pytest.mark.parametrize("position", sorted(POSITIONS))
+def test_padded_prompts_have_the_logits_of_each_alone(position):
+    model = small(position)
+    ids, lengths = pad_left(PROMPTS)
+    padded, more = LeftPadded(model, lengths), torch.randint(29, (5, 3))
+    state = padded.start(5, 20)
+    first = padded.step(ids, state)
+    padded.step(torch.randint(29, (5, 2)), state)
+    state.truncate(7)  # what was wrong is taken back
+    kept_rows = [4, 1, 1, 2]
+    state.select(torch.tensor(kept_rows))
+    second = padded.step(more[kept_rows], state)
+    for row, prompt in enumerate(PROMPTS):
+        alone = model(torch.tensor([[*prompt, *more[row].tolist()]]))[0]
+        torch.testing.assert_close(first[row, -len(prompt) :], alone[: len(prompt)])
+        for place in (i for i, kept_row in enumerate(kept_rows) if kept_row == row):
+            torch.testing.assert_close(second[place], alone[len(prompt) :])
+
+
+@pytest.mark.parametrize("eos", [None, *range(0, 29, 7)])
+@pytest.mark.parametrize("adjust", [False, True])
+def test_padded_texts_are_each_as_alone(eos, adjust):
+    model = small("rope")
+    ids, lengths = pad_left(PROMPTS)
+    settings = {"max_new": 9, "eos": eos, "temperature": 0}
+    if adjust:  # the filling is no part of the text
+        settings["adjust"] = lambda logits, ids: penalise_repeats(logits, ids, 3.0)
+    together = generate(LeftPadded(model, lengths), ids, **settings)
+    alone = [generate(model, torch.tensor([prompt]), **settings)[0] for prompt in PROMPTS]
+    assert together == alone
+    assert together != generate(model, ids, **settings)  # a batch that reads the filling
+
+
+def test_padding_by_hand():
+    ids, lengths = pad_left([[3, 5, 7], [2], [11, 13]])
+    assert ids.tolist() == [[3, 5, 7], [2, 2, 2], [11, 11, 13]] and lengths.tolist() == [3, 1, 2]
+
+
+def test_no_prompt_and_an_empty_one():
+    ids, lengths = pad_left([])
+    assert ids.shape == (0, 1) and lengths.shape == (0,)
+    with pytest.raises(ValueError, match=r"lengths \[2, 0\]"):
+        pad_left([[3, 5], []])
+
+
+def test_padded_prompts_cannot_leave_a_full_context():
+    ids, lengths = pad_left(PROMPTS)
+    steps = stream(LeftPadded(small("rope"), lengths), ids, max_new=9, max_len=8, temperature=0)
+    with pytest.raises(ValueError, match="full context cannot be left"):
+        list(steps)
+    with pytest.raises(ValueError, match="one start of 5 rows"):
+        LeftPadded(small("rope"), lengths).start(3, 20)

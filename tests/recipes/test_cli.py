@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import solved
 import torch
 
 from transformer_lit.base import datasets
@@ -243,7 +244,7 @@ class TestHelp:
         "command",
         [
             *("", "data", "data list", "data fetch", "train", "translate", "generate"),
-            *("evaluate", "bakeoff"),
+            *("evaluate", "bakeoff", "check"),
         ],
     )
     def test_every_command_explains_itself(self, run, command):
@@ -253,6 +254,51 @@ class TestHelp:
 
     def test_without_a_word_the_help_is_shown(self, run):
         assert run() == run("--help")
+
+
+class TestCheck:
+    "What the file is worth is told on standard output and by the exit code."
+
+    def test_the_empty_file_is_written_once_and_fails_nowhere(self, run, here):
+        assert run("check", "--start") == (0, "my_transformer.py\n", "")
+        begun = (here / "my_transformer.py").read_text()
+        code, out, err = run("check", "--start", "my_transformer.py")
+        assert (code, out) == (2, "") and "is there already" in err and err.count("\n") == 1
+        assert (here / "my_transformer.py").read_text() == begun
+        code, out, err = run("check")
+        assert code == 0 and out.count(" open ") == 13
+        assert out.endswith("\nmy_transformer.py: 0 of 13 steps pass.\n")
+
+    def test_one_step_that_fails_is_exit_code_1(self, run, here):
+        (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
+        code, out, _ = run("check", "mine.py")
+        assert code == 1 and out.splitlines()[2].split()[:5] == [
+            *("2", "causal_mask", "attention/masks", "not", "yet")
+        ]
+        code, out, _ = run("check", "mine.py", "--json")
+        found = json.loads(out)
+        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 13)
+        assert [step["state"] for step in found["steps"]].count("not yet") == 1
+
+    def test_the_whole_file_passes(self, run, here):
+        (here / "my_transformer.py").write_text(solved.thread())
+        code, out, _ = run("check", "--json")
+        found = json.loads(out)
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 13
+
+    @pytest.mark.parametrize(
+        "text,told",
+        [("def attend(q", "mine.py: syntax error in line 1"), ("1 / 0", "ZeroDivisionError"),
+         (None, "cannot read mine.py: No such file"), ("raise ValueError('\\ud800')", "raised")],
+    )  # fmt: skip
+    def test_a_file_that_cannot_be_imported_is_one_line_and_2(self, run, here, text, told):
+        if text is not None:
+            (here / "mine.py").write_text(text)
+        code, out, err = run("check", "mine.py")
+        assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+        code, out, again = run("check", "mine.py", "--json")
+        assert (code, again) == (2, err)
+        assert json.loads(out)["steps"] == [] and json.loads(out)["error"] in err
 
 
 class TestData:

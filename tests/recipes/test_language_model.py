@@ -95,6 +95,13 @@ class TestWriting:
         texts = ["".join(writer.stream("A", max_new=30, seed=seed)) for seed in (1, 1, 2)]
         assert texts[0] == texts[1] != texts[2]
 
+    def test_a_stop_string_ends_the_text_wherever_tokens_end(self, writer):
+        whole = "".join(writer.stream("A man is", max_new=40, temperature=0))
+        for start, length in ((0, 3), (5, 1), (7, 4), (11, 2)):
+            stop = whole[start : start + length]
+            pieces = writer.stream("A man is", max_new=40, temperature=0, stop=[stop, "\0"])
+            assert "".join(pieces) == whole[: whole.index(stop)]
+
     def test_empty_and_long_prompts_are_defined(self, writer):
         def say(prompt):
             return "".join(writer.stream(prompt, max_new=9, temperature=0))

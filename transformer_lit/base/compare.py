@@ -55,6 +55,8 @@ def _near(expected: Tensor, found: Tensor, tolerance: float | int, relative: boo
 def _tensor_difference(a: Tensor, b: Any, tolerance: float | int, tell: bool) -> str | None:
     if not isinstance(b, Tensor) and (tell or not isinstance(b, list | tuple)):
         return f"expected {kind_of(a)}, got {kind_of(b)}"
+    if isinstance(b, Tensor) and b.is_meta:
+        return "the result lies on the device meta, where tensors have no numbers"
     b = torch.as_tensor(b)
     floats = [x.is_floating_point() or x.is_complex() for x in (a, b)]
     if a.shape != b.shape or (a.dtype == torch.bool) != (b.dtype == torch.bool):

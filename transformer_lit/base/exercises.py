@@ -85,6 +85,16 @@ class Exercise:
         "What this answer makes of these inputs, which it may spoil."
         return self.run(answer, *inputs) if self.run else answer(*inputs)
 
+    @property
+    def form(self) -> str:
+        "What the reader is to write: `name(arguments)`, or a value."
+        if self.cases is None:
+            value = self.reference()
+            near = f", to within {self.tolerance:g}" if has_floats(value) else ""
+            return f"{loosely(value)}{near}"
+        kind = "class " if inspect.isclass(self.reference) else ""
+        return f"{kind}{self.name}{signature(self.reference)}"
+
 
 def exercise(
     id: str,
@@ -134,18 +144,8 @@ def with_gradients(answer: Callable[..., Any], *inputs: Any) -> Any:
     return {"result": result.detach(), **gradients}
 
 # %% ../../nbs/base/09_exercises.ipynb #form
-def _form(exercise: Exercise) -> str:
-    "What the reader is to write: `name(arguments)`, or a value."
-    if exercise.cases is None:
-        value = exercise.reference()
-        near = f", to within {exercise.tolerance:g}" if has_floats(value) else ""
-        return f"{loosely(value)}{near}"
-    kind = "class " if inspect.isclass(exercise.reference) else ""
-    return f"{kind}{exercise.name}{signature(exercise.reference)}"
-
-
 def _check_form(exercise: Exercise, answer: Any) -> None:
-    reference, form = exercise.reference, _form(exercise)
+    reference, form = exercise.reference, exercise.form
     if answer is None or answer is ...:
         raise Found(f"Write {form}, then run this cell again.", state="open")
     is_class = inspect.isclass(answer)
@@ -165,7 +165,7 @@ def _check_form(exercise: Exercise, answer: Any) -> None:
 # %% ../../nbs/base/09_exercises.ipynb #open
 def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any:
     "The outcome of an answer, or `Found` where there is none."
-    blank = Found(f"Write {_form(exercise)}, then run this cell again.", state="open")
+    blank = Found(f"Write {exercise.form}, then run this cell again.", state="open")
     try:
         outcome = call_safely(lambda: exercise.outcome(answer, inputs), exercise.seconds, prints)
     except NotImplementedError as error:
@@ -236,7 +236,7 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
 
 # %% ../../nbs/base/09_exercises.ipynb #value
 def _judge_value(exercise: Exercise, answer: Any) -> str:
-    expected, form = exercise.reference(), _form(exercise)
+    expected, form = exercise.reference(), exercise.form
     if is_open(answer):
         raise Found(f"Fill the blank: {form}. Then run this cell again.", state="open")
     differs = difference(expected, answer, exercise.tolerance, False)

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 # %% ../../nbs/base/08_sandbox.ipynb #found
 class Found(Exception):
@@ -38,11 +38,11 @@ class Found(Exception):
 # %% ../../nbs/base/08_sandbox.ipynb #sealed
 @contextlib.contextmanager
 def sealed() -> Iterator[None]:
-    "Doubles and gradients inside; outside, these and the random state as they were."
+    "Doubles, gradients and the CPU inside; outside, these and the random state as they were."
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), torch.device("cpu"):
             yield
     finally:
         torch.set_default_dtype(dtype)
@@ -55,10 +55,11 @@ def seed() -> None:
 
 
 def _torch_names() -> Iterator[tuple[Any, str, Any]]:
-    for space in (torch, F, Tensor):
+    classes = (nn, inspect.isclass), (torch.optim, inspect.isclass)
+    for space, known in (*((s, inspect.isroutine) for s in (torch, F, Tensor)), *classes):
         for name in dir(space):
             # torch.compile itself replaces torch.manual_seed
-            if inspect.isroutine(getattr(space, name, None)) and name != "manual_seed":
+            if known(getattr(space, name, None)) and name != "manual_seed":
                 yield space, name, vars(space).get(name)  # None: inherited
 
 
@@ -70,11 +71,19 @@ def put_torch_back() -> None:
     changed = [item for item in _TORCH if vars(item[0]).get(item[1]) is not item[2]]
     for space, name, value in changed:
         delattr(space, name) if value is None else setattr(space, name, value)
-    if changed:
-        names = ", ".join(f"{space.__name__}.{name}" for space, name, _ in changed[:3])
-        raise Found(f"Your code replaced {names}. It was put back: name your own differently.")
+    names = [f"{space.__name__}.{name}" for space, name, _ in changed]
+    if sys.modules.get("torch") is not torch:
+        sys.modules["torch"] = torch
+        names.insert(0, "torch itself")
+    if names:
+        listed = ", ".join(names[:3])
+        raise Found(f"Your code replaced {listed}. It was put back: name your own differently.")
 
 # %% ../../nbs/base/08_sandbox.ipynb #prints
+def _readable(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half letters can be shown nowhere
+
+
 class Prints(io.TextIOBase):
     "Where prints go: it keeps the beginning of them, however much it is."
 
@@ -83,13 +92,22 @@ class Prints(io.TextIOBase):
 
     def write(self, text: str) -> int:
         "Takes everything, keeps the first 600 characters."
-        self.text += text[: max(0, 600 - len(self.text))]
+        self.text += _readable(text[: max(0, 600 - len(self.text))])
         return len(text)
 
     def notes(self) -> tuple[str, ...]:
         "The first five lines, each as a note."
         lines = self.text.strip().splitlines()
         return tuple(f"It printed: {line}" for line in lines[:5])
+
+
+@contextlib.contextmanager
+def _no_input() -> Iterator[None]:
+    own, sys.stdin = sys.stdin, io.StringIO()
+    try:
+        yield
+    finally:
+        sys.stdin = own
 
 # %% ../../nbs/base/08_sandbox.ipynb #your-line
 def _your_line(steps: Iterable[tuple[FrameType, int]]) -> str:
@@ -143,7 +161,11 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
     `NotImplementedError` goes through: nothing was written yet. No other exception does.
     """
     try:
-        with contextlib.redirect_stdout(prints), contextlib.redirect_stderr(prints):
+        with (
+            contextlib.redirect_stdout(prints),
+            contextlib.redirect_stderr(prints),
+            _no_input(),
+        ):
             seed()
             return _limited(function, seconds)
     except (NotImplementedError, Found):
@@ -151,7 +173,11 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
     except BaseException as error:
         words = (traceback.format_exception_only(error)[-1].strip().splitlines() or ["?"])[0]
         line = _your_line(reversed(list(traceback.walk_tb(error.__traceback__))))
-        raise Found(f"Your code raised {words[:200]}.{line}") from None
+        if "leaf Variable" in words:  # torch's words for what has a gradient of its own
+            raise Found(
+                f"It changes an input or a weight in place. Work on a copy.{line}"
+            ) from None
+        raise Found(f"Your code raised {_readable(words[:200])}.{line}") from None
 
 # %% ../../nbs/base/08_sandbox.ipynb #look
 def is_blank(answer: Any) -> bool:

@@ -143,6 +143,11 @@ class _OtherBranch(Gated):
         return self.down_proj(self.gate_proj(x) * nn.functional.silu(self.up_proj(x)))
 
 
+class _Twice(RoPE):
+    def rotate(self, x, pos):
+        return super().rotate(super().rotate(x, pos), pos)
+
+
 class _Neighbours(RoPE):
     def rotate(self, x, pos):
         angle = pos[..., None, :, None] * self.frequencies
@@ -163,6 +168,9 @@ def _dealt_in_turn(q, k, v, **options):
     mistakes={
         "Positions are missing: turn queries and keys in every layer.": type(
             "NoRotation", (_Options,), {"rope": False}
+        ),
+        "Positions count twice: a query and a key are turned once in a layer.": type(
+            "Twice", (_Options,), {"rope": _Twice}
         ),
         "The future shows: attention must be causal.": type(
             "NoMask", (_Options,), {"causal": False}

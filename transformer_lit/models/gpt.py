@@ -90,9 +90,11 @@ class DecoderOnly(KeepsTies):
             raise ValueError("a decoder-only model reads no source; put it into the prompt")
         return DecodingState([KVCache(max_len) for _ in self.layers])
 
-    def step(self, ids: Int[Tensor, "B T"], state: DecodingState) -> Float[Tensor, "B T V"]:
-        "Logits after each of the next T ids; the state moves on by T positions."
-        return self.lm_head(self.hidden(ids, state=state))
+    def step(
+        self, ids: Int[Tensor, "B T"], state: DecodingState, **places: Tensor
+    ) -> Float[Tensor, "B T V"]:
+        "Logits after the next T ids; the state moves on by T. `places`: pos, mask, as in `hidden`."
+        return self.lm_head(self.hidden(ids, state=state, **places))
 
 # %% ../../nbs/models/03_gpt.ipynb #config
 @dataclass(frozen=True)

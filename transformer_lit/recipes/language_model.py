@@ -6,7 +6,7 @@
 __all__ = ['language_step', 'LanguageModel', 'LanguageModeling']
 
 # %% ../../nbs/recipes/03_language_model.ipynb #imports
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from transformer_lit.base.datasets import load_text
 from transformer_lit.inference.metrics import bits_per_byte
-from transformer_lit.inference.sampling import stream
+from transformer_lit.inference.sampling import stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build
 from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 from transformer_lit.training.data import TextBatch, TextStream, text_blocks
@@ -55,6 +55,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         top_k: int | None = None,
         top_p: float | int | None = None,
         seed: int | None = None,
+        stop: Sequence[str] = (),  # the text ends before the first of these strings
     ) -> Iterator[str]:
         "The continuation of the prompt, a piece at a time, at most `max_new` tokens of it."
         generator = torch.Generator(self.device)
@@ -64,7 +65,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new": max_new, "max_len": self.model.config.max_len}
         steps = stream(self.model, ids, **most, **choose, generator=generator)
-        return self._pieces(token for (token,) in steps)
+        return until(self._pieces(token for (token,) in steps), stop)
 
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
         pending = []

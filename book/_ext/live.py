@@ -1,0 +1,187 @@
+"""Widgets: parts of a page that JavaScript fills, with something to read where it does not run.
+
+    ```{widget} translate           book/_static/widgets/translate.js fills it
+    :ask: Load it (4 MB)            optional: nothing is loaded before this button is pressed
+    what stands there until then
+    ```
+    ```{translated} A sentence.     what the shipped translator makes of it, and where it looks
+    ```{written} shakespeare ROMEO: how a shipped decoder goes on
+    ```{results}                    the table of the records in results/
+
+The weights are the package's own files, copied into the site; nothing is converted.
+"""
+
+import shutil
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import torch
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from transformer_lit import load
+from transformer_lit.attention.attend import attend, attention_weights
+from transformer_lit.base.results import read_results, result_table
+
+ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "book/_static"
+MODELS = ("multi30k-en-de", "book", "shakespeare")  # those that the widgets name
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+# --- widgets ------------------------------------------------------------------------------------
+
+
+def opening(name, ask=""):
+    "The tag that page.js looks for."
+    if not (STATIC / "widgets" / f"{name}.js").is_file():
+        raise ValueError(f"no widget {name!r}: book/_static/widgets/{name}.js is missing")
+    asked = f' data-ask="{escape(ask)}"' if ask else ""
+    return f'<div class="widget" data-widget="{name}"{asked}>'
+
+
+class Widget(SphinxDirective):
+    "A place that a module in book/_static/widgets fills; its content is shown until then."
+
+    required_arguments = 1
+    option_spec = {"ask": directives.unchanged_required}
+    has_content = True
+
+    def run(self):
+        self.assert_has_content()  # without JavaScript the page says something, too
+        inside = nodes.container()
+        self.state.nested_parse(self.content, self.content_offset, inside)
+        first = opening(self.arguments[0], self.options.get("ask", ""))
+        return [
+            nodes.raw("", first, format="html"),
+            *inside.children,
+            nodes.raw("", "</div>", format="html"),
+        ]
+
+
+# --- what stands there without JavaScript -------------------------------------------------------
+
+
+def cross_attention(model, src, tgt_in):
+    "The weights of each decoder layer while `model` reads the target: H T S, a list."
+    kept, layers = [], [layer.cross_attn for layer in model.decoder]
+
+    def keep(q, k, v, *, dropout, **how):
+        kept.append(attention_weights(q, k, **how)[0])
+        return attend(q, k, v, **how)
+
+    usual = [layer.attend for layer in layers]
+    try:
+        for layer in layers:
+            layer.attend = keep
+        with torch.inference_mode():
+            model(src, tgt_in)
+    finally:
+        for layer, former in zip(layers, usual, strict=True):
+            layer.attend = former
+    return kept
+
+
+@cache
+def translated(sentence):
+    "The translation, its pieces, the sentence's pieces, and the weights of each layer and head."
+    translator = load("multi30k-en-de")
+    tokenizer, (german,) = translator.tokenizer, translator.translate([sentence])
+    src, tgt = tokenizer.encode(sentence, eos=True), tokenizer.encode(german)
+    tgt_in = torch.tensor([[tokenizer.bos, *tgt]])
+    weights = cross_attention(translator.model, torch.tensor([src]), tgt_in)
+    pieces = ([*tokenizer.tokens(text), "(end)"] for text in (german, sentence))
+    return german, *pieces, torch.stack(weights)
+
+
+def heat_table(rows, columns, weights, caption):
+    "The table that widgets/heat.js draws."
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in columns)
+    body = ""
+    for text, row in zip(rows, weights.tolist(), strict=True):
+        shown = ((weight, round(100 * weight)) for weight in row)
+        cells = "".join(f'<td style="--weight: {w:.3f}">{n or ""}</td>' for w, n in shown)
+        body += f'<tr><th scope="row">{escape(text)}</th>{cells}</tr>'
+    return (
+        f'<div class="widget-scroll" tabindex="0" role="group" aria-label="{escape(caption)}">'
+        f'<table class="widget-heat"><caption>{escape(caption)}</caption>'
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def said(text, language, *, begun=""):
+    "A result as the widgets show it; `begun` is what was given."
+    begun = f"<strong>{escape(begun)}</strong>" if begun else ""
+    kind = "widget-result widget-text" if begun else "widget-result"
+    return f'<p class="{kind}" lang="{language}">{begun}{escape(text)}</p>'
+
+
+class Translated(SphinxDirective):
+    "A sentence, its translation by the shipped model, and where a layer looked."
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        german, rows, columns, weights = translated(self.arguments[0])
+        layers, heads = weights.shape[:2]
+        caption = f"Cross-attention, layer {layers - 1}, mean of the {heads} heads, in %"
+        table = heat_table(rows, columns, weights[-2].mean(0), caption)  # the clearest layer
+        return [nodes.raw("", said(german, "de") + table, format="html")]
+
+
+@cache
+def written(name, prompt, max_new=240):
+    "How a shipped decoder goes on: one draw."
+    return "".join(load(name).stream(prompt, max_new=max_new, seed=0))
+
+
+class Written(SphinxDirective):
+    "A beginning, and how a shipped decoder goes on."
+
+    required_arguments = 2
+    final_argument_whitespace = True
+
+    def run(self):
+        name, prompt = self.arguments
+        text = said(written(name, prompt), "en", begun=prompt)
+        return [nodes.raw("", text, format="html")]
+
+
+class Results(SphinxDirective):
+    "The records in results/, a row each."
+
+    def run(self):
+        table = nodes.container()
+        lines = result_table(read_results(ROOT / "results")).splitlines()
+        self.state.nested_parse(StringList(lines), self.content_offset, table)
+        return table.children
+
+
+# --- weights ------------------------------------------------------------------------------------
+
+
+def copy_models(static):
+    "The shipped models, as they are, into the folder of the site's static files."
+    for name in MODELS:
+        target = Path(static, "live/models", name)
+        target.mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            shutil.copy(ROOT / "transformer_lit/weights" / name / file, target / file)
+
+
+def on_build_finished(app, error):
+    if not error and app.builder.format == "html":
+        copy_models(Path(app.outdir, "_static"))
+
+
+def setup(app):
+    app.add_directive("widget", Widget)
+    app.add_directive("translated", Translated)
+    app.add_directive("written", Written)
+    app.add_directive("results", Results)
+    app.connect("build-finished", on_build_finished)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

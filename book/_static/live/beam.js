@@ -1,0 +1,60 @@
+// Beam search of one sentence: keep the few best beginnings, compare what is finished fairly.
+
+import { softmax } from "./layers.js";
+
+export const lengthPenalty = (length, alpha) => ((5 + length) / 6) ** alpha;
+
+// The `count` best of (logProb, row, token), best first, over all rows.
+function candidates(logits, logProbs, count) {
+  const best = [];
+  logits.forEach((row, r) => {
+    const probabilities = softmax(row);
+    for (let token = 0; token < row.length; token++) {
+      const logProb = logProbs[r] + Math.log(probabilities[token]);
+      if (best.length === count && logProb <= best[count - 1].logProb) continue;
+      let place = best.length === count ? count - 1 : best.length;
+      for (; place > 0 && best[place - 1].logProb < logProb; place--) best[place] = best[place - 1];
+      best[place] = { logProb, row: r, token };
+    }
+  });
+  return best;
+}
+
+// {best, finished, steps}: the best hypothesis {ids, logProb, score}, all that finished, and for each step what was
+// kept: {token, parent, logProb, ends, ids}, best first, where `parent` is the place of its beginning in the last step.
+export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }) {
+  const state = model.start(src);
+  let open = [{ ids: [], logProb: 0, row: 0, place: -1 }];
+  const [finished, steps] = [[], []];
+  let best = null;
+  const finish = (ids, logProb, length) => {
+    const hypothesis = { ids, logProb, score: logProb / lengthPenalty(length, alpha) };
+    finished.push(hypothesis);
+    if (!best || hypothesis.score > best.score) best = hypothesis;
+  };
+  // with fewer than `beam` finished a beginning is judged by its best possible future, then by what it is now
+  const over = () => {
+    const length = finished.length >= beam ? open[0]?.ids.length : maxLen;
+    return !open.length || (best && open[0].logProb / lengthPenalty(length, alpha) <= best.score);
+  };
+  for (;;) {
+    const last = open.map(({ ids }) => ids.at(-1) ?? bos);
+    const found = candidates(model.step(last, state), open.map(({ logProb }) => logProb), 2 * beam);
+    const [grown, nodes] = [[], []];
+    for (const [rank, { logProb, row, token }] of found.entries()) {
+      if (logProb === -Infinity || grown.length === beam) break;
+      const ids = [...open[row].ids, token];
+      const ends = token === eos;
+      if (ends && rank >= beam) continue;
+      if (ends) finish(open[row].ids, logProb, ids.length);
+      else grown.push({ ids, logProb, row, place: nodes.length });
+      nodes.push({ token, parent: open[row].place, logProb, ends, ids });
+    }
+    steps.push(nodes);
+    const full = grown[0]?.ids.length === maxLen; // out of room: what is open counts as it is
+    if (full) grown.forEach(({ ids, logProb }) => finish(ids, logProb, maxLen));
+    open = full ? [] : grown;
+    if (over()) return { best, finished, steps };
+    state.select(open.map(({ row }) => row));
+  }
+}

@@ -1,0 +1,108 @@
+// The models, off the page's own thread. Messages: {id, ask, ...} in; {id, progress | piece | result | error} out.
+
+import { beamSearch } from "./beam.js";
+import { MODELS } from "./models.js";
+import { stream } from "./sampling.js";
+import { asTree, readTensors } from "./tensors.js";
+import { readTokenizer } from "./tokenizer.js";
+
+const PAUSE = 40; // ms between two tokens that are written: people read along
+let loaded = null; // {model, tokenizer}
+let choice = {}; // of the writer; the page may change it while the writer writes
+let writing = null; // the id of what is being written
+
+async function fetched(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url.pathname.split("/").pop()} did not arrive (${answer.status})`);
+  return answer;
+}
+
+// The body of an answer, told of in parts.
+async function bytes(answer, told) {
+  const total = Number(answer.headers.get("Content-Length")) || Infinity;
+  const [parts, reader] = [[], answer.body.getReader()];
+  let size = 0;
+  for (let next; !(next = await reader.read()).done; told(Math.min(1, size / total))) {
+    parts.push(next.value);
+    size += next.value.length;
+  }
+  return new Blob(parts).arrayBuffer();
+}
+
+async function load({ name }, told) {
+  const at = (file) => fetched(new URL(`models/${name}/${file}`, import.meta.url));
+  const [config, described, weights] = await Promise.all([
+    at("config.json").then((answer) => answer.json()),
+    at("tokenizer.json").then((answer) => answer.json()),
+    at("model.safetensors").then((answer) => bytes(answer, (progress) => told({ progress }))),
+  ]);
+  const tensors = readTensors(weights);
+  const stored = new Set(Object.values(tensors).map(({ values }) => values)); // what is shared counts once
+  const model = new MODELS[config.family ?? "transformer"](asTree(tensors), config.model);
+  loaded = { model, tokenizer: readTokenizer(described) };
+  return { parameters: [...stored].reduce((sum, values) => sum + values.length, 0), config: config.model };
+}
+
+function translate({ text, beam }) {
+  const { model, tokenizer } = loaded;
+  const strip = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // what Python strips
+  const ids = tokenizer.encode(text.replace(strip, ""));
+  if (!ids.length) throw new Error("There is nothing to translate: type a caption.");
+  const most = model.config.max_len - 1; // the end takes one
+  if (ids.length > most) throw new Error(`The caption has ${ids.length} tokens, the model takes ${most}; split it.`);
+  const { bos, eos } = tokenizer;
+  const src = [...ids, eos];
+  const started = performance.now();
+  const maxLen = Math.min(2 * ids.length + 10, model.config.max_len);
+  const { best, finished, steps } = beamSearch(model, src, { bos, eos, maxLen, beam });
+  const seconds = (performance.now() - started) / 1000;
+  const piece = (id) => (id === eos ? "(end)" : tokenizer.decode([id]));
+  return {
+    text: tokenizer.decode(best.ids),
+    seconds,
+    best,
+    finished: finished.map((one) => ({ ...one, text: tokenizer.decode(one.ids) })),
+    steps: steps.map((nodes) => nodes.map((node) => ({ ...node, text: piece(node.token) }))),
+    source: src.map(piece),
+    target: [...best.ids, eos].map(piece),
+    weights: model.crossAttention(src, [bos, ...best.ids]),
+  };
+}
+
+async function write({ id, prompt, maxNew, ...asked }, told) {
+  choice = asked.choice;
+  const { model, tokenizer } = loaded;
+  const ids = tokenizer.encode(prompt || "\n");
+  const maxLen = model.config.max_len;
+  writing = id;
+  let [pending, count] = [[], 0];
+  for (const token of stream(model, ids, { maxNew, maxLen, choice: () => choice })) {
+    pending.push(token);
+    count += 1;
+    const piece = tokenizer.decode(pending);
+    if (!piece.endsWith("\ufffd")) {
+      told({ piece }); // else the last bytes may be half a character
+      pending = [];
+    }
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    if (writing !== id) break;
+  }
+  return { count, stopped: writing !== id };
+}
+
+const TASKS = {
+  load,
+  translate,
+  write,
+  choose: (message) => void (choice = message.choice),
+  stop: () => void (writing = null),
+};
+
+addEventListener("message", async ({ data }) => {
+  const told = (part) => postMessage({ id: data.id, ...part });
+  try {
+    told({ result: await TASKS[data.ask](data, told) });
+  } catch (error) {
+    told({ error: error.message });
+  }
+});

@@ -1,0 +1,27 @@
+// A table of attention weights: a row for each query, a column for each key, darker where the weight is larger.
+
+import { make, scroller } from "./parts.js";
+
+// weights[t][s] from 0 to 1; `rows` and `columns` are the texts of queries and keys.
+export function heatTable({ rows, columns, weights, caption }) {
+  const percent = (weight) => Math.round(100 * weight);
+  const cell = (weight) => make("td", { style: `--weight: ${weight.toFixed(3)}` }, percent(weight) || "");
+  return scroller(
+    caption,
+    make(
+      "table",
+      { class: "widget-heat" },
+      make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, make("td"), columns.map((text) => make("th", { scope: "col" }, text)))),
+      make(
+        "tbody",
+        {},
+        rows.map((text, t) => make("tr", {}, make("th", { scope: "row" }, text), weights[t].map(cell))),
+      ),
+    ),
+  );
+}
+
+// The mean of several such tables.
+export const meanOf = (tables) =>
+  tables[0].map((row, t) => row.map((_, s) => tables.reduce((sum, table) => sum + table[t][s], 0) / tables.length));

@@ -1,0 +1,58 @@
+// What all widgets are built of. A widget is a module in this folder with `mount(root, say)`: it fills its element and
+// returns a promise where it must load something; `say` shows one line to everybody. Styles: widgets.css.
+
+let made = 0;
+
+// An element: make("p", { class: "note", onclick: act }, "text", child). Texts are never read as HTML.
+export function make(tag, attributes = {}, ...children) {
+  const space = SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const node = document.createElementNS(space, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child != null));
+  return node;
+}
+const SVG = new Set(["svg", "g", "path", "rect", "text", "line", "circle", "polyline", "title"]);
+
+// A control with its label above it.
+export function labelled(label, control) {
+  control.id ||= `widget-${(made += 1)}`;
+  return make("div", { class: "widget-field" }, make("label", { for: control.id }, label), control);
+}
+
+// A choice among [value, text] pairs.
+export function chooser(options, value, onchange) {
+  const entries = options.map(([key, text]) => make("option", { value: key, selected: key === value }, text));
+  return make("select", { onchange: (event) => onchange(event.target.value) }, entries);
+}
+
+// A slider that shows its value; `text` says it in words.
+export function slider({ label, min, max, step, value, text = String, oninput }) {
+  const input = make("input", { type: "range", min, max, step, value, id: `widget-${(made += 1)}` });
+  const shown = make("span", { "aria-hidden": "true" }); // the slider itself says it
+  const show = () => {
+    shown.textContent = text(Number(input.value));
+    input.setAttribute("aria-valuetext", shown.textContent);
+  };
+  input.addEventListener("input", () => {
+    show();
+    oninput(Number(input.value));
+  });
+  show();
+  const head = make("span", {}, make("label", { for: input.id }, label), " ", shown);
+  return make("div", { class: "widget-field" }, head, input);
+}
+
+export const button = (text, onclick, attributes = {}) =>
+  make("button", { type: "button", class: "widget-button", onclick, ...attributes }, text);
+
+// What is wider than the page scrolls by itself, with the keyboard too.
+export const scroller = (label, ...children) =>
+  make("div", { class: "widget-scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
+
+// A part that can be folded away.
+export const fold = (title, open, ...children) =>
+  make("details", { class: "widget-part", open }, make("summary", {}, title), ...children);

@@ -1,0 +1,112 @@
+// The trained translator, in the page: a caption in, German out, and a look inside.
+
+import { openModel } from "../live/client.js";
+import { heatTable, meanOf } from "./heat.js";
+import { button, chooser, fold, labelled, make } from "./parts.js";
+import { finishedTable, treeList, treePicture } from "./tree.js";
+
+const EXAMPLES = [
+  "A man is riding a bike.",
+  "Two dogs are playing in the snow.",
+  "A young woman in a red dress is singing on a stage in front of many people.",
+];
+const BEAMS = [1, 2, 3, 5, 8].map((beam) => [beam, beam === 1 ? "1 (greedy)" : String(beam)]);
+
+// Layer and head by choice; the choice stays from one caption to the next.
+function look({ n_layers, n_heads }) {
+  const chosen = { layer: n_layers - 2, head: -1 };
+  const table = make("div");
+  let found = null;
+  const draw = () => {
+    if (!found) return;
+    const heads = found.weights[chosen.layer];
+    const weights = chosen.head < 0 ? meanOf(heads) : heads[chosen.head];
+    const which = chosen.head < 0 ? `mean of the ${n_heads} heads` : `head ${chosen.head + 1}`;
+    const caption = `Cross-attention, layer ${chosen.layer + 1}, ${which}, in %`;
+    table.replaceChildren(heatTable({ rows: found.target, columns: found.source, weights, caption }));
+  };
+  const choose = (name) => (value) => {
+    chosen[name] = Number(value);
+    draw();
+  };
+  const numbered = (n) => Array.from({ length: n }, (_, i) => [i, String(i + 1)]);
+  const layers = chooser(numbered(n_layers), chosen.layer, choose("layer"));
+  const heads = chooser([[-1, "mean"], ...numbered(n_heads)], chosen.head, choose("head"));
+  const part = fold(
+    "Where it looks",
+    true,
+    make("p", {}, "Each row is a token as it is written. It sums to 100: where its weight lies, the decoder looks."),
+    make("div", { class: "widget-row" }, labelled("Layer", layers), labelled("Head", heads)),
+    table,
+  );
+  return { part, show: (result) => ((found = result), draw()) };
+}
+
+function searched() {
+  const inside = make("div");
+  const show = (result) => {
+    const room = inside.getBoundingClientRect().width || 320;
+    inside.replaceChildren(
+      treePicture(result, room),
+      finishedTable(result.finished),
+      fold("The tree as a list", false, treeList(result)),
+    );
+  };
+  let latest = null;
+  const part = fold(
+    "How it chose: the beam",
+    false,
+    make("p", {}, "Each line keeps the best beginnings so far, with their log-probabilities. The marked path won."),
+    inside,
+  );
+  part.addEventListener("toggle", () => part.open && latest && show(latest));
+  return { part, show: (result) => ((latest = result), part.open && show(result)) };
+}
+
+export async function mount(root, say) {
+  const model = await openModel("multi30k-en-de", say);
+  const caption = make("input", { type: "text", value: EXAMPLES[0], maxlength: 300, autocomplete: "off", lang: "en" });
+  const beams = chooser(BEAMS, 5, () => run());
+  const german = make("output", { class: "widget-result", lang: "de", "aria-live": "polite" });
+  const note = make("p", { class: "widget-note", role: "status" });
+  const [attention, beam] = [look(model.config), searched()];
+  let newest = 0;
+
+  async function run() {
+    const mine = (newest += 1);
+    note.textContent = "Searching …";
+    try {
+      const result = await model.ask("translate", { text: caption.value, beam: Number(beams.value) });
+      if (mine !== newest) return; // a later caption is on its way
+      german.textContent = result.text;
+      const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
+      note.textContent = `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser`;
+      attention.show(result);
+      beam.show(result);
+    } catch (error) {
+      if (mine === newest) note.textContent = error.message;
+    }
+  }
+
+  const ask = (event) => {
+    event.preventDefault();
+    return run();
+  };
+  const example = (text) => button(text, () => ((caption.value = text), run()), { class: "widget-example" });
+  root.replaceChildren(
+    make(
+      "form",
+      { class: "widget-row", onsubmit: ask },
+      make("div", { class: "widget-grow" }, labelled("English caption", caption)),
+      labelled("Beam", beams),
+      make("button", { class: "widget-button" }, "Translate"),
+    ),
+    make("p", { class: "widget-examples" }, "Try: ", EXAMPLES.map(example)),
+    german,
+    note,
+    attention.part,
+    beam.part,
+  );
+  caption.focus({ preventScroll: true });
+  await run();
+}

@@ -1,0 +1,91 @@
+"""A browser, and pages for it.
+
+`BOOK_HTML` names a built book; without it a small page stands in for the first one.
+"""
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import live
+import pytest
+
+STATIC = Path(__file__).parents[2] / "book/_static"
+PAGE = """<!DOCTYPE html>
+<html lang="en" data-theme="light">
+<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Widgets</title>
+<link rel="icon" href="_static/favicon.svg"><link rel="stylesheet" href="_static/custom.css">
+<link rel="stylesheet" href="_static/widgets.css"><script src="_static/page.js"></script>
+<style>* {{ box-sizing: border-box; }}</style>
+<main class="bd-article"><h1>Widgets</h1>{}</main>
+"""
+
+
+def find_chromium():
+    "The browser that CHROMIUM names, or the system's; None where there is none."
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = find_chromium()
+    if found is None:
+        pytest.skip("there is no Chromium; install it, or name it in CHROMIUM")
+    with api.sync_playwright() as playwright:
+        # root in a container has no sandbox
+        yield playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+
+
+@pytest.fixture
+def page(browser):
+    "A page that may say nothing on the console and may ask nobody but our own server."
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    said = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda line: line.type == "error" and said.append(line.text))
+    page.asked = []  # addresses, in order
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.said = said
+    yield page
+    context.close()
+    assert not said
+    assert all("//127.0.0.1:" in url or url.startswith(("file:", "blob:")) for url in page.asked)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *what):
+        pass
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    "The folder of a site with the widgets of the first page, and the path of that page in it."
+    if built := os.environ.get("BOOK_HTML"):
+        return Path(built).resolve(), "book/intro.html"
+    site = tmp_path_factory.mktemp("site")
+    shutil.copytree(STATIC, site / "_static", ignore=shutil.ignore_patterns("mathjax"))
+    live.copy_models(site / "_static")
+    german, rows, columns, weights = live.translated("A man is riding a bike.")
+    inside = live.said(german, "de") + live.heat_table(rows, columns, weights[-2].mean(0), "heat")
+    widgets = [live.opening("translate", "Load the translator") + inside + "</div>"]
+    widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
+    (site / "index.html").write_text(PAGE.format("".join(widgets)), encoding="utf-8")
+    return site, "index.html"
+
+
+@pytest.fixture(scope="session")
+def address(folder):
+    "The first page, served."
+    place, path = folder
+    handler = functools.partial(Quiet, directory=place)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/{path}"
+        server.shutdown()

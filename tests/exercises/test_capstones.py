@@ -1,0 +1,260 @@
+"The capstones' solutions as a reader runs them: cell after cell, and up to the goal of the page."
+
+import json
+from pathlib import Path
+
+import exercise_cells
+import pytest
+import torch
+import transformers as hf
+from wide import Wide
+
+from transformer_lit.base.exercises import check, find_exercise
+from transformer_lit.exercises import repair_shop
+
+ROOT = Path(__file__).parents[2]
+CAPSTONES = ROOT / "nbs/capstones"
+
+
+def cells_of(chapter):
+    return json.loads((CAPSTONES / f"{chapter}.ipynb").read_text())["cells"]
+
+
+def source(cells, id):
+    (found,) = (exercise_cells.source(cell) for cell in cells if cell["id"] == id)
+    return found
+
+
+def solved(chapter, *more):
+    "What the reader's notebook holds: its imports, all solutions in order, and more cells by id."
+    cells, names = cells_of(chapter), {}
+    code = [source(cells, "imports"), *(one.solution for one in exercise_cells.exercises(cells))]
+    for text in [*code, *(source(cells, id) for id in more)]:
+        exec(text, names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    "The first page asks for doubles; trainings are in single precision."
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return solved("01_llama_from_a_blank_file")
+
+
+SIZES = {"vocab_size": 103, "hidden_size": 84, "num_hidden_layers": 3, "num_attention_heads": 6}
+SIZES |= {"intermediate_size": 43, "rms_norm_eps": 0.01, "max_position_embeddings": 71}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 503.0}}
+FORMS = {
+    "as many key/value heads": {"num_key_value_heads": 6},
+    "grouped heads": {"num_key_value_heads": 2, "head_dim": 10},
+    "one key/value head, tied": {"num_key_value_heads": 1, "tie_word_embeddings": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+def test_the_readers_llama_opens_what_transformers_wrote(llama, form, tmp_path):
+    torch.set_default_dtype(torch.float64)
+    config = hf.LlamaConfig(**SIZES, **ROPE, **form, bos_token_id=1, eos_token_id=None)
+    with Wide():
+        theirs = hf.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # multiples of 2^-10, which any float type holds
+            parameter.normal_(std=0.3).mul_(1024).round_().div_(1024)
+    theirs.save_pretrained(tmp_path / "folder")
+    path = tmp_path / "folder/config.json"
+    said = json.loads(path.read_text())
+    said["rope_theta"] = said["rope_parameters"]["rope_theta"]  # the page reads the older spelling
+    path.write_text(json.dumps(said))
+
+    mine, ids = llama["load_llama"](tmp_path / "folder"), torch.randint(103, (2, 37))
+    with Wide(), torch.no_grad():
+        expected = theirs(ids).logits
+    torch.testing.assert_close(mine(ids).detach(), expected)
+    new = llama["generate"](mine, ids[:, :5], 11, lambda logits: logits.argmax(-1))
+    text = torch.cat([ids[:, :5], new], 1)
+    with Wide(), torch.no_grad():
+        greedy = theirs(text).logits[:, 4:-1].argmax(-1)
+    assert torch.equal(new, greedy)
+
+
+def test_the_readers_llama_is_about_a_hundred_lines():
+    found = exercise_cells.exercises(cells_of("01_llama_from_a_blank_file"))
+    built = [one.solution for one in found if one.kind == "build"]
+    lines = [line for text in built for line in text.split("\n") if line.strip()]
+    assert 90 < len([line for line in lines if not line.startswith("check(")]) < 130
+
+
+def test_the_readers_translator_passes_the_first_two_milestones():
+    names = solved("02_translator_from_a_blank_file", "tasks")
+    page = source(cells_of("02_translator_from_a_blank_file"), "milestones")
+    exec(page.removesuffix("milestones()"), names)
+    assert names["milestones"](numbers=False) is None  # it asserts what it prints
+
+
+# What each patient shows before it is mended, and how far it is from health
+
+TEXT, PAIRS = repair_shop.letters(), repair_shop.numbers()
+
+
+def damaged(number):
+    names = {}
+    cells = cells_of("03_repair_shop")
+    (one,) = (e for e in exercise_cells.exercises(cells) if e.id == f"repair_shop.{number}")
+    program = one.blank.rpartition("check(")[0]
+    exec(program, names | vars(repair_shop), names)
+    return next(thing for name, thing in names.items() if name.startswith("patient"))
+
+
+def test_patient_1_knows_what_it_reads_and_nothing_else():
+    model, losses = damaged(2)(TEXT.train, len(TEXT.letters), 60)
+    assert losses[-1] < 0.05 and repair_shop.next_letter_loss(model) > 4
+    assert len(set(repair_shop.write(model, "forty", 20)[5:])) == 1  # one letter for ever
+
+
+def test_patient_2_never_gets_below_its_floor_and_is_often_right():
+    model, losses = damaged(4)(TEXT.train, len(TEXT.letters), 150)
+    assert repair_shop.floor() < min(losses) < 2.6
+    assert repair_shop.letters_right(model) > 0.5
+
+
+def test_patient_3_stops_at_the_frequencies_of_words():
+    _, losses = damaged(7)(PAIRS.src, PAIRS.tgt, len(PAIRS.words), 120)
+    words = PAIRS.tgt[:, 1:].flatten().bincount()[1:].double()
+    share = words[words > 0] / words.sum()
+    assert abs(sum(losses[-20:]) / 20 + (share * share.log()).sum()) < 0.2
+
+
+def test_patient_4_stands_still_while_its_gradients_add_up():
+    names = vars(repair_shop)
+    config = names["LlamaConfig"](len(TEXT.letters), 32, n_layers=1, n_heads=2, d_ff=64)
+    given = names["Llama"](config)
+    model, log = damaged(9)(given, TEXT.train, 60)
+    losses, lengths = zip(*log)
+    assert max(losses) - min(losses) < 0.2 and lengths[-1] > 20 * lengths[0]
+    pairs = zip(given.parameters(), model.parameters())
+    assert all(torch.equal(a, b) for a, b in pairs)  # nothing has moved
+
+
+def test_patient_5_knows_how_long_the_number_is_and_not_which():
+    model, losses = damaged(11)(PAIRS.src, PAIRS.tgt, len(PAIRS.words), 120)
+    assert 1.2 < sum(losses[-20:]) / 20 < 1.9
+    known = set(PAIRS.words)
+    for asked, said in repair_shop.some_translations(model, rows=7):
+        assert set(said.split()) <= known and said != " ".join(repair_shop.spelled(int(asked)))
+
+
+# A solution with one line spoilt, as a reader would spoil it, gets the line that names the fault
+
+LLAMA, TRANSLATOR = "01_llama_from_a_blank_file", "02_translator_from_a_blank_file"
+PAIRED = ("a, b = x.chunk(2, dim=-1)", "a, b = x[..., ::2], x[..., 1::2]")
+STACKED = (
+    "torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)",
+    "torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)",
+)
+UNTURNED = (
+    """q, k = rotate(q, pos, self.base), rotate(k, pos, self.base)
+        if cache:
+            k, v = cache.update(k, v)""",
+    """q = rotate(q, pos, self.base)
+        if cache:
+            k, v = cache.update(k, v)
+        k = rotate(k, torch.arange(k.shape[2]), self.base)""",
+)
+REPEATED = ("x.repeat_interleave(H // x.shape[1], dim=1)", "x.repeat(1, H // x.shape[1], 1, 1)")
+GATES = (
+    "nn.functional.silu(self.gate_proj(x)) * self.up_proj(x)",
+    "self.gate_proj(x) * nn.functional.silu(self.up_proj(x))",
+)
+OUTSIDE = (
+    "(h.square().mean(-1, keepdim=True) + self.eps).sqrt()",
+    "(h.square().mean(-1, keepdim=True).sqrt() + self.eps)",
+)
+SPOILT = [
+    (LLAMA, 3, [("x.to(torch.promote_types(x.dtype, torch.float32))", "x")], "half precision"),
+    (LLAMA, 3, [OUTSIDE], "outside of the root"),
+    (LLAMA, 4, [PAIRED, STACKED], "neighbours"),
+    (
+        LLAMA,
+        4,
+        [("a * cos - b * sin, b * cos + a * sin", "a * cos + b * sin, b * cos - a * sin")],
+        "the other way",
+    ),
+    (LLAMA, 5, [(" / D**0.5", "")], "not divided by √D"),
+    (LLAMA, 5, [REPEATED], "repeat_interleave, not repeat"),
+    (LLAMA, 5, [("tril(S - T)", "tril()")], "top left"),
+    (LLAMA, 5, [("masked_fill(~seen", "masked_fill(seen")], "polarity"),
+    (LLAMA, 7, [("cache.length if cache else 0", "0")], "positions go on"),
+    (LLAMA, 7, [UNTURNED], "Turn, then keep"),
+    (LLAMA, 7, [('c["rope_theta"]', "10000.0")], "rope_theta"),
+    (LLAMA, 8, [GATES], "swapped"),
+    (
+        LLAMA,
+        9,
+        [("x = x + self.attn(self.attn_norm(x), cache)", "x = x + self.attn(self.attn_norm(x))")],
+        "cache does not reach",
+    ),
+    (
+        LLAMA,
+        10,
+        [('if c["tie_word_embeddings"]:\n            self', "if False:\n            self")],
+        "tied output layer",
+    ),
+    (LLAMA, 10, [("self.lm_head(self.norm(x))", "self.lm_head(x)")], "last norm is missing"),
+    (
+        LLAMA,
+        11,
+        [('"attn_norm"', '"?"'), ('"ffn_norm"', '"attn_norm"'), ('"?"', '"ffn_norm"')],
+        "norms are swapped",
+    ),
+    (LLAMA, 12, [PAIRED, STACKED], "neighbours"),
+    (LLAMA, 12, [REPEATED], "dealt in turn"),
+    (LLAMA, 12, [(" / D**0.5", "")], "not divided by √D"),
+    (LLAMA, 12, [GATES], "Gate and up"),
+    (LLAMA, 12, [('c["rms_norm_eps"]', "1e-6")], "rms_norm_eps"),
+    (
+        LLAMA,
+        13,
+        [("pick(model(ids, caches)[:, -1])", "pick(model(ids, caches)[:, 0])")],
+        "last position",
+    ),
+    (TRANSLATOR, 3, [("table([[BOS, *target] for", "table([[*target, EOS] for")], "not shifted"),
+    (TRANSLATOR, 4, [("masked_fill(~mask", "masked_fill(mask")], "polarity"),
+    (
+        TRANSLATOR,
+        5,
+        [("self.k_proj(memory), self.v_proj(memory)", "self.k_proj(x), self.v_proj(x)")],
+        "come from the memory",
+    ),
+    (
+        TRANSLATOR,
+        7,
+        [("dtype=torch.bool, device=x.device).tril()", "dtype=torch.bool)")],
+        "future shows",
+    ),
+    (TRANSLATOR, 8, [("(src != PAD)", "(src == PAD)")], "turned round"),
+    (TRANSLATOR, 9, [(", ignore_index=PAD", "")], "Padding counts"),
+    (TRANSLATOR, 10, [("row[: row.index(EOS)]", "row[: row.index(EOS) + 1]")], "end token"),
+    (TRANSLATOR, 11, [("keep = tgt_out != PAD", "keep = tgt_out > -1")], "so does padding"),
+]
+
+
+@pytest.mark.parametrize(
+    "chapter,number,changes,line", SPOILT, ids=[f"{c[3:10]}.{n} {line}" for c, n, _, line in SPOILT]
+)
+def test_a_spoilt_solution_gets_the_line_that_names_its_fault(chapter, number, changes, line):
+    cells, names = cells_of(chapter), {}
+    found = exercise_cells.exercises(cells)
+    exec(source(cells, "imports"), names)
+    program = "\n".join(one.solution.rpartition("check(")[0] for one in found)
+    for old, new in changes:
+        assert old in program
+        program = program.replace(old, new)
+    exec(program, names)
+    (one,) = (one for one in found if one.id.endswith(f".{number}"))
+    verdict = check(one.id, names[find_exercise(one.id).name])
+    assert verdict.state == "not yet" and line in verdict.line, verdict
