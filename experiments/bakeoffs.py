@@ -1,4 +1,4 @@
-"""The bake-offs of the package over a grid of learning rates, with the entries that are fair.
+"""The bake-offs of the package over a grid of learning rates; at one rate, entries that are fair.
 
 `transformer-lit bakeoff` trains each entry at one rate. A rate that suits one entry may be wrong
 for another; so here each has several with seed 0, the best of them two more seeds, and the best of
@@ -22,7 +22,7 @@ from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
 from transformer_lit.recipes.recipe import Training
 
-SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2)
+SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2, 3e-2)
 RECORDS = Path(__file__).parents[1] / "results/bakeoffs"
 
 
@@ -91,10 +91,10 @@ def entries(name: str) -> dict[str, Variant]:
 
 def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
     "Every rate with the first seed; then the other seeds with the best rate of each entry."
-    first, *others = SEEDS
-    for (entry, recipe), rate in product(entries(name).items(), RATES):
+    (first, *others), own = SEEDS, {entry: entries(name)[entry] for entry in bakeoff_presets(name)}
+    for (entry, recipe), rate in product(own.items(), RATES):
         yield cell(entry, recipe, rate, first)
-    for seed, (entry, recipe) in product(others, entries(name).items()):
+    for seed, (entry, recipe) in product(others, own.items()):
         tried = [row for row in rows if row["entry"] == entry and row["seed"] == first]
         yield cell(entry, recipe, min(tried, key=itemgetter("val_loss"))["rate"], seed)
 
