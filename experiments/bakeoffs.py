@@ -1,8 +1,8 @@
 """The bake-offs of the package over a grid of learning rates; at one rate, entries that are fair.
 
 `transformer-lit bakeoff` trains each entry at one rate. A rate that suits one entry may be wrong
-for another; so here each has several with seed 0, the best of them two more seeds, and the best of
-each are compared. What the bake-off recorded for the same settings and seed is not trained again.
+for another; so here each has three or more with seed 0, until the best lies between two others, and
+the best has two more seeds. What the bake-off recorded for the same settings and seed is not trained again.
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -22,7 +21,8 @@ from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
 from transformer_lit.recipes.recipe import Training
 
-SEEDS, RATES = range(3), (1e-3, 3e-3, 1e-2)
+SEEDS, RATES = range(3), (3e-3, 1e-2, 3e-2)
+LADDER = (3e-4, 1e-3, *RATES, 1e-1)  # a grid grows along it while its best rate is at an edge
 RECORDS = Path(__file__).parents[1] / "results/bakeoffs"
 
 
@@ -90,13 +90,32 @@ def entries(name: str) -> dict[str, Variant]:
 
 
 def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
-    "Every rate with the first seed; then the other seeds with the best rate of each entry."
+    "Rates with the first seed, until the best lies between two; it then gets the other seeds."
     (first, *others), own = SEEDS, {entry: entries(name)[entry] for entry in bakeoff_presets(name)}
-    for (entry, recipe), rate in product(own.items(), RATES):
-        yield cell(entry, recipe, rate, first)
+    for entry, recipe in own.items():
+        for rate in RATES:
+            yield cell(entry, recipe, rate, first)
+        while (rate := beyond(rates_tried(rows, entry))) is not None:
+            yield cell(entry, recipe, rate, first)
     for seed, (entry, recipe) in product(others, own.items()):
-        tried = [row for row in rows if row["entry"] == entry and row["seed"] == first]
-        yield cell(entry, recipe, min(tried, key=itemgetter("val_loss"))["rate"], seed)
+        losses = rates_tried(rows, entry)
+        yield cell(entry, recipe, min(losses, key=losses.__getitem__), seed)
+
+
+def rates_tried(rows: Sequence[Row], entry: str) -> dict[float, float]:
+    "The losses of an entry with the first seed, by rate."
+    return {
+        row["rate"]: row["val_loss"]
+        for row in rows
+        if row["entry"] == entry and row["seed"] == SEEDS[0]
+    }
+
+
+def beyond(losses: dict[float, float]) -> float | None:
+    "The next rate of the ladder on the side where the best is at the edge of those that were tried."
+    best = LADDER.index(min(losses, key=losses.__getitem__))
+    near = [LADDER[i] for i in (best - 1, best + 1) if 0 <= i < len(LADDER)]
+    return next((rate for rate in near if rate not in losses), None)
 
 
 def fair_cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
