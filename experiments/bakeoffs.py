@@ -2,7 +2,8 @@
 
 `transformer-lit bakeoff` trains each entry at one rate. A rate that suits one entry may be wrong
 for another; so here each has three or more with seed 0, until the best lies between two others, and
-the best has two more seeds. What the bake-off recorded for the same settings and seed is not trained again.
+the best has two more seeds. What the bake-off recorded for the same settings and seed is not
+trained again.
 """
 
 import json
@@ -93,16 +94,18 @@ def cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
     "Rates with the first seed, until the best lies between two; it then gets the other seeds."
     (first, *others), own = SEEDS, {entry: entries(name)[entry] for entry in bakeoff_presets(name)}
     for entry, recipe in own.items():
-        for rate in RATES:
-            yield cell(entry, recipe, rate, first)
-        while (rate := beyond(rates_tried(rows, entry))) is not None:
-            yield cell(entry, recipe, rate, first)
+        tried = set()
+        ahead = list(RATES)
+        while ahead:
+            tried.update(ahead)
+            yield from (cell(entry, recipe, rate, first) for rate in ahead)
+            ahead = [rate for rate in beside_best(losses_of(rows, entry)) if rate not in tried]
     for seed, (entry, recipe) in product(others, own.items()):
-        losses = rates_tried(rows, entry)
+        losses = losses_of(rows, entry)
         yield cell(entry, recipe, min(losses, key=losses.__getitem__), seed)
 
 
-def rates_tried(rows: Sequence[Row], entry: str) -> dict[float, float]:
+def losses_of(rows: Sequence[Row], entry: str) -> dict[float, float]:
     "The losses of an entry with the first seed, by rate."
     return {
         row["rate"]: row["val_loss"]
@@ -111,11 +114,10 @@ def rates_tried(rows: Sequence[Row], entry: str) -> dict[float, float]:
     }
 
 
-def beyond(losses: dict[float, float]) -> float | None:
-    "The next rate of the ladder on the side where the best is at the edge of those that were tried."
+def beside_best(losses: dict[float, float]) -> Sequence[float]:
+    "The best rate and its neighbours on the ladder."
     best = LADDER.index(min(losses, key=losses.__getitem__))
-    near = [LADDER[i] for i in (best - 1, best + 1) if 0 <= i < len(LADDER)]
-    return next((rate for rate in near if rate not in losses), None)
+    return LADDER[max(0, best - 1) : best + 2]
 
 
 def fair_cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:

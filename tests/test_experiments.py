@@ -56,7 +56,7 @@ def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_p
     elif name in bakeoffs.BAKEOFFS:
         which, _, kind = name.partition("_")
         assert {row["entry"] for row in rows} <= set(bakeoffs.entries(which))
-        assert len(rows) == (10 if kind == "rates" else 4 + 4)
+        assert len(rows) == (11 if kind == "rates" else 4 + 4)
     else:
         assert fields(rows) == fields(read_measurement(record).rows)
 
@@ -329,3 +329,24 @@ def test_what_the_bakeoff_recorded_is_not_trained_again(tmp_path):
     for other in (replace(recipe, peak=1e-3), replace(recipe, change="wide")):
         training.recipe = other
         assert bakeoffs.recorded("swap", training) is None
+
+
+@pytest.mark.parametrize(
+    ("lowest", "rates"),
+    [
+        (1e-2, [3e-3, 1e-2, 3e-2]),
+        (3e-4, [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]),
+        (1, [3e-3, 1e-2, 3e-2, 0.1]),
+    ],
+)
+def test_a_grid_of_rates_grows_until_the_best_lies_inside(lowest, rates):
+    rows, seen = [], []
+    for cell in bakeoffs.cells("swap", rows):
+        seen.append(cell.about)
+        assert cell.recipe.peak == cell.about["rate"]
+        rows.append(cell.about | {"val_loss": abs(cell.about["rate"] - lowest)})
+    of_gpt = [about for about in seen if about["entry"] == "gpt"]
+    assert sorted(a["rate"] for a in of_gpt if a["seed"] == 0) == rates
+    best = min(rates, key=lambda rate: abs(rate - lowest))
+    assert [(a["seed"], a["rate"]) for a in of_gpt if a["seed"]] == [(1, best), (2, best)]
+    assert len(seen) == 6 * (len(rates) + 2)

@@ -105,7 +105,6 @@ MARKS = (
 EVERYDAY = {  # the chapters say and do this in their own right, and give nothing away by it
     "A factor on a matrix acts on the variance by its square.",
     "x0 = x = torch.randn(2, 3, 5)",
-    "point, = learning_curve(rows)",
     "x.square().sum().backward()",
     "gradient, = torch.autograd.grad(loss, z)",
 }

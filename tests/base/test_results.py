@@ -12,6 +12,7 @@ from transformer_lit.base.results import (
     Measurement,
     Result,
     _score,
+    at_best_rate,
     by_entry,
     current_commit,
     paired,
@@ -198,3 +199,15 @@ def test_every_score_names_how_it_was_taken():
     assert _score({"exact": 0.5, "beam": 1}) == "50.0% exact, beam 1"
     assert _score({"perplexity": 7.125}) == "perplexity 7.12 at hidden tokens"
     assert _score({"bits_per_byte": 2.0}) == "2.000 bits per byte"
+
+
+def test_an_entry_of_a_grid_is_read_at_its_best_rate_and_in_the_order_of_seeds():
+    def row(entry, rate, seed, loss):
+        return {"entry": entry, "rate": rate, "seed": seed, "val_loss": loss}
+
+    rows = [row("b", 0.03, 0, 5.0), row("b", 0.01, 0, 3.0), row("a", 0.01, 2, 9.0)]
+    rows += [row("a", 0.01, 1, 8.0), row("a", 0.003, 0, 2.5), row("a", 0.01, 0, 2.0)]
+    rows += [row("a", 0.03, 0, 2.25)]
+    found = at_best_rate(rows)
+    assert (found["a"].rate, found["a"].losses, found["a"].inside) == (0.01, [2.0, 8.0, 9.0], True)
+    assert (found["b"].rate, found["b"].losses, found["b"].inside) == (0.01, [3.0], False)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Result', 'write_result', 'read_result', 'read_results', 'current_commit', 'Measurement', 'write_measurement',
-           'read_measurement', 'result_table', 'Paired', 'paired', 'by_entry']
+           'read_measurement', 'result_table', 'Paired', 'paired', 'by_entry', 'Tuned', 'at_best_rate']
 
 # %% ../../nbs/base/04_results.ipynb #imports
 import statistics
@@ -169,3 +169,27 @@ def by_entry(records: Iterable[Result]) -> dict[str, list[Result]]:
     for record in sorted(records, key=lambda record: record.seed):
         groups.setdefault(record.metrics["entry"], []).append(record)
     return groups
+
+# %% ../../nbs/base/04_results.ipynb #rates
+@dataclass(frozen=True)
+class Tuned:
+    "An entry of a grid of trainings at its best rate."
+
+    rate: float
+    losses: list[float]  # in the order of seeds
+    inside: bool  # whether the grid has a smaller and a larger rate
+
+
+def at_best_rate(rows: Iterable[dict[str, Any]]) -> dict[str, Tuned]:
+    """Each entry of a grid at the rate of its lowest loss under the first seed.
+
+    A row has `entry`, `rate`, `seed` and `val_loss`. That seed alone was trained with every rate.
+    """
+    tried: dict[str, dict[float, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        tried.setdefault(row["entry"], {}).setdefault(row["rate"], []).append(row["val_loss"])
+    found = {}
+    for entry, losses in tried.items():
+        best = min(losses, key=lambda rate: losses[rate][0])
+        found[entry] = Tuned(best, losses[best], min(losses) < best < max(losses))
+    return found

@@ -59,7 +59,7 @@ def probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
 def speculate(
     model: nn.Module,
     draft: Draft,
-    ids: Int[Tensor, "1 T"],
+    ids: Int[Tensor, "B T"],  # B = 1: one text
     *,
     max_new: int,
     ahead: int = 4,  # guesses in a round, at most
