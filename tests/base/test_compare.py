@@ -85,6 +85,7 @@ def test_nan_and_infinity_agree_with_themselves_alone():
         (torch.ones(2, dtype=torch.complex64), "a tensor of shape (2,)"),
         ((13, 17), "a list of 2"),
         ({"a": 1, 2: 3}, "a dictionary with 'a', 2"),
+        ({}, "an empty dictionary"),
         (torch.nn.Linear, "the class Linear"),
         (torch.relu, "a function"),
         (True, "True or False"),
@@ -98,6 +99,22 @@ def test_nan_and_infinity_agree_with_themselves_alone():
 def test_a_thing_is_named_in_words(thing, words):
     assert kind_of(thing) == words
     assert loosely(thing) == ("a list" if isinstance(thing, tuple) else words)
+
+
+@pytest.mark.parametrize(
+    "thing,length,words",
+    [
+        ("b", None, 'one letter, such as "a"'),
+        ("7", None, "a word"),
+        (["b", "d"], None, 'a list of letters, such as ["a", "b"]'),
+        (["b", "d"], 2, 'a list of 2 letters, such as ["a", "b"]'),
+        (["b", "no"], 2, "a list of 2 parts"),
+        ([1, 0.5], 2, "a list of 2 numbers"),
+        ([], None, "a list"),
+    ],
+)
+def test_letters_are_asked_for_as_letters(thing, length, words):
+    assert loosely(thing, length) == words
 
 
 def test_floats_are_found_at_any_depth():

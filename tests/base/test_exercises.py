@@ -444,8 +444,8 @@ def test_gradients_are_compared_too():
         return x.square()
 
     assert check("test.2", lambda x, keep: x * x)
-    assert "gradient of input 1: 5 of 5" in check("test.2", wrong_on_the_way_back).line
-    assert "gradient of input 1: expected" in check("test.2", lambda x, k: (x * x).detach()).line
+    assert "gradient of x: 5 of 5" in check("test.2", wrong_on_the_way_back).line
+    assert "gradient of x: expected" in check("test.2", lambda x, k: (x * x).detach()).line
     assert check("test.2", lambda x, keep: None).line.startswith("Write square(x, keep)")
 
 

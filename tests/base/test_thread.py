@@ -101,6 +101,9 @@ def test_the_books_solutions_are_one_file_that_passes(checked):
     assert found and all(found.verdicts.values()) and "transformer_lit" not in solved.thread()
     assert found.line == "my_transformer.py: 13 of 13 steps pass."
     assert list(found.verdicts) == list(STEPS) and found.notes == ()
+    last = "Train your model and let it write: transformer-lit check --write"
+    assert repr(found).splitlines()[-2:] == [found.line, last]
+    assert found._repr_html_().endswith(f"<p>{found.line}<br>{last}</p>")
 
 
 FAULTS = {  # what stands in the solution, what stands there instead, and the steps that use it
@@ -152,6 +155,26 @@ def test_a_step_that_another_needs_is_to_be_written_first(checked):
 def test_a_name_that_is_nearly_right_is_told(checked):
     verdict = checked("def repeat_head(k, n_heads): return k").verdicts["repeat_heads"]
     assert verdict.line.endswith("You have `repeat_head`: the name must be the same.")
+
+
+def test_a_name_in_other_capitals_is_told(checked):
+    verdict = checked("class RmsNorm: pass").verdicts["RMSNorm"]
+    assert verdict.line.endswith("You have `RmsNorm`: the name must be the same.")
+
+
+def test_one_step_is_checked_with_those_that_it_uses(checked):
+    right, wrong, _ = FAULTS["attend"]
+    found = checked(solved.thread().replace(right, wrong), only="MultiHead")
+    assert list(found.verdicts) == ["attend", "MultiHead"]
+    assert found.verdicts["MultiHead"].line == "Mend attend first: MultiHead uses it."
+
+
+def test_a_notebook_in_a_folder_below_finds_the_file(here, monkeypatch):
+    (here / FILE).write_text("def causal_mask(T, S): return T")
+    (here / "nbs/attention").mkdir(parents=True)
+    monkeypatch.chdir(here / "nbs/attention")
+    found = check_file()
+    assert found.file == FILE and found.verdicts["causal_mask"].state == "not yet"
 
 
 def test_functions_that_call_each_other_in_a_circle(checked):

@@ -286,6 +286,23 @@ class TestCheck:
         found = json.loads(out)
         assert code == 0 and found["ok"] and found["passed"] == found["of"] == 13
 
+    def test_one_step_alone(self, run, here):
+        (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
+        code, out, _ = run("check", "mine.py", "--step", "causal_mask")
+        assert code == 1 and out.startswith("masks.3: not yet. ") and "attend" not in out
+        code, out, _ = run("check", "mine.py", "--step", "attend")
+        assert code == 0 and out.startswith("attend.3: open. ")
+        code, out, err = run("check", "mine.py", "--step", "atend")
+        assert (code, out) == (2, "") and "unknown step 'atend'" in err
+
+    def test_a_finished_model_is_trained_and_writes(self, run, here):
+        (here / "my_transformer.py").write_text(solved.thread())
+        code, out, _ = run("check", "--write", "--steps", "2")
+        assert code == 0 and out.startswith("2 steps: from ") and out.count("\nThe model ") == 2
+        (here / "my_transformer.py").write_text("")
+        code, out, err = run("check", "--write")
+        assert (code, out) == (2, "") and "not there: MyLlama" in err and err.count("\n") == 1
+
     @pytest.mark.parametrize(
         "text,told",
         [("def attend(q", "mine.py: syntax error in line 1"), ("1 / 0", "ZeroDivisionError"),

@@ -24,7 +24,7 @@ def kind_of(x: Any) -> str:
     if isinstance(x, list | tuple):
         return f"a list of {len(x)}"
     if isinstance(x, dict):
-        return f"a dictionary with {', '.join(map(repr, x))}"
+        return f"a dictionary with {', '.join(map(repr, x))}" if x else "an empty dictionary"
     if inspect.isclass(x):
         return f"the class {x.__name__}"
     if inspect.isroutine(x):
@@ -33,9 +33,21 @@ def kind_of(x: Any) -> str:
     return words.get(type(x)) or ("None" if x is None else f"an object of type {type(x).__name__}")
 
 
-def loosely(value: Any) -> str:
-    "`kind_of`, without what may be the question: how long a list is."
-    return "a list" if isinstance(value, list | tuple) else kind_of(value)
+def _is_letter(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isalpha()
+
+
+def loosely(value: Any, length: int | None = None) -> str:
+    "`kind_of` an answer, without what may be the question: how long a list is, unless it is given."
+    if _is_letter(value):
+        return 'one letter, such as "a"'
+    if not isinstance(value, list | tuple):
+        return kind_of(value)
+    letters = bool(value) and all(map(_is_letter, value))
+    whole = all(type(x) in (int, float) for x in value)
+    parts = "letters" if letters else "numbers" if whole else "parts"
+    many = f" of {length} {parts}" if length is not None else " of letters" if letters else ""
+    return f"a list{many}" + (', such as ["a", "b"]' if letters else "")
 
 
 def has_floats(value: Any) -> bool:

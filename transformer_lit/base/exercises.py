@@ -83,15 +83,16 @@ class Exercise:
 
     def outcome(self, answer: Any, inputs: tuple) -> Any:
         "What this answer makes of these inputs, which it may spoil."
-        return self.run(answer, *inputs) if self.run else answer(*inputs)
+        named = {"names": tuple(signature(self.reference).parameters)}
+        more = named if self.run is with_gradients else {}
+        return self.run(answer, *inputs, **more) if self.run else answer(*inputs)
 
     @property
     def form(self) -> str:
         "What the reader is to write: `name(arguments)`, or a value."
         if self.cases is None:
             value = self.reference()
-            near = f", to within {self.tolerance:g}" if has_floats(value) else ""
-            return f"{loosely(value)}{near}"
+            return loosely(value) + (f", to within {self.tolerance:g}" if has_floats(value) else "")
         kind = "class " if inspect.isclass(self.reference) else ""
         return f"{kind}{self.name}{signature(self.reference)}"
 
@@ -127,8 +128,8 @@ def exercise(
     return register
 
 # %% ../../nbs/base/09_exercises.ipynb #gradients
-def with_gradients(answer: Callable[..., Any], *inputs: Any) -> Any:
-    "A `run`: the result, and the gradient of a random sum of it by each input that is a float."
+def with_gradients(answer: Callable, *inputs: Any, names: tuple[str, ...] = ()) -> Any:
+    "A `run`: the result, and the gradient of a random sum by each input, `names`, that is a float."
     floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
     leaves = [x.detach().requires_grad_() if f else x for x, f in zip(inputs, floats)]
     result = answer(*leaves)
@@ -140,7 +141,8 @@ def with_gradients(answer: Callable[..., Any], *inputs: Any) -> Any:
         of, fixed = [leaves[i] for i in places], torch.Generator().manual_seed(1)
         above = torch.randn(result.shape, generator=fixed, dtype=result.dtype)
         found = torch.autograd.grad(result, of, above, allow_unused=True)
-    gradients = {f"gradient of input {i + 1}": g for i, g in zip(places, found)}
+    called = dict(enumerate(names))
+    gradients = {f"gradient of {called.get(i, f'input {i + 1}')}": g for i, g in zip(places, found)}
     return {"result": result.detach(), **gradients}
 
 # %% ../../nbs/base/09_exercises.ipynb #form
@@ -246,9 +248,7 @@ def _judge_value(exercise: Exercise, answer: Any) -> str:
                 raise Found(line)
         lists = [x for x in (expected, *exercise.mistakes.values()) if isinstance(x, list | tuple)]
         if isinstance(expected, list | tuple) and len({len(x) for x in lists}) == 1:
-            numbers = all(type(x) in (int, float) for x in expected)
-            what = f"a list of {len(expected)} {'numbers' if numbers else 'parts'}"
-            form = form.replace("a list", what, 1)
+            form = form.replace(loosely(expected), loosely(expected, len(expected)), 1)
         raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {form}.")
     return "That is right."
 
@@ -277,13 +277,12 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     if isinstance(found, Verdict):
         return found
     _import_what_gradients_need()
-    prints, state = Prints(), "passed"
+    prints, state, notes = Prints(), "passed", ()
     try:
         sandbox.put_torch_back()
         with sandbox.sealed():
             value = found.cases is None
             line = _judge_value(found, answer) if value else _judge_function(found, answer, prints)
-        notes = ()
     except Found as finding:
         line, notes, state = finding.line, finding.notes, finding.state
     except Exception as error:  # an object that even a look at it upsets

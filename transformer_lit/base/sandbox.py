@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -165,7 +166,9 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
             contextlib.redirect_stdout(prints),
             contextlib.redirect_stderr(prints),
             _no_input(),
+            warnings.catch_warnings(),
         ):
+            warnings.filterwarnings("ignore", message=r"The use of `x\.")  # of .T: not a hint
             seed()
             return _limited(function, seconds)
     except (NotImplementedError, Found):

@@ -9,12 +9,8 @@ __all__ = ['STEPS', 'Step', 'starter', 'write_starter', 'Progress', 'check_file'
 import ast
 import difflib
 import html
-import linecache
 import os
-import sys
-import types
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +19,9 @@ import torch
 
 from transformer_lit.base import sandbox
 from transformer_lit.base.exercises import Verdict, check, find_exercise
-from transformer_lit.base.files import InputError, read_text, write_text
-from transformer_lit.base.sandbox import Found, Prints, call_safely
+from transformer_lit.base.files import InputError, write_text
+from transformer_lit.base.own_file import OWN_FILE, find_file, run_file
+from transformer_lit.base.sandbox import Prints
 
 # %% ../../nbs/base/12_thread.ipynb #steps
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ STEPS = {  # by the name that each has in the file
     "MultiHead": Step(
         "multihead.3",
         "attention/multihead",
-        "Self-attention with heads: x: B T C, mask: up to B H T T; returns B T C.",
+        "Maps q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.",
         "forward",
     ),
     "Cache": Step(
@@ -75,13 +72,29 @@ STEPS |= {
         "position/rope",
         "x: B N T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.",
     ),
-    "RMSNorm": Step("norm.3", "block/norm", "x / √(mean(x²) + eps) · weight.", "forward"),
-    "SwiGLU": Step("feedforward.3", "block/feedforward", "(SiLU(x W_g) · x W_u) W_d.", "forward"),
+    "RMSNorm": Step(
+        "norm.3",
+        "block/norm",
+        "x / √(mean(x²) + eps) · weight; the gain `weight` is a parameter.",
+        "forward",
+    ),
+    "SwiGLU": Step(
+        "feedforward.3",
+        "block/feedforward",
+        "(SiLU(x W_g) · x W_u) W_d; maps gate_proj, up_proj, down_proj.",
+        "forward",
+    ),
     "Block": Step(
-        "layers.3", "block/layers", "Pre-norm: attention, then the feed-forward network.", "forward"
+        "layers.3",
+        "block/layers",
+        "Pre-norm: attention, attn(z, mask=mask), then the feed-forward network, ffn(z).",
+        "forward",
     ),
     "MyLlama": Step(
-        "llama.3", "models/llama", "A model of the parts above: ids B T to logits B T V.", "forward"
+        "llama.3",
+        "models/llama",
+        "Ids B T to logits B T V; maps q_proj, k_proj, v_proj, o_proj and those of SwiGLU.",
+        "forward",
     ),
     "train": Step("trainer.3", "training/trainer", "The losses; the model is trained in place."),
     "generate": Step(
@@ -94,6 +107,10 @@ _HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as
 
 Write a function or a class in place of `raise NotImplementedError`, then run
 `transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
+A notebook in a folder below takes your parts from here:
+
+    from transformer_lit.base.own_file import load_mine
+    attend, causal_mask = load_mine("attend", "causal_mask")
 """
 
 import math
@@ -155,6 +172,12 @@ class Progress:
         said = f"{passed} of {len(STEPS)} steps pass."
         return f"{self.file}: {self.error or said}"
 
+    @property
+    def next(self) -> str:
+        "What to do with a file that is complete; nothing where it is not."
+        whole = not self.error and sum(map(bool, self.verdicts.values())) == len(STEPS)
+        return "Train your model and let it write: transformer-lit check --write" if whole else ""
+
     def as_dict(self) -> dict[str, Any]:
         "For JSON: file, error, whether all that is written passes, how many do, and the steps."
         steps = [
@@ -177,54 +200,16 @@ class Progress:
         for place, (name, chapter, state, hint, notes) in enumerate(self._rows(), 1):
             lines.append(f"{place:2}  {name:16}{chapter:26}{state:9}{hint}".rstrip())
             lines += [f"{'':55}{note}" for note in notes]
-        return "\n".join([*lines, *self.notes, self.line])
+        return "\n".join([*lines, *self.notes, *filter(None, (self.line, self.next))])
 
     def _repr_html_(self) -> str:
         rows = [["step", "chapter", "verdict", "hint"]]
         rows += [[*row[:3], "\n".join(filter(None, (row[3], *row[4])))] for row in self._rows()]
         cells = [[html.escape(cell).replace("\n", "<br>") for cell in row] for row in rows]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
-        below = "<br>".join(html.escape(line) for line in (*self.notes, self.line))
+        last = *self.notes, self.line, self.next
+        below = "<br>".join(html.escape(line) for line in last if line)
         return f"{f'<table>{body}</table>' if self.verdicts else ''}<p>{below}</p>"
-
-# %% ../../nbs/base/12_thread.ipynb #load
-def _load(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str, Any], ast.Module]:
-    "The names that the file defines, and its syntax tree; `InputError` where it has none."
-    if path.suffix == ".ipynb":
-        raise InputError("it is a notebook; copy your functions to a Python file and check that")
-    linecache.checkcache(str(path))  # the lines that a verdict shows are those of today
-    try:
-        tree = ast.parse(read_text(path).removeprefix("\ufeff"), str(path))
-        code = compile(tree, str(path), "exec")
-    except SyntaxError as error:
-        where = f" in line {error.lineno}" if error.lineno else ""
-        raise InputError(f"syntax error{where}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"Python cannot read it: {type(error).__name__}") from None
-    module = types.ModuleType("my_transformer")
-    module.__file__ = str(path)
-    before = sys.modules.get(module.__name__)
-    sys.modules[module.__name__] = module  # a dataclass looks for its module there
-    try:
-        with sandbox.sealed():
-            torch.set_default_dtype(torch.float32)  # as at home
-            call_safely(lambda: exec(code, vars(module)), seconds, prints)
-            sandbox.put_torch_back()
-    except NotImplementedError:
-        raise InputError(
-            "it calls a function that is not written yet, when it is imported"
-        ) from None
-    except Found as found:
-        raise InputError(found.line) from None
-    finally:
-        with suppress(Found):
-            sandbox.put_torch_back()
-        sys.modules.pop(module.__name__)
-        if before is not None:
-            sys.modules[module.__name__] = before
-    return vars(module), tree
 
 # %% ../../nbs/base/12_thread.ipynb #uses
 def _uses(tree: ast.Module) -> dict[str, set[str]]:
@@ -247,32 +232,37 @@ def _verdict(name: str, names: dict[str, Any], file: str) -> Verdict:
     verdict, form = check(id, names.get(name, ...)), find_exercise(id).form
     if verdict.state != "open":
         return verdict
-    near = difflib.get_close_matches(name, set(names) - set(STEPS), n=1, cutoff=0.8)
+    others = {other.casefold(): other for other in set(names) - set(STEPS)}
+    near = difflib.get_close_matches(name.casefold(), others, n=1, cutoff=0.8)
     hint = (
-        f" You have `{near[0]}`: the name must be the same." if name not in names and near else ""
+        f" You have `{others[near[0]]}`: the name must be the same."
+        if name not in names and near
+        else ""
     )
     return replace(verdict, line=f"Write {form} in {file}.{hint}")
 
 # %% ../../nbs/base/12_thread.ipynb #check-file
 def check_file(
-    path: str | Path = "my_transformer.py",
+    path: str | Path = OWN_FILE,
     *,
+    only: str | None = None,
     seconds: float | int = 10,
     progress: Callable[[], Any] = lambda: None,
 ) -> Progress:
     """Import a file in the sandbox and check every step of the thread that is written in it.
 
-    It never raises: what the file does wrong is in the result. `seconds`: for the import; each
-    step has the time limits of its exercise. `progress` is called after each step.
+    Where it is not here, it is looked for up to three folders above. What the file does wrong is
+    in the result, and nothing raises. `only`: this step and those that it uses. `seconds`: for the
+    import; each step has the time limits of its exercise. `progress` is called after each step.
     """
-    path, prints = Path(path), Prints()
-    file, verdicts = path.name, {}
+    prints = Prints()
+    file, verdicts = Path(path).name, {}
     try:
-        names, tree = _load(path, seconds, prints)
+        names, tree = run_file(find_file(path), seconds, prints)
     except InputError as error:
         return Progress(file, {}, str(error), prints.notes())
     uses = _uses(tree)
-    for name in STEPS:
+    for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
         verdict = _verdict(name, names, file)
         below = [n for n in verdicts if n in uses.get(name, ()) and not verdicts[n]]
         if verdict.state == "not yet" and below:

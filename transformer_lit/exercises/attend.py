@@ -2,7 +2,8 @@
 
 # %% auto #0
 __all__ = ['uniform_scale', 'three_lookups', 'attend_cases', 'hidden', 'over_the_queries', 'mask_upside_down', 'without_rule',
-           'cleared_afterwards', 'mask_after_softmax', 'attend', 'gap_cases', 'gap', 'bias_cases', 'attend_with_bias']
+           'cleared_afterwards', 'added_and_cleared', 'mask_after_softmax', 'attend', 'gap_cases', 'gap', 'bias_cases',
+           'attend_with_bias']
 
 # %% ../../nbs/attention/03_attend.ipynb #check-imports
 import math
@@ -83,6 +84,12 @@ def cleared_afterwards(q, k, v, mask=None):
     return without_rule(q, k, v, mask).nan_to_num()
 
 
+def added_and_cleared(q, k, v, mask=None):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    added = 0.0 if mask is None else hidden(torch.zeros(mask.shape), mask, -math.inf)
+    return (scores + added).softmax(-1).nan_to_num() @ v
+
+
 def mask_after_softmax(q, k, v, mask=None):
     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
     return (weights if mask is None else weights * mask) @ v
@@ -118,6 +125,15 @@ def mask_after_softmax(q, k, v, mask=None):
         ),
         "Do not clear the nan afterwards: the gradient is lost. Never leave a row of −∞ alone.": (
             cleared_afterwards
+        ),
+        "The forward pass is right, but the nan of an empty row comes back: never make it.": (
+            added_and_cleared
+        ),
+        "Hidden scores are 0 now, which is a score like any other: fill with −∞.": (
+            lambda q, k, v, mask=None: without_rule(q, k, v, mask, fill=0.0)
+        ),
+        "Divide by √D, the root of the size of a key, not of the number of keys.": (
+            lambda q, k, v, mask=None: chapter.attend(q, k, v, mask=mask, scale=k.shape[-2] ** -0.5)
         ),
         "A large negative number hides nothing in a row where every key is hidden.": (
             lambda q, k, v, mask=None: without_rule(q, k, v, mask, fill=-1e9)

@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['weights_of_layers', 'reversing', 'Attention', 'scrambled', 'block_cases', 'use_block', 'WithPostNorm', 'WithoutSum',
-           'ForgetsTheMask', 'BothReadX', 'NormsTheStream', 'Block', 'decoder_cases', 'use_decoder', 'decoder_layer',
-           'post']
+           'ForgetsTheMask', 'BothReadX', 'NormsTheStream', 'LosesAttention', 'NormsItOnce', 'OneNorm', 'Block',
+           'decoder_cases', 'use_decoder', 'decoder_layer', 'post']
 
 # %% ../../nbs/block/04_layers.ipynb #check-imports
 import torch
@@ -127,6 +127,23 @@ class NormsTheStream(_Parts):
         return x + self.ffn(x)
 
 
+class LosesAttention(_Parts):
+    def forward(self, x, mask=None):
+        return x + self.ffn(self.ffn_norm(x + self.attn(self.attn_norm(x), mask=mask)))
+
+
+class NormsItOnce(_Parts):
+    def forward(self, x, mask=None):
+        x = self.ffn_norm(x + self.attn(self.attn_norm(x), mask=mask))
+        return x + self.ffn(x)
+
+
+class OneNorm(_Parts):
+    def forward(self, x, mask=None):
+        x = x + self.attn(self.attn_norm(x), mask=mask)
+        return x + self.ffn(self.attn_norm(x))
+
+
 @exercise(
     "layers.3",
     "build",
@@ -139,6 +156,9 @@ class NormsTheStream(_Parts):
         "Hand the mask on to attention.": ForgetsTheMask,
         "The feed-forward network reads what attention has added, not the old x.": BothReadX,
         "The norms stand on the stream. Only what a sublayer reads is normed.": NormsTheStream,
+        "What attention found is lost: the second sum must begin with the new x.": LosesAttention,
+        "The second norm stands on the stream: what is added to is not normed.": NormsItOnce,
+        "`attn_norm` is used twice: the feed-forward network reads `ffn_norm`.": OneNorm,
     },
 )
 class Block(_Parts):

@@ -13,7 +13,7 @@ from transformer_lit.base.exercises import exercise
 from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import GatedFeedForward as Gated
 from transformer_lit.block.norm import RMSNorm as Norm
-from transformer_lit.position.rope import RoPE, rotate_interleaved
+from transformer_lit.position.rope import RoPE, rotate_half_split, rotate_interleaved
 
 # %% ../../nbs/models/04_llama.ipynb #checks-values
 @exercise(
@@ -58,6 +58,7 @@ def llama_cases():
         "as many key/value heads as heads": ((11, 12, 2, 3, 3, 7), torch.randint(11, (2, 5))),
         "grouped heads": ((13, 24, 2, 6, 2, 17), torch.randint(13, (3, 7))),
         "one key/value head, one token": ((7, 8, 1, 2, 1, 5), torch.randint(7, (1, 1))),
+        "single precision": ((7, 12, 1, 2, 1, 5), torch.randint(7, (2, 3)), torch.float32),
     }
 
 
@@ -68,7 +69,8 @@ def _fill(model, sizes):
     for name in _MAPS:
         kinds[name] = [p for n, p in named if n.split(".")[-2:] == [name, "weight"]]
         if len(kinds[name]) != L:
-            raise Found(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}.")
+            why = "" if kinds[name] else " A plain list hides its layers: use `nn.ModuleList`."
+            raise Found(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}.{why}")
     kinds["norms"] = [p for _, p in named if p.ndim == 1]
     kinds["tables"] = [p for _, p in named if p.shape == (V, C)]
     if offsets := [name for name, _ in named if name.endswith("bias")]:
@@ -90,11 +92,22 @@ def _fill(model, sizes):
                 weight.copy_(0.5 * torch.randn(weight.shape, generator=fixed, dtype=weight.dtype))
 
 
-def logits_of(answer, sizes, ids):
-    "The logits of the answer's model with the checker's weights."
-    model = answer(*sizes).double().eval()
-    _fill(model, sizes)
-    return model(ids).detach()
+def logits_of(answer, sizes, ids, dtype=torch.float64):
+    "The logits with the checker's weights; in single precision only what type they have."
+    if dtype == torch.float64:
+        model = answer(*sizes).double().eval()
+        _fill(model, sizes)
+        return model(ids).detach()
+    torch.set_default_dtype(dtype)  # as at home
+    try:
+        return {"type of the logits": str(answer(*sizes)(ids).dtype)}
+    except RuntimeError as error:
+        if "dtype" not in str(error) and "type" not in str(error):
+            raise
+        line = str(error).partition("\n")[0]
+        raise Found(f"In float32 it fails; does `rotate` keep the type of x? {line}") from None
+    finally:
+        torch.set_default_dtype(torch.float64)
 
 
 class _Block(nn.Module):
@@ -108,14 +121,21 @@ class _Block(nn.Module):
         return x + self.ffn(self.ffn_norm(x))
 
 
+class _NormsSwapped(_Block):
+    def __init__(self, attn, ffn, norms):
+        nn.Module.__init__(self)
+        self.ffn_norm, self.attn_norm = norms
+        self.attn, self.ffn = attn, ffn
+
+
 class _Options(nn.Module):
-    rope, causal, dealt, centred, normed, eps = RoPE, True, False, False, True, 1e-5
-    gated, scaled = Gated, False
+    rope, causal, plug, centred, normed, eps = RoPE, True, {}, False, True, 1e-5
+    gated, scaled, block, ends = Gated, False, _Block, staticmethod(lambda logits: logits)
 
     def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
         super().__init__()
         plug = {"position": self.rope(d_model // n_heads, 10_000.0)} if self.rope else {}
-        plug |= {"attend": _dealt_in_turn} if self.dealt else {}
+        plug |= self.plug
 
         def norm():
             return (
@@ -124,7 +144,7 @@ class _Options(nn.Module):
 
         def block():
             attn = Heads(d_model, n_heads, n_kv_heads, causal=self.causal, **plug)
-            return _Block(attn, self.gated(d_model, d_ff), (norm(), norm()))
+            return self.block(attn, self.gated(d_model, d_ff), (norm(), norm()))
 
         self.tok_emb = nn.Embedding(vocab_size, d_model)
         self.blocks = nn.ModuleList([block() for _ in range(n_layers)])
@@ -135,7 +155,7 @@ class _Options(nn.Module):
         x = self.tok_emb(ids) * (self.norm.weight.shape[0] ** 0.5 if self.scaled else 1)
         for block in self.blocks:
             x = block(x)
-        return self.lm_head(self.norm(x) if self.normed else x)
+        return self.ends(self.lm_head(self.norm(x) if self.normed else x))
 
 
 class _OtherBranch(Gated):
@@ -148,15 +168,30 @@ class _Twice(RoPE):
         return super().rotate(super().rotate(x, pos), pos)
 
 
+def _turn(turn, x, angle):
+    return turn(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
+
+
 class _Neighbours(RoPE):
     def rotate(self, x, pos):
-        angle = pos[..., None, :, None] * self.frequencies
-        return rotate_interleaved(x, angle.cos(), angle.sin())
+        return _turn(rotate_interleaved, x, pos[..., None, :, None] * self.frequencies)
 
 
 def _dealt_in_turn(q, k, v, **options):
     copies = q.shape[1] // k.shape[1]
     return attend(q, k.repeat(1, copies, 1, 1), v.repeat(1, copies, 1, 1), **options)
+
+
+def _turned_too(keys, values):
+    "Attention that turns keys and values on: `keys` by −1 takes back what the layer did."
+
+    def attend_so(q, k, v, **options):
+        angle = torch.arange(k.shape[2])[:, None] * RoPE(q.shape[-1]).frequencies
+        k, v = (_turn(rotate_half_split, x, by * angle) for x, by in ((k, keys), (v, values)))
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        return attend(q, k, v, **options)
+
+    return {"attend": attend_so}
 
 
 @exercise(
@@ -166,7 +201,7 @@ def _dealt_in_turn(q, k, v, **options):
     cases=llama_cases,
     run=logits_of,
     mistakes={
-        "Positions are missing: turn queries and keys in every layer.": type(
+        "Positions are missing, or on the wrong axis: turn q and k, B H T D, in every layer.": type(
             "NoRotation", (_Options,), {"rope": False}
         ),
         "Positions count twice: a query and a key are turned once in a layer.": type(
@@ -176,7 +211,7 @@ def _dealt_in_turn(q, k, v, **options):
             "NoMask", (_Options,), {"causal": False}
         ),
         "Neighbouring query heads share a key/value head: repeat_interleave, not repeat.": type(
-            "Dealt", (_Options,), {"dealt": True}
+            "Dealt", (_Options,), {"plug": {"attend": _dealt_in_turn}}
         ),
         "The norm takes a mean away. RMSNorm does not.": type(
             "Centred", (_Options,), {"centred": True}
@@ -194,6 +229,21 @@ def _dealt_in_turn(q, k, v, **options):
             "Neighbours", (_Options,), {"rope": _Neighbours}
         ),
         "ε is 1e-5 here, not 1e-6.": type("SmallEps", (_Options,), {"eps": 1e-6}),
+        "ε is missing in the norms, or far too small: it is 1e-5 here.": type(
+            "NoEps", (_Options,), {"eps": 1e-12}
+        ),
+        "The values are turned too. Only queries and keys are.": type(
+            "ValuesToo", (_Options,), {"plug": _turned_too(0, 1)}
+        ),
+        "Only the queries are turned: keys are turned by their own positions.": type(
+            "KeysAtRest", (_Options,), {"plug": _turned_too(-1, 0)}
+        ),
+        "Return logits: the softmax belongs to the loss.": type(
+            "Softmaxed", (_Options,), {"ends": staticmethod(lambda logits: logits.softmax(-1))}
+        ),
+        "Assign the norm of attention before that of the feed-forward network, in `Block` too.": (
+            type("NormsSwapped", (_Options,), {"block": _NormsSwapped})
+        ),
     },
 )
 class MyLlama(_Options):

@@ -37,6 +37,9 @@ def attention(q, k, v, divisor=None, axis=-1):
         "The scale is missing: divide the scores by √D.": lambda x, w_q, w_k, w_v: attention(
             x @ w_q, x @ w_k, x @ w_v, divisor=1
         ),
+        "Divide by √D: you multiply by it.": lambda x, w_q, w_k, w_v: attention(
+            x @ w_q, x @ w_k, x @ w_v, divisor=w_q.shape[-1] ** -0.5
+        ),
         "Divide by √D, not by D.": lambda x, w_q, w_k, w_v: attention(
             x @ w_q, x @ w_k, x @ w_v, divisor=w_q.shape[-1]
         ),

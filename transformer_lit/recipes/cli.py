@@ -310,6 +310,9 @@ def check_own(
     ),
     start: Annotated[bool, typer.Option("--start", help="Write it, with empty functions.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
+    step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Train your model; it writes.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
     from transformer_lit.base.thread import STEPS, check_file, write_starter
@@ -318,16 +321,34 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    with tqdm(total=len(STEPS), desc="check", file=sys.stderr, delay=2) as bar:
-        found = check_file(file, progress=bar.update)
+    if step is not None and step not in STEPS:
+        raise InputError(f"unknown step {step!r}; known are: {', '.join(STEPS)}")
+    quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
+    with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
+        found = check_file(file, only=step, progress=bar.update)
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=1))
     if found.error:
         raise InputError(f"{file}: {found.error}")
-    if not as_json:
+    if step is not None and not as_json:
+        typer.echo(found.verdicts[step])
+    elif not as_json and not write:
         typer.echo(found)
+    if write:
+        _let_it_write(file, found, steps)
     if not found:
         raise typer.Exit(1)
+
+
+def _let_it_write(file: Path, found: Any, steps: int) -> None:
+    from transformer_lit.base.own_file import first_words
+
+    needed = ("MyLlama", "train", "generate")
+    if open_ := [name for name in needed if not found.verdicts.get(name)]:
+        raise InputError(f"--write needs MyLlama, train and generate; not there: {open_[0]}")
+    with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
+        words = first_words(file, steps=steps, progress=bar.update)
+    typer.echo(words)
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
 _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it

@@ -1,0 +1,56 @@
+"What a step of the thread demands is demanded: one change in its solution, and the line for it."
+
+import pytest
+import solved
+
+from transformer_lit.base.exercises import check
+from transformer_lit.base.thread import STEPS
+
+
+def verdict_of(name, *changes):
+    "The verdict on a step of the solved file, after these changes in it."
+    text = solved.thread()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    names = {}
+    exec(text, names)
+    return check(STEPS[name].id, names[name])
+
+
+ROPE = ".cos().to(x.dtype), angle.sin().to(x.dtype)"
+STEP = "        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+BATCHES = "for ids, targets in islice(batches, steps):"
+NORM = "self.weight = nn.Parameter(torch.ones(width))"
+NORMS = "self.attn_norm, self.ffn_norm = attn_norm, ffn_norm"
+LAYERS = "nn.ModuleList([block() for _ in range(n_layers)])"
+HIDE = "scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some"
+ADD = "(scores + torch.zeros(mask.shape).masked_fill(~mask, -math.inf)).softmax(-1).nan_to_num()"
+DEMANDS = [
+    ("rotate", [(ROPE, ".cos(), angle.sin()")], "The result is not of the type of `x`"),
+    ("MyLlama", [(ROPE, ".cos(), angle.sin()")], "In float32 it fails; does `rotate` keep"),
+    ("MyLlama", [(LAYERS, "[block() for _ in range(n_layers)]")], "use `nn.ModuleList`"),
+    ("MyLlama", [(NORMS, "self.ffn_norm, self.attn_norm = ffn_norm, attn_norm")], "in `Block` too"),
+    ("train", [("losses.append(loss.item())", "losses.append(loss.detach())")], "are tensors"),
+    ("train", [("    return losses", "    return torch.tensor(losses)")], "are tensors"),
+    ("train", [(BATCHES, "for ids, targets in batches[:steps]:")], "`batches` may be a stream"),
+    ("train", [(BATCHES, "for ids, targets in list(batches)[:steps]:")], "has no length"),
+    ("train", [(STEP, ""), ("        loss.backward()\n", STEP + "        loss.backward()\n")],
+     "missing or misplaced"),
+    ("train", [(STEP, ""), ("        optimizer.step()\n", "        optimizer.step()\n" + STEP)],
+     "missing or misplaced"),
+    ("RMSNorm", [(NORM, "self.weight = torch.ones(width)")], "make `weight` an `nn.Parameter`"),
+    ("attend", [(HIDE, ADD)], "never make it"),
+    ("attend", [(HIDE, f"2 * {ADD} - {ADD}.detach()")], "gradient of q: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name,changes,line", DEMANDS)
+def test_a_demand_that_is_not_met_has_its_line(name, changes, line):
+    verdict = verdict_of(name, *changes)
+    assert verdict.state == "not yet" and line in repr(verdict), verdict
+
+
+def test_the_solved_steps_pass_and_take_a_stream():
+    for name in ("rotate", "RMSNorm", "attend", "train"):
+        assert verdict_of(name)
