@@ -189,10 +189,17 @@ def computed(code):
     )
     (size,) = (k.value for k in call.keywords if k.arg == "size")
     size = named[size.id] if isinstance(size, ast.Name) else size
-    shaped = [n for n in ast.walk(size) if isinstance(n, ast.FormattedValue)]
+    used = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)}
+    texts = [
+        v
+        for name, v in named.items()
+        if name in used and isinstance(v, (ast.JoinedStr, ast.Constant))
+    ]
+    every_node = [n for text in (size, *texts) for n in ast.walk(text)]
+    shaped = [n for n in every_node if isinstance(n, ast.FormattedValue)]
     formats = {id(c) for n in shaped if n.format_spec for c in ast.walk(n.format_spec)}
-    texts = [n for n in ast.walk(size) if isinstance(n, ast.Constant) and id(n) not in formats]
-    said = "".join(t.value for t in texts if isinstance(t.value, str))
+    typed = [n for n in every_node if isinstance(n, ast.Constant) and id(n) not in formats]
+    said = "".join(t.value for t in typed if isinstance(t.value, str))
     said = re.sub(r"\{.*?\}", "", said)  # places of `str.format`
     names = re.sub(r"[A-Za-zΦ]+(\(\d\)|-\d)|·2π", "", said)  # Φ(0), GPT-2, 3·2π are names
     return not re.search(r"\d", names) and all(
@@ -222,6 +229,8 @@ def test_no_number_of_the_table_is_typed(name):
 def test_a_number_that_is_typed_is_found(size, fine):
     assert computed(f"a, b = 1, 2\nsettle('T', 'false', c, so=1, printed=2, size={size})") == fine
     assert computed(f"size = {size}\nsettle('T', 'false', c, so=1, printed=2, size=size)") == fine
+    part = f"part = {size}\nsettle('T', 'false', c, so=1, printed=2, size=f'{{part}}, {{a}}')"
+    assert computed(part) == fine or "join" in size or "format" in size
 
 
 def test_the_page_of_all_entries_is_made_from_the_cells():
