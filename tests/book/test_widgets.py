@@ -262,8 +262,10 @@ def test_the_search_is_the_chapter_s_and_the_package_s(pure, long):
             assert one["words"] == [word for word in words if word != end]
             assert (one["score"], one["logProb"]) == pytest.approx((score, log_p))
         for nodes, (candidates, beginnings, ended) in zip(found["steps"], steps, strict=True):
-            assert [tuple(node["words"]) for node in nodes] == [words for words, _ in candidates]
-            assert [node["logProb"] for node in nodes] == pytest.approx([p for _, p in candidates])
+            order = [node["logProb"] for node in nodes]  # two candidates tie: rounding orders them
+            assert order == sorted(order, reverse=True)
+            found_here = {tuple(node["words"]): node["logProb"] for node in nodes}
+            assert found_here == pytest.approx(dict(candidates))
             kinds = {"open": beginnings, "finished": ended}
             for kind, chosen in kinds.items():
                 listed = {tuple(node["words"]) for node in nodes if node["state"] == kind}
@@ -545,7 +547,7 @@ def test_masks(page, opened):
 
 def test_rope(opened):
     root = opened("rope")
-    names = make_widgets.run_cells("nbs/position/04_rope.ipynb", "scratch", "loops")
+    names = make_widgets.run_cells("nbs/position/04_rope.ipynb", "imports", "scratch", "loops")
     rope, (q, k) = RoPE(4), (torch.tensor(names[name]).view(1, 1, 1, 4) for name in "qk")
 
     def score(t, s):
@@ -611,7 +613,7 @@ def test_beam(page, opened):
     root.get_by_role("button", name="Next step").click()
     assert said(root).startswith("Step 2. Open: Ein Mann (−1.16), Jemand fährt (−1.61).")
     root.get_by_role("button", name="To the end").click()
-    assert "no open beginning can beat" in said(root) or "gives up" in said(root)
+    assert "Step 5. " in said(root) and "The search is over: nothing is open." in said(root)
     assert "Best: “Ein Mann fährt Fahrrad”, score −1.13." in said(root)
     assert tree.locator("g.won").count() == 5
     first = root.locator(".widget-table tbody tr").first.locator("td").all_inner_texts()
@@ -619,7 +621,7 @@ def test_beam(page, opened):
     # by keyboard
     assert slide(root, "Width w", "Home") == "1"
     assert "Best: “Jemand fährt Rad”" in said(root)
-    slide(root, "Width w", "ArrowRight", "ArrowRight")
+    assert slide(root, "Width w", "End") == "4"
     slide(root, "Length penalty α", "Home")
     root.get_by_role("button", name="To the end").press("Enter")
     assert "Best: “Jemand radelt”, score −1.83." in said(root)

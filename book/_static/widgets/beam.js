@@ -64,7 +64,7 @@ export async function mount(root) {
   frame(
     root,
     "The search, step by step",
-    "which first word does a width of 1 take? Which translation does α = 0 choose at width 3, and which α = 1?",
+    "which first word does a width of 1 take? Which translation does α = 0 choose at width 4, and which α = 1?",
     make(
       "div",
       { class: "widget-row" },
