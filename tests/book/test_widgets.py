@@ -579,7 +579,9 @@ def test_merges(page, opened):
     root = opened("merges")
     _, tokenizer = shipped("captions")
     root.get_by_role("button", name="Merge").click()
-    assert re.match(r"Merge 1: .+ is the \d+\. of 61 that were learned\. \d+ pieces", said(root))
+    assert re.match(
+        r"Merge 1: .+ \+ .+, number \d+ of the 61 that were learned\. \d+ pieces", said(root)
+    )
     assert root.locator(".widget-piece.fresh").count() >= 1
     assert slide(root, "Merges done", "End").startswith("14 of 14")
     pieces = [text.replace(" ", "␣") for text in tokenizer.tokens("A man is riding a bike.")]
@@ -603,7 +605,7 @@ def test_merges(page, opened):
     page.wait_for_load_state("networkidle")
     slide(root, "Merges done", "End")
     assert "7 pieces: A|␣man|␣is|␣riding|␣a|␣bike|." in said(root)
-    assert "of 4741 that were learned" in said(root)
+    assert "of the 4741 that were learned" in said(root)
 
 
 def test_beam(page, opened):

@@ -2,7 +2,7 @@
 
 import { make } from "./parts.js";
 
-const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [190, 52, 12, 14, 34];
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [190, 56, 12, 14, 34];
 
 // `points` and `mark` are pairs [x, y]; an axis has its ends, its name and the values that are written.
 export function curve({ label, points, mark, x, y, width }) {

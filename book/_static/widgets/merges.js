@@ -17,7 +17,7 @@ export async function mount(root) {
   const tokenizers = { [name]: readTokenizer(await data(name)) };
   let [steps, at] = [[], 0];
   const said = verdict();
-  const pieces = make("div", { class: "widget-pieces", role: "img" });
+  const pieces = make("div", { class: "widget-pieces", "aria-hidden": "true" }); // what is said says them, too
 
   const readable = (token) => shown(tokenizers[name].readable(token));
 
@@ -31,9 +31,8 @@ export async function mount(root) {
     const made = pair?.join("");
     pieces.replaceChildren(...words.map((word) => make("span", {}, word.map((one) => piece(one, one === made)))));
     const all = words.flat();
-    pieces.setAttribute("aria-label", `The pieces: ${all.map(readable).join(", ")}`);
-    const learned = `the ${rank + 1}. of ${tokenizers[name].ranks.size} that were learned`;
-    const merged = pair ? `Merge ${at}: ${pair.map(readable).join(" + ")} is ${learned}.` : "No merge yet.";
+    const learned = `number ${rank + 1} of the ${tokenizers[name].ranks.size} that were learned`;
+    const merged = pair ? `Merge ${at}: ${pair.map(readable).join(" + ")}, ${learned}.` : "No merge yet.";
     const end = at === steps.length - 1 ? " No other merge fits." : "";
     write(said, `${merged} ${all.length} ${all.length === 1 ? "piece" : "pieces"}: ${all.map(readable).join("|")}${end}`);
     const input = merges.querySelector("input");
@@ -91,7 +90,7 @@ export async function mount(root) {
       make("div", { class: "widget-grow" }, labelled("Sentence", sentence)),
       labelled("Learned from", learned),
     ),
-    make("div", { class: "widget-row" }, merges, back, next),
+    make("div", { class: "widget-row" }, merges, make("div", {}, back, " ", next)),
     pieces,
     said,
   );

@@ -9,7 +9,7 @@ const [Q, K] = [
   [0.5, 2, 1, 0],
 ]; // those of the chapter
 const MOST = 120;
-const DIAL = { size: 150, hand: 62, longest: 2 };
+const DIAL = { size: 140, hand: 54, longest: 2 };
 const MOVES = [-10, -1, 1, 10, 100];
 
 // One plane: the query's hand is solid, the key's is dashed.
@@ -18,7 +18,8 @@ function dial({ q, k, frequency }, i) {
   const hand = ([x, y], name) => {
     const long = DIAL.hand / DIAL.longest;
     const [endX, endY] = [middle + x * long, middle - y * long];
-    const [textX, textY] = [middle + x * long * 1.18, middle - y * long * 1.18 + 4];
+    const beyond = long + 12 / Math.hypot(x, y); // the letter stands behind the end
+    const [textX, textY] = [middle + x * beyond, middle - y * beyond + 4];
     return [
       make("line", { class: name, x1: middle, y1: middle, x2: endX, y2: endY }),
       make("circle", { class: name, cx: endX, cy: endY, r: 4 }),
@@ -30,7 +31,7 @@ function dial({ q, k, frequency }, i) {
   const size = { width: DIAL.size, height: DIAL.size, viewBox: `0 0 ${DIAL.size} ${DIAL.size}` };
   const drawn = make("svg", { class: "widget-dial", role: "img", "aria-label": label, ...size }, round);
   drawn.append(...hand(k, "k"), ...hand(q, "q"));
-  return make("div", {}, drawn, make("p", {}, `plane ${i}: ${number(frequency)} rad a position`));
+  return make("div", {}, drawn, make("p", {}, `plane ${i}: θ = ${number(frequency)}`));
 }
 
 export function mount(root) {
@@ -107,11 +108,15 @@ export function mount(root) {
       "div",
       { class: "widget-row" },
       Object.values(sliders),
-      make("div", { class: "widget-field" }, "Both", make("div", { class: "widget-row" }, moves)),
+      make("div", { class: "widget-field" }, make("span", {}, "Both"), make("div", { class: "widget-row" }, moves)),
     ),
     said,
-    dials,
-    table({ class: "widget-table" }, "", ["plane", "angle of q", "angle of k", "adds to the score"], rows),
+    make(
+      "div",
+      { class: "widget-side" },
+      dials,
+      table({ class: "widget-table" }, "", ["plane", "angle of q", "angle of k", "adds"], rows),
+    ),
     graph,
   );
   show();

@@ -51,7 +51,7 @@ export async function mount(root) {
       `${how}${amount}, at temperature ${number(temperature, 1)}, ${stays.length} of ${order.length} characters ` +
         `${stays.length === 1 ? "stays" : "stay"}. They have ${number(mass, 3)} of the probability.`,
     );
-    text.replaceChildren(places[place].text.trim(), make("strong", {}, "?"));
+    text.replaceChildren(places[place].text.split("\n").slice(-2).join("\n"), make("strong", {}, "_"));
   }
 
   const sliders = Object.entries(FILTERS)
@@ -92,12 +92,12 @@ export async function mount(root) {
       sliders.map(([, made]) => made),
     ),
     text,
+    said,
     table(
-      { class: "widget-table widget-bars" },
+      { class: "widget-table widget-bars widget-kept" },
       "What the shipped writer of plays expects next, most probable first",
       ["next", "probability", "", "drawn with"],
       [...cells.map(({ name, before, kept, after }) => make("tr", {}, name, before, kept, after)), make("tr", {}, rest)],
     ),
-    said,
   );
 }

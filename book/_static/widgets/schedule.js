@@ -16,10 +16,11 @@ const MADE = {
   cosine: ({ peak, warmup, final }) => cosine(peak, warmup, STEPS, final),
 };
 const count = (value) => value.toLocaleString("en");
-const small = (value) => {
-  const [digits, power] = value.toExponential(2).split("e");
+const small = (value, places = 2) => {
+  const [digits, power] = value.toExponential(places).split("e");
   return `${digits} · 10${[...power].map((sign) => ({ "-": "⁻", "+": "" })[sign] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign]).join("")}`;
 };
+const short = (value) => small(value, 1).replace(".0", "").replaceAll(" ", "");
 
 export function mount(root) {
   const chosen = { kind: "paper", width: 512, peak: 1e-3, warmup: 4000, final: 0.1, step: 1000 };
@@ -32,15 +33,16 @@ export function mount(root) {
     const steps = Array.from({ length: 401 }, (_, n) => Math.max(1, (n * STEPS) / 400));
     const every = [...steps, chosen.warmup].sort((a, b) => a - b);
     const top = 1.15 * at(chosen.warmup);
-    const unit = 10 ** Math.floor(Math.log10(top));
-    const lines = [unit, 2 * unit, 5 * unit].filter((value) => value <= top);
+    const power = 10 ** Math.floor(Math.log10(top));
+    const unit = [0.2, 0.5, 1, 2].map((part) => part * power).find((part) => top / part < 6);
+    const lines = Array.from({ length: Math.floor(top / unit) }, (_, n) => (n + 1) * unit);
     graph.replaceChildren(
       curve({
         label: "The learning rate over the steps, with the chosen step marked",
         points: every.map((step) => [step, at(step)]),
         mark: [chosen.step, at(chosen.step)],
         x: { from: 0, to: STEPS, name: "step t", ticks: [0, 5000, 10_000, 15_000].map((step) => [step, count(step)]) },
-        y: { from: 0, to: top, name: "rate", ticks: [[0, "0"], ...lines.map((value) => [value, value.toExponential(0)])] },
+        y: { from: 0, to: top, name: "rate", ticks: [[0, "0"], ...lines.map((value) => [value, short(value)])] },
         width,
       }),
     );

@@ -74,7 +74,7 @@ export function mount(root) {
     "From scores to weights",
     "divide by √D, then make D larger. Then divide by nothing, and do the same.",
     make("div", { class: "widget-row" }, sizes, labelled("Divided by", divisor), own),
-    table({ class: "widget-table widget-bars" }, "", ["key", "how well it matches", "q·k", "score", "weight"], rows),
+    table({ class: "widget-table widget-bars" }, "", ["key", "match", "q·k", "score", "weight"], rows),
     said,
   );
 }
