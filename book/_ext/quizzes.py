@@ -1,4 +1,4 @@
-"""Questions on each part: plain text to read, and forms that book/_static/quiz.js judges and counts.
+"""Questions on each part: plain text to read, and forms that book/_static/quiz.js judges.
 
     ```{quiz} attention     the questions of a part, from book/quizzes.yml
     ```{quiz-score}         a table of the parts; quiz.js adds what was answered
