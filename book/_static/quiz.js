@@ -107,10 +107,11 @@
       if (line) line.textContent = `${right} of ${asked} solved, ${first} at the first try.`;
       place.querySelectorAll(":scope > .quiz-cell").forEach((cell, i) => (cell.textContent = [right, first][i]));
     }
+    const where = lasting
+      ? "Counted in this browser alone, on this machine."
+      : "This browser stores nothing for this page: the count lasts until you leave it.";
     for (const note of document.querySelectorAll(".quiz-note")) {
-      note.textContent = lasting
-        ? "Counted in this browser alone, on this machine."
-        : "This browser stores nothing for this page: the count lasts until you leave it.";
+      if (note.textContent !== where) note.textContent = where; // a change is read aloud
     }
   };
   const table = (root) => {
