@@ -94,10 +94,9 @@ def row(page, part):
 
 
 def test_every_question_is_there_with_its_choices(quiz):
-    found = quiz.evaluate(
-        """() => Object.fromEntries([...document.querySelectorAll(".quiz-question")].map((it) =>
-            [it.dataset.quiz, [...it.querySelectorAll("legend, label")].map((x) => x.innerText)]))"""
-    )
+    texts = """(it) => [it.dataset.quiz,
+        [...it.querySelectorAll("legend, label")].map((text) => text.innerText)]"""
+    found = dict(quiz.locator(".quiz-question").evaluate_all(f"(all) => all.map({texts})"))
     questions = [question for part in PARTS.values() for question in part]
     assert list(found) == [question.id for question in questions]
     for question in questions:
