@@ -242,13 +242,13 @@ def test_the_count_is_kept_for_each_part_and_for_all(quiz):
 
 
 def test_it_is_kept_in_the_storage_of_the_browser_and_nowhere_else(quiz):
+    quiz.wait_for_load_state("networkidle")
     before = len(quiz.asked)
     choose(quiz, FIRST, FIRST.right)
     assert quiz.evaluate(KEPT) == {FIRST.id: [1, True]}
     assert quiz.evaluate("document.cookie") == ""
     assert quiz.evaluate("sessionStorage.length") == 0
-    sent = [url for url in quiz.asked[before:] if "/mathjax/" not in url]
-    assert not sent
+    assert quiz.asked[before:] == []
 
 
 def test_all_is_forgotten_if_it_is_asked_for_and_confirmed(quiz):
@@ -286,6 +286,8 @@ FULL = """Storage.prototype.setItem = () => {
 
 @pytest.mark.parametrize("script", [FORBIDDEN, FULL], ids=["forbidden", "full"])
 def test_where_nothing_can_be_stored_it_counts_until_the_page_is_left(page, quiz_address, script):
+    stacks = []
+    page.on("pageerror", lambda error: stacks.append(error.stack))
     page.add_init_script(script)
     page.goto(quiz_address)
     second = PARTS["attention"][1]
@@ -297,6 +299,8 @@ def test_where_nothing_can_be_stored_it_counts_until_the_page_is_left(page, quiz
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Forget my answers").click()
     assert row(page, "")[1:] == ["0", "0"]
+    assert not any("quiz.js" in stack for stack in stacks)
+    page.said.clear()  # the theme keeps its colours there, and does not expect this
 
 
 @pytest.mark.parametrize("found", ["{", "[]", "null", "7", '{"ID": 1}', '{"ID": [0, "x"]}'])
