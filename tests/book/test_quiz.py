@@ -248,7 +248,8 @@ def test_it_is_kept_in_the_storage_of_the_browser_and_nowhere_else(quiz):
     assert quiz.evaluate(KEPT) == {FIRST.id: [1, True]}
     assert quiz.evaluate("document.cookie") == ""
     assert quiz.evaluate("sessionStorage.length") == 0
-    assert quiz.asked[before:] == []
+    icon = "/_static/favicon.svg"  # a browser asks for it when it likes
+    assert [url for url in quiz.asked[before:] if not url.endswith(icon)] == []
 
 
 def test_all_is_forgotten_if_it_is_asked_for_and_confirmed(quiz):
