@@ -9,6 +9,7 @@
     place.append(drawn);
   };
   document.querySelectorAll(".bd-article .math, .bd-toc .math").forEach(draw);
+  performance.mark("formulas");
   document.documentElement.dataset.formulas = "ready";
   document.dispatchEvent(new Event("formulas")); // page.js looks at their widths
 }

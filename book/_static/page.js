@@ -69,7 +69,7 @@
 
   // ---- what scrolls ----
   const LEAST = 9; // pixels: no text of a drawing is smaller
-  const SCROLLS = ".bd-article :is(pre, figure, p, div.math, .pst-scrollable-table-container, .text_html, .drawing-box)";
+  const SCROLLS = ".bd-article :is(pre, figure, p, div.math, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box)";
 
   // a drawing that would shrink its labels below LEAST keeps a size and scrolls
   const keepLegible = () => {
@@ -87,11 +87,9 @@
       drawing.replaceWith(box);
       box.append(drawing);
     });
-    each(".bd-article figure > img", (image) => {
-      image.style.minWidth = "";
-      const natural = Number(image.getAttribute("width")) || image.naturalWidth;
-      const least = 0.85 * Math.min(natural, parseFloat(image.style.width) || natural); // 8 points become 9 pixels
-      if (image.clientWidth && image.clientWidth < least) image.style.minWidth = `${least}px`;
+    // an image says what it needs
+    each(".bd-article img[data-least]", (image) => {
+      image.style.minWidth = innerWidth <= 720 ? `${image.dataset.least}px` : "";
     });
   };
 
