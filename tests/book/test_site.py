@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
 pytestmark = pytest.mark.skipif(SITE is None, reason="BOOK_HTML names no built site (make book)")
 
-PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html")) if SITE else []
+FILES = (str(path.relative_to(SITE)) for path in SITE.rglob("*.html")) if SITE else ()
+PAGES = sorted(path for path in FILES if not path.startswith("_static/"))
 READ = [page for page in PAGES if page.startswith(("book/", "nbs/"))]
 SOURCES = [
     page for page in PAGES if page.startswith("_modules/")
