@@ -195,6 +195,20 @@ def note_terms(app, doctree, docname):
             link["reftitle"] = app.term_notes[label]
 
 
+# --- scripts ------------------------------------------------------------------------------------
+
+
+def drop_twins(app, pagename, templatename, context, doctree):
+    "A script that two extensions add is there once."
+    seen, scripts = set(), []
+    for script in context["script_files"]:
+        what = str(getattr(script, "filename", script)), str(getattr(script, "attributes", ""))
+        if what not in seen:
+            seen.add(what)
+            scripts.append(script)
+    context["script_files"] = scripts
+
+
 # --- pages that no source writes ----------------------------------------------------------------
 
 
@@ -228,7 +242,8 @@ def setup(app):
     app.connect("html-page-context", add_formulas)
     app.connect("html-page-context", keep_legible)
     app.connect("html-page-context", describe)
-    app.connect("html-page-context", number_captions, priority=900)  # after the theme's
+    app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs
+    app.connect("html-page-context", number_captions, priority=900)
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", finish)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
