@@ -183,6 +183,7 @@ class Run:
                 if due:
                     self._save()
                 on_step(done)
+        world.wait()  # until the first process has written
         self.trainer.model.eval()  # ready for use
 
     def _save(self) -> None:
