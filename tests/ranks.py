@@ -189,7 +189,7 @@ def main(what, *arguments):
     @cli.app.command("test-ranks")
     def command():
         torch.set_num_threads(1)
-        with join("cpu", timeout=5 if "silent" in arguments else LIMIT) as world:
+        with join("cpu", timeout=20 if "silent" in arguments else LIMIT) as world:
             work(Path(*arguments), world) if what == "work" else fail(world, *arguments)
 
     sys.exit(cli.main(["test-ranks"]))

@@ -199,11 +199,11 @@ def join(
             raise InputError("one process has nobody to share its weights with; use torchrun")
         yield ALONE
         return
-    wait = timedelta(seconds=timeout)
-    store, rank, size = next(dist.rendezvous("env://", timeout=wait))
+    store, rank, size = next(dist.rendezvous("env://"))
     try:
-        backend = _pick_backend(device)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
+        who = {"store": store, "rank": rank, "world_size": size}
+        wait = timedelta(seconds=timeout)
+        dist.init_process_group(_pick_backend(device), timeout=wait, **who)
         yield Sharded() if shard else Replicated()
         dist.destroy_process_group()
     except Exception as error:
