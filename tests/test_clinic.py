@@ -1,9 +1,12 @@
 """The errata clinic: every statement fails where the clinic says so, seen by planting it."""
 
+import ast
 import html
 import json
 import os
 import re
+import sys
+import time
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +16,9 @@ import yaml
 from docutils.nodes import make_id
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "book"))
+import sources  # noqa: E402
+
 CLINIC = sorted((ROOT / "nbs/sources").glob("*.ipynb"))
 HEADING = re.compile(r"### ((\w+\.\d+) · ([✗◐≡✓]) (.+))\n\n\*(.+)\*\n")
 KINDS = {
@@ -68,14 +74,16 @@ def settle_anew(settle, entry, **planted):
 @cache
 def run(path):
     "Every entry of a notebook, with what came of planting right after its cell had run."
-    names, found, here = {"__name__": "clinic"}, {}, os.getcwd()
+    names, found, here, took = {"__name__": "clinic"}, {}, os.getcwd(), 0.0
     rng, dtype = torch.get_rng_state(), torch.get_default_dtype()
     os.chdir(path.parent)
     try:
         for cell in cells(path):
             if cell["cell_type"] != "code" or "#| eval: false" in source(cell):
                 continue
+            begun = time.process_time()
             exec(compile(source(cell), f"{path.name}:{cell['id']}", "exec"), names)
+            took += time.process_time() - begun
             entries = names.get("entries", {})
             for name in set(entries) - set(found):
                 entry = entries[name]
@@ -95,7 +103,7 @@ def run(path):
         os.chdir(here)
         torch.set_default_dtype(dtype)
         torch.set_rng_state(rng)
-    return found, names
+    return found, names, took
 
 
 @cache
@@ -150,7 +158,7 @@ def test_each_entry_leads_to_a_chapter(name):
 
 @pytest.mark.parametrize("path", CLINIC, ids=lambda path: path.stem)
 def test_the_table_is_made_of_the_cells(path):
-    found, names = run(path)
+    found, names, _ = run(path)
     assert len(names["rows"]) == len(found)
     for row, entry in zip(names["rows"], found.values(), strict=True):
         name, about = entry["title"].split(" · ")
@@ -162,6 +170,83 @@ def test_the_table_is_made_of_the_cells(path):
         assert row == f'<tr><td><a href="#{anchor}">{name}</a></td>{shown}</tr>'
     stored = next(c for c in cells(path) if c["id"] == "table")["outputs"][0]["data"]
     assert "\n".join(names["rows"]) in "".join(stored["text/html"])
+
+
+def computed(code):
+    "Whether the size that a cell gives to `settle` has no number that is typed."
+    tree = ast.parse(code)
+    named = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    (call,) = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "settle"
+    )
+    (size,) = (k.value for k in call.keywords if k.arg == "size")
+    size = named[size.id] if isinstance(size, ast.Name) else size
+    used = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)}
+    texts = [
+        v
+        for name, v in named.items()
+        if name in used and isinstance(v, (ast.JoinedStr, ast.Constant))
+    ]
+    every_node = [n for text in (size, *texts) for n in ast.walk(text)]
+    shaped = [n for n in every_node if isinstance(n, ast.FormattedValue)]
+    formats = {id(c) for n in shaped if n.format_spec for c in ast.walk(n.format_spec)}
+    typed = [n for n in every_node if isinstance(n, ast.Constant) and id(n) not in formats]
+    said = "".join(t.value for t in typed if isinstance(t.value, str))
+    said = re.sub(r"\{.*?\}", "", said)  # places of `str.format`
+    names = re.sub(r"[A-Za-zΦ]+(\(\d\)|-\d)|·2π", "", said)  # Φ(0), GPT-2, 3·2π are names
+    return not re.search(r"\d", names) and all(
+        any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(n.value)) for n in shaped
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_number_of_the_table_is_typed(name):
+    assert computed(source(TEXTS[name][2]))
+
+
+@pytest.mark.parametrize(
+    ("size", "fine"),
+    [
+        ('f"{a:.2f} → {b:.1%}"', True),
+        ('f"GELU(2) {a:.3f}, {b}·2π"', True),
+        ('"at {:.2f}".format(a) + f", {b}"', True),
+        ('", ".join(f"{n}: {a:.1f}" for n in (1, 2))', True),
+        ('"exact"', True),
+        ('f"{a:.2f} → 0.33"', False),
+        ('f"0 → {a}"', False),
+        ('f"{a} of {7}"', False),
+        ('"at 2: {:.2f}".format(a)', False),
+    ],
+)
+def test_a_number_that_is_typed_is_found(size, fine):
+    assert computed(f"a, b = 1, 2\nsettle('T', 'false', c, so=1, printed=2, size={size})") == fine
+    assert computed(f"size = {size}\nsettle('T', 'false', c, so=1, printed=2, size=size)") == fine
+    part = f"part = {size}\nsettle('T', 'false', c, so=1, printed=2, size=f'{{part}}, {{a}}')"
+    assert computed(part) == fine or "join" in size or "format" in size
+
+
+def test_the_page_of_all_entries_is_made_from_the_cells():
+    rows = sources.statements()
+    assert [r["name"] for r in rows] == list(TEXTS)
+    for r in rows:
+        entry = every()[r["name"]]
+        assert r["size"] == entry["size"] and r["mark"] == KINDS[entry["kind"]][0]
+        assert f"{r['name']} · {r['title']}" == entry["title"] and r["chapters"]
+    assert sources.made()["book/clinic.md"] == (ROOT / "book/clinic.md").read_text(), (
+        "run `python book/sources.py`"
+    )
+
+
+def test_all_entries_run_in_a_minute():
+    assert sum(run(path)[2] for path in CLINIC) < 60  # seconds of one core
 
 
 def test_the_helper_is_one_and_refuses_what_proves_nothing():

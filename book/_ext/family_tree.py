@@ -214,6 +214,15 @@ TREE = (
         date=(2022, 11),
     ),
     Entry(
+        "PaLM",
+        "chowdhery2022",
+        3,
+        "GPT-3",
+        "540 billion parameters. SwiGLU, rotary positions, one key head for all query heads, no "
+        "offsets; attention and feed-forward network read the same input, side by side.",
+        ("block/feedforward", "position/rope", "attention/grouped"),
+    ),
+    Entry(
         "LLaMA",
         "touvron2023",
         3,

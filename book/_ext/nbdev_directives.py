@@ -91,7 +91,12 @@ def card_box(root, docname, notebook):
 
 
 ENTRY = re.compile(r"### (\S+) · \S+ ([^\n]+)\n")
-SETTLED = re.compile(r"Settled in \{doc\}`(/nbs/[^`]+)`")
+CHAPTER = re.compile(r"\{doc\}`(/nbs/[^`]+)`")
+
+
+def entry_label(name):
+    """`S0.1` -> `clinic-s0-1`, the label of that entry of the clinic."""
+    return "clinic-" + name.lower().replace(".", "-")
 
 
 @functools.cache
@@ -101,11 +106,19 @@ def clinic(root):
     for path in sorted(root.glob("nbs/sources/*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             text = "".join(cell["source"])
-            entry, settled = ENTRY.match(text), SETTLED.search(text)
-            if entry and settled:
-                link = f"{{doc}}`{entry[2]} </nbs/sources/{path.stem}>`"
-                found.setdefault(settled[1], []).append(link)
+            if entry := ENTRY.match(text):
+                link = f"{{ref}}`{entry[2]} <{entry_label(entry[1])}>`"
+                for chapter in CHAPTER.findall(text.partition("Settled in")[2]):
+                    found.setdefault(chapter, []).append(link)
     return found
+
+
+def label_entries(cells):
+    """Give each entry of the clinic a label that other pages lead to."""
+    for cell in cells:
+        text = "".join(cell["source"])
+        if entry := ENTRY.match(text):
+            cell["source"] = f"({entry_label(entry[1])})=\n{text}"
 
 
 def point_to_clinic(root, docname, cells):
@@ -129,6 +142,8 @@ def on_source_read(app, docname, source):
     notebook = json.loads(source[0])
     card_box(Path(app.confdir), docname, notebook)
     point_to_clinic(Path(app.confdir), docname, notebook["cells"])
+    if docname.startswith("nbs/sources/"):
+        label_entries(notebook["cells"])
     for cell in exercise_cells.show(notebook["cells"]):
         if cell["cell_type"] == "code":
             convert(cell)
