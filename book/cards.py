@@ -18,7 +18,10 @@ LEVELS = ("core", "deep", "reference")
 FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|solution)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
-ASIDE = re.compile(r"<details>.*?</details>|^(`{3,}|:{3,})\{solution\}.*?^\1", re.M | re.S)
+# a widget's text is read only where the widget cannot run
+ASIDE = re.compile(
+    r"<details>.*?</details>|^(`{3,}|:{3,})\{(?:solution|widget)\}.*?^\1", re.M | re.S
+)
 
 
 def chapters(root: Path = ROOT) -> dict[str, Path]:
@@ -45,7 +48,7 @@ def main_line(cells: list[dict]) -> list[dict]:
 
 
 def words(cells: list[dict]) -> int:
-    "Words of the main line, without hints and solutions, which fold too."
+    "Words of the main line, without hints and solutions, which fold too, and without widgets."
     texts = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "markdown")
     return sum(len(ASIDE.sub("", text).split()) for text in texts)
 

@@ -1,9 +1,14 @@
-"""What README.md and the book's first page say is true: code runs, numbers are records."""
+"""What README.md and the book's first page say is true: code runs, numbers are records.
 
+And no page of the book's back matter is loose: terms are linked, works are cited.
+"""
+
+import json
 import re
 from pathlib import Path
 
 import pytest
+from family_tree import TREE
 
 from transformer_lit.base.results import read_results, result_table
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
@@ -46,3 +51,44 @@ def test_links_between_files_of_the_repository_lead_somewhere():
     for page in ("README.md", "CONTRIBUTING.md", "WEIGHTS-NOTICE.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
             assert (ROOT / target).exists(), f"{page} links to {target}"
+
+
+def texts():
+    "What a reader can read: the markdown of every page and chapter."
+    for path in (ROOT / "book").glob("*.md"):
+        yield path, path.read_text()
+    for path in (ROOT / "nbs").glob("*/*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        shown = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        yield path, "\n".join(shown)
+
+
+def glossary():
+    "The English terms: of the two names of an entry, neither indented, the first."
+    listed = re.search(r"```{glossary}\n(.*?)```", (ROOT / "book/glossary.md").read_text(), re.S)[1]
+    return [entry.split("\n")[0] for entry in listed.strip().split("\n\n")]
+
+
+def test_every_term_of_the_glossary_is_linked_from_a_page():
+    linked = set()
+    for path, text in texts():
+        if path.name != "glossary.md":
+            for written in re.findall(r"\{term\}`([^`]+)`", text):
+                target = re.search(r"<(.+)>$", written)
+                linked.add((target[1] if target else written).lower())
+    assert {term for term in glossary() if term.lower() not in linked} == set()
+
+
+def test_the_glossary_says_how_many_terms_it_has():
+    said = re.search(r"The (\d+) terms", (ROOT / "book/glossary.md").read_text())[1]
+    assert len(set(glossary())) == len(glossary()) == int(said)
+
+
+def test_every_work_of_the_references_is_cited():
+    cited = {entry.cites for entry in TREE}
+    for text in [*(text for _, text in texts()), *(f"{entry}" for entry in TREE)]:
+        for written in re.findall(r"\{cite:\w+\}`([^`]+)`", text):
+            cited |= {key.strip() for key in written.split(",")}
+    listed = re.findall(r"^@\w+\{([^,]+),", (ROOT / "book/references.bib").read_text(), re.M)
+    assert len(listed) > 90
+    assert set(listed) - cited == set()

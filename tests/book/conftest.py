@@ -1,9 +1,11 @@
 """A browser, and pages for it.
 
-`BOOK_HTML` names a built book; without it a small page stands in for the first one.
+`BOOK_HTML` names a built book; without it small pages stand in for the first one and for the
+chapters that have widgets.
 """
 
 import functools
+import html
 import http.server
 import os
 import shutil
@@ -12,15 +14,17 @@ from pathlib import Path
 
 import live
 import pytest
+from chapter_widgets import chapter_widgets
 
 STATIC = Path(__file__).parents[2] / "book/_static"
 PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="light">
 <meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Widgets</title>
-<link rel="icon" href="_static/favicon.svg"><link rel="stylesheet" href="_static/custom.css">
-<link rel="stylesheet" href="_static/widgets.css"><script src="_static/page.js"></script>
+<link rel="icon" href="{up}_static/favicon.svg">
+<link rel="stylesheet" href="{up}_static/custom.css">
+<link rel="stylesheet" href="{up}_static/widgets.css"><script src="{up}_static/page.js"></script>
 <style>* {{ box-sizing: border-box; }}</style>
-<main class="bd-article"><h1>Widgets</h1>{}</main>
+<main class="bd-article"><h1>Widgets</h1>{inside}</main>
 """
 
 
@@ -76,7 +80,13 @@ def folder(tmp_path_factory):
     inside = live.said(german, "de") + live.heat_table(rows, columns, weights[-2].mean(0), "heat")
     widgets = [live.opening("translate", "Load the translator") + inside + "</div>"]
     widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
-    (site / "index.html").write_text(PAGE.format("".join(widgets)), encoding="utf-8")
+    (site / "index.html").write_text(PAGE.format(up="", inside="".join(widgets)), encoding="utf-8")
+    for name, (chapter, text) in chapter_widgets().items():
+        paragraphs = "".join(f"<p>{html.escape(one)}</p>" for one in text.split("\n\n"))
+        inside = live.opening(name) + paragraphs + "</div>"
+        path = site / f"{chapter}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PAGE.format(up="../../", inside=inside), encoding="utf-8")
     return site, "index.html"
 
 

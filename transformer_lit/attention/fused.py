@@ -18,8 +18,8 @@ from transformer_lit.attention.masks import causal_mask
 
 # %% ../../nbs/attention/04_fused.ipynb #helpers
 def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:
-    # With one query for each head, the G = H/K heads of a group are G queries of one head, whose
-    # keys are then read once and not G times. B H 1 N -> B K G N; one for all heads stays as it is.
+    # With one query for each head, the H/K heads of a group are H/K queries of one head, whose keys
+    # are then read once. B H 1 N -> B K H/K N; one for all heads stays as it is.
     if x is None or x.shape[1] == 1:
         return x
     return x.reshape(x.shape[0], n_kv_heads, x.shape[1] // n_kv_heads, x.shape[3])

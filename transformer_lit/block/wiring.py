@@ -59,7 +59,7 @@ class DeepNorm(nn.Module):
 
 # %% ../../nbs/block/06_wiring.ipynb #scales
 class DeepNormScale(NamedTuple):
-    "What DeepNorm asks of one stack: α on the input of a block, β on its first weights."
+    "What DeepNorm asks of one stack: α on the input of a wiring, β on the first weights."
 
     alpha: float
     beta: float

@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['left', 'late', 'gate_cases', 'use_gate', 'StartsAtOne', 'NotLearned', 'GatesTheSum', 'GatesTheInput', 'Gated',
-           'block_cases', 'use_block', 'pre_norm']
+           'wiring_cases', 'use_wiring', 'pre_norm']
 
 # %% ../../nbs/block/03_residual.ipynb #check-imports
 import torch
@@ -111,7 +111,7 @@ class GatesTheInput(nn.Module):
     cases=gate_cases,
     run=use_gate,
     mistakes={
-        "The gate starts at 0, so that a new block is the identity.": StartsAtOne,
+        "The gate starts at 0, so that a new wiring is the identity.": StartsAtOne,
         "The gate is not learned: make it an `nn.Parameter`.": NotLearned,
         "The gate closes the stream, too. Only what is added is multiplied.": GatesTheSum,
         "The gate belongs to what the sublayer gives, not to what it reads.": GatesTheInput,
@@ -126,7 +126,7 @@ class Gated(nn.Module):
         return x + self.gate * sublayer(x)
 
 # %% ../../nbs/block/03_residual.ipynb #checks-repair
-def block_cases():
+def wiring_cases():
     x, W, gain, offset = torch.randn(2, 3, 5), torch.randn(5, 5), torch.ones(5), torch.zeros(5)
     return {
         "a sublayer that gives 0": (x, 0 * W, gain, offset),
@@ -136,7 +136,7 @@ def block_cases():
     }
 
 
-def use_block(answer, x, W, gain, offset):
+def use_wiring(answer, x, W, gain, offset):
     "The sublayer is x W, the norm LayerNorm with this gain and offset."
     return answer(x, lambda z: z @ W, lambda z: F.layer_norm(z, (5,), gain, offset))
 
@@ -145,8 +145,8 @@ def use_block(answer, x, W, gain, offset):
     "residual.4",
     "repair",
     minutes=5,
-    cases=block_cases,
-    run=use_block,
+    cases=wiring_cases,
+    run=use_wiring,
     mistakes={
         "That is post-norm: it norms the sum.": lambda x, sublayer, norm: norm(x + sublayer(x)),
         "Nothing is added any more: the input is lost.": lambda x, sublayer, norm: sublayer(

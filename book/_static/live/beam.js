@@ -20,8 +20,9 @@ function candidates(logits, logProbs, count) {
   return best;
 }
 
-// {best, finished, steps}: the best hypothesis {ids, logProb, score}, all that finished, and for each step what was
-// kept: {token, parent, logProb, ends, ids}, best first, where `parent` is the place of its beginning in the last step.
+// {best, finished, steps, why}: the best hypothesis {ids, logProb, score}, all that finished, for each step what was
+// kept: {token, parent, logProb, ends, ids}, best first, where `parent` is the place of its beginning in the last step,
+// and why the search stopped: "bound", "gave up" or "nothing open".
 export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }) {
   const state = model.start(src);
   let open = [{ ids: [], logProb: 0, row: 0, place: -1 }];
@@ -34,8 +35,10 @@ export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }
   };
   // with fewer than `beam` finished a beginning is judged by its best possible future, then by what it is now
   const over = () => {
-    const length = finished.length >= beam ? open[0]?.ids.length : maxLen;
-    return !open.length || (best && open[0].logProb / lengthPenalty(length, alpha) <= best.score);
+    if (!open.length) return "nothing open";
+    const loses = (length) => best && open[0].logProb / lengthPenalty(length, alpha) <= best.score;
+    if (loses(maxLen)) return "bound";
+    return finished.length >= beam && loses(open[0].ids.length) ? "gave up" : "";
   };
   for (;;) {
     const last = open.map(({ ids }) => ids.at(-1) ?? bos);
@@ -54,7 +57,8 @@ export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }
     const full = grown[0]?.ids.length === maxLen; // out of room: what is open counts as it is
     if (full) grown.forEach(({ ids, logProb }) => finish(ids, logProb, maxLen));
     open = full ? [] : grown;
-    if (over()) return { best, finished, steps };
+    const why = over();
+    if (why) return { best, finished, steps, why };
     state.select(open.map(({ row }) => row));
   }
 }

@@ -37,15 +37,18 @@ export function rmsNorm({ weight }, x, eps) {
   return x.map((value, i) => value * scale * weight.values[i]);
 }
 
-export function softmax(scores) {
+export function softmax(scores, temperature = 1) {
   let largest = -Infinity;
   let sum = 0;
   for (let i = 0; i < scores.length; i++) largest = Math.max(largest, scores[i]);
   const out = new Float64Array(scores.length);
-  for (let i = 0; i < out.length; i++) sum += out[i] = Math.exp(scores[i] - largest);
+  for (let i = 0; i < out.length; i++) sum += out[i] = Math.exp((scores[i] - largest) / temperature);
   for (let i = 0; i < out.length; i++) out[i] /= sum;
   return out;
 }
+
+// The largest derivative of a weight by a score: of w(δ − w), the entries on the diagonal are the largest.
+export const steepest = (weights) => weights.reduce((most, weight) => Math.max(most, weight * (1 - weight)), 0);
 
 // The row of a table that `id` names, scaled.
 export function embed({ weight }, id, scale = 1) {

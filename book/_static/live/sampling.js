@@ -2,25 +2,46 @@
 
 import { softmax } from "./layers.js";
 
-// What each token is drawn with: logits over the temperature, then the smallest set of the most probable tokens that
-// reaches `topP`. Temperature 0 is greedy: all for the largest logit.
+// Ids from the most probable to the least; of equal ones the lower id comes first.
+export const ranked = (logits) => [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b);
+
+const only = (logits, kept) => Float64Array.from(logits, (logit, id) => (kept(id, logit) ? logit : -Infinity));
+
+// The k largest logits; what ties with the k-th stays. All others become −∞, here and below.
+export function keepTopK(logits, k) {
+  const least = logits[ranked(logits)[Math.min(k, logits.length) - 1]];
+  return only(logits, (_, logit) => logit >= least);
+}
+
+// The smallest set of the most probable tokens that reaches p; the best stays in any case.
+export function keepTopP(logits, p) {
+  if (p === 1) return Float64Array.from(logits);
+  const all = softmax(logits);
+  const kept = new Set();
+  let before = 0; // what comes before the token
+  for (const id of ranked(logits)) {
+    if (before >= p && kept.size) break;
+    kept.add(id);
+    before += all[id];
+  }
+  return only(logits, (id) => kept.has(id));
+}
+
+// The tokens with at least `share` of the largest probability.
+export function keepMinP(logits, share) {
+  const largest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+  return only(logits, (_, logit) => logit - largest >= Math.log(share));
+}
+
+// What each token is drawn with: logits over the temperature, then top-p. Temperature 0 is greedy: all for the largest
+// logit.
 export function probabilities(logits, { temperature = 1, topP = 1 }) {
   const largest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   if (temperature === 0) {
     const chosen = logits.indexOf(largest);
     return Float64Array.from(logits, (_, id) => (id === chosen ? 1 : 0));
   }
-  const all = softmax(Float64Array.from(logits, (logit) => (logit - largest) / temperature));
-  if (topP === 1) return all;
-  const order = [...all.keys()].sort((a, b) => all[b] - all[a] || a - b);
-  const kept = new Float64Array(all.length);
-  let before = 0; // what comes before the token; the best stays in any case
-  for (const id of order) {
-    if (before >= topP && before > 0) break;
-    kept[id] = all[id];
-    before += all[id];
-  }
-  return kept.map((value) => value / before);
+  return softmax(keepTopP(Float64Array.from(logits, (logit) => (logit - largest) / temperature), topP));
 }
 
 export function nextToken(logits, choice, random = Math.random) {

@@ -18,6 +18,34 @@ function byteAlphabet() {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(visible(byte) ? byte : others++));
 }
 
+// The text of some bytes; those that are no whole character are written as \xe4.
+function readableBytes(bytes) {
+  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  let text = "";
+  for (let at = 0; at < bytes.length; ) {
+    const size = bytes[at] < 0x80 ? 1 : bytes[at] < 0xe0 ? 2 : bytes[at] < 0xf0 ? 3 : 4;
+    try {
+      text += strict.decode(bytes.subarray(at, at + size));
+      at += size;
+    } catch {
+      text += `\\x${bytes[at].toString(16).padStart(2, "0")}`;
+      at += 1;
+    }
+  }
+  return text;
+}
+
+// `parts` with every occurrence of a pair, from left to right, made one piece.
+function joined(parts, [left, right]) {
+  const out = [];
+  for (let i = 0; i < parts.length; i++) {
+    const here = parts[i] === left && parts[i + 1] === right;
+    out.push(here ? left + right : parts[i]);
+    if (here) i += 1;
+  }
+  return out;
+}
+
 export class BPETokenizer {
   pad = 0;
   bos = 1;
@@ -35,24 +63,53 @@ export class BPETokenizer {
     this.decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   }
 
-  // The merges of one piece: again and again the pair that was learned first, the leftmost of them.
-  merge(piece) {
-    const parts = Array.from(this.encoder.encode(piece), (byte) => this.alphabet[byte]);
+  // A text cut into words, each a list of its bytes.
+  cut(text) {
+    if (/\p{Surrogate}/u.test(text)) throw new Error("the text is not valid Unicode: half a character stands in it");
+    const letters = (word) => Array.from(this.encoder.encode(word), (byte) => this.alphabet[byte]);
+    return (text.match(PIECES) ?? []).map(letters);
+  }
+
+  // Of all neighbours in a word the pair that was learned first: its rank, and its leftmost place.
+  first(parts) {
+    let best = { rank: Infinity, place: -1 };
+    for (let i = 0; i + 1 < parts.length; i++) {
+      const rank = this.ranks.get(`${parts[i]} ${parts[i + 1]}`) ?? Infinity;
+      if (rank < best.rank) best = { rank, place: i };
+    }
+    return best;
+  }
+
+  // The merges of one word: again and again the pair that was learned first, the leftmost of them.
+  merge(parts) {
     for (;;) {
-      let best = Infinity;
-      let place = -1;
-      for (let i = 0; i + 1 < parts.length; i++) {
-        const rank = this.ranks.get(`${parts[i]} ${parts[i + 1]}`) ?? Infinity;
-        if (rank < best) [best, place] = [rank, i];
-      }
+      const { place } = this.first(parts);
       if (place < 0) return parts;
       parts.splice(place, 2, parts[place] + parts[place + 1]);
     }
   }
 
+  // The same for a whole text, a merge at a time: {rank, pair, words}, where the first has bytes and no rank.
+  trace(text) {
+    let words = this.cut(text);
+    const steps = [{ rank: -1, pair: null, words }];
+    for (;;) {
+      const { rank, word, place } = words
+        .map((parts, word) => ({ ...this.first(parts), word }))
+        .reduce((a, b) => (b.rank < a.rank ? b : a), { rank: Infinity });
+      if (rank === Infinity) return steps;
+      const pair = words[word].slice(place, place + 2);
+      words = words.map((parts) => joined(parts, pair));
+      steps.push({ rank, pair, words });
+    }
+  }
+
+  readable(token) {
+    return readableBytes(Uint8Array.from(token, (character) => this.bytes.get(character)));
+  }
+
   encode(text) {
-    if (/\p{Surrogate}/u.test(text)) throw new Error("the text is not valid Unicode: half a character stands in it");
-    return (text.match(PIECES) ?? []).flatMap((piece) => this.merge(piece)).map((token) => this.ids.get(token));
+    return this.cut(text).flatMap((parts) => this.merge(parts)).map((token) => this.ids.get(token));
   }
 
   decode(ids) {

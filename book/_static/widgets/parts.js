@@ -53,6 +53,51 @@ export const button = (text, onclick, attributes = {}) =>
 export const scroller = (label, ...children) =>
   make("div", { class: "widget-scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
 
+// A widget of a chapter: its title, a line that says what to try, and its parts.
+export function frame(root, title, hint, ...children) {
+  const head = make("p", { class: "widget-title", id: `widget-${(made += 1)}` }, title);
+  root.setAttribute("role", "group");
+  root.setAttribute("aria-labelledby", head.id);
+  root.replaceChildren(head, make("p", { class: "widget-hint" }, "Try: ", hint), ...children);
+}
+
+// What a widget says about its state: one sentence, read aloud when it changes.
+export const verdict = () => make("output", { class: "widget-result widget-text", "aria-live": "polite" });
+
+// Texts are only touched where they change, so that nothing is read aloud twice.
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+
+export async function data(name) {
+  const answer = await fetch(new URL(name, import.meta.url));
+  if (!answer.ok) throw new Error(`${name} did not arrive (${answer.status})`);
+  return answer.json();
+}
+
+// Draw now, and again whenever the place has another width; `draw` gets it, in pixels.
+export function fitted(place, draw) {
+  let width = 0;
+  new ResizeObserver(() => {
+    if (Math.floor(place.clientWidth) === width) return;
+    width = Math.floor(place.clientWidth);
+    draw(width);
+  }).observe(place);
+  return () => width && draw(width);
+}
+
+// A table with its head; `cells` are elements or texts.
+export const table = (attributes, caption, head, rows) =>
+  make(
+    "table",
+    attributes,
+    caption ? make("caption", {}, caption) : null,
+    make("thead", {}, make("tr", {}, head.map((text) => make("th", { scope: "col" }, text)))),
+    make("tbody", {}, rows),
+  );
+
 // A part that can be folded away.
 export const fold = (title, open, ...children) =>
   make("details", { class: "widget-part", open }, make("summary", {}, title), ...children);

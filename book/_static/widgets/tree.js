@@ -1,11 +1,10 @@
 // What a beam search kept: a picture, step by step downwards, and the same as a nested list.
 
-import { make, scroller } from "./parts.js";
+import { make, number, scroller } from "./parts.js";
 
 const [HEIGHT, NARROW, WIDE, EDGE] = [46, 64, 132, 8];
 
 const visible = (text) => text.trim() || "␣";
-const number = (value) => value.toFixed(2).replace("-", "−");
 
 // For each node of each step: its children, and whether the best hypothesis goes through it.
 function grow(steps, best) {
@@ -14,7 +13,7 @@ function grow(steps, best) {
     step.forEach((node) => {
       if (t) nodes[t - 1][node.parent].children.push(node);
       const [ids, end] = node.ends ? [node.ids.slice(0, -1), true] : [node.ids, false];
-      const prefix = ids.every((id, i) => id === best.ids[i]);
+      const prefix = best && ids.every((id, i) => id === best.ids[i]);
       node.won = prefix && (!end || ids.length === best.ids.length);
       node.last = t === nodes.length - 1;
     }),
@@ -22,7 +21,8 @@ function grow(steps, best) {
   return nodes;
 }
 
-const state = (node) => (node.ends ? "finished" : node.children.length || node.last ? "open" : "dropped");
+const state = (node) =>
+  node.state ?? (node.ends ? "finished" : node.children.length || node.last ? "open" : "dropped");
 
 // A line for each step, best beginning on the left. The picture is as wide as `room` allows, in pixels.
 export function treePicture({ steps, best }, room) {

@@ -1,0 +1,123 @@
+// Rotary positions: two hands in each plane turn with their positions, and their score knows the distance alone.
+
+import { planes, score } from "../live/rope.js";
+import { curve } from "./chart.js";
+import { button, fitted, frame, make, number, slider, table, verdict, write } from "./parts.js";
+
+const [Q, K] = [
+  [1, 0.5, 0, -1],
+  [0.5, 2, 1, 0],
+]; // those of the chapter
+const MOST = 120;
+const DIAL = { size: 140, hand: 54, longest: 2 };
+const MOVES = [-10, -1, 1, 10, 100];
+
+// One plane: the query's hand is solid, the key's is dashed.
+function dial({ q, k, frequency }, i) {
+  const middle = DIAL.size / 2;
+  const hand = ([x, y], name) => {
+    const long = DIAL.hand / DIAL.longest;
+    const [endX, endY] = [middle + x * long, middle - y * long];
+    const beyond = long + 12 / Math.hypot(x, y); // the letter stands behind the end
+    const [textX, textY] = [middle + x * beyond, middle - y * beyond + 4];
+    return [
+      make("line", { class: name, x1: middle, y1: middle, x2: endX, y2: endY }),
+      make("circle", { class: name, cx: endX, cy: endY, r: 4 }),
+      make("text", { x: textX, y: textY, class: "middle" }, name),
+    ];
+  };
+  const round = make("circle", { class: "rim", cx: middle, cy: middle, r: DIAL.hand });
+  const label = `Plane ${i}: the hands of query and key; the table says their angles`;
+  const size = { width: DIAL.size, height: DIAL.size, viewBox: `0 0 ${DIAL.size} ${DIAL.size}` };
+  const drawn = make("svg", { class: "widget-dial", role: "img", "aria-label": label, ...size }, round);
+  drawn.append(...hand(k, "k"), ...hand(q, "q"));
+  return make("div", {}, drawn, make("p", {}, `plane ${i}: θ = ${number(frequency)}`));
+}
+
+export function mount(root) {
+  const at = { q: 2, k: 5 };
+  const said = verdict();
+  const [dials, graph] = [make("div", { class: "widget-dials" }), make("div")];
+  const cells = planes(Q, 0, K, 0).map(() => [0, 1, 2].map(() => make("td")));
+  const distances = Array.from({ length: 2 * MOST + 1 }, (_, n) => n - MOST);
+  // a negative distance: the key stands behind the query, so both begin where they can
+  const scores = distances.map((d) => [d, score(Q, Math.max(d, 0), K, Math.max(-d, 0))]);
+
+  const draw = fitted(graph, (width) => {
+    const distance = at.q - at.k;
+    const ticks = (values) => values.map((value) => [value, number(value, 0)]);
+    graph.replaceChildren(
+      curve({
+        label: "The score over the distance, with the present one marked",
+        points: scores,
+        mark: [distance, score(Q, at.q, K, at.k)],
+        x: { from: -MOST, to: MOST, name: "distance t − s", ticks: ticks([-100, -50, 0, 50, 100]) },
+        y: { from: -4, to: 4, name: "score", ticks: ticks([-4, -2, 0, 2, 4]) },
+        width,
+      }),
+    );
+  });
+
+  const degrees = ([x, y]) => `${number((Math.atan2(y, x) * 180) / Math.PI, 1)}°`;
+  function show(moved = 0) {
+    const parts = planes(Q, at.q, K, at.k);
+    dials.replaceChildren(...parts.map(dial));
+    cells.forEach(([query, key, adds], i) => {
+      write(query, degrees(parts[i].q));
+      write(key, degrees(parts[i].k));
+      write(adds, number(parts[i].adds, 6));
+    });
+    const found = number(score(Q, at.q, K, at.k), 6);
+    const stayed = moved ? ` Both moved by ${number(moved, 0)}: the hands turned, the score stayed.` : "";
+    write(said, `Positions ${at.q} and ${at.k}, distance ${number(at.q - at.k, 0)}: the score is ${found}.${stayed}`);
+    draw();
+  }
+
+  const place = (name, label) =>
+    slider({
+      label,
+      ...{ min: 0, max: MOST, step: 1, value: at[name] },
+      oninput: (value) => {
+        if (value === at[name]) return;
+        at[name] = value;
+        show();
+      },
+    });
+  const sliders = { q: place("q", "Position t of the query"), k: place("k", "Position s of the key") };
+  // as far as both can go
+  function move(asked) {
+    const far = Math.max(-Math.min(at.q, at.k), Math.min(asked, MOST - Math.max(at.q, at.k)));
+    for (const name of ["q", "k"]) {
+      at[name] += far;
+      const input = sliders[name].querySelector("input");
+      input.value = at[name];
+      input.dispatchEvent(new Event("input"));
+    }
+    show(far);
+  }
+  const named = (by) => `${by < 0 ? "−" : "+"}${Math.abs(by)}`;
+  const moves = MOVES.map((by) =>
+    button(named(by), () => move(by), { class: "widget-button widget-small", "aria-label": `Move both by ${named(by)}` }),
+  );
+  const rows = cells.map((line, i) => make("tr", {}, make("th", { scope: "row" }, String(i)), line));
+  frame(
+    root,
+    "Two hands that turn",
+    "move the query alone, and the score changes. Move both, and it stays.",
+    make(
+      "div",
+      { class: "widget-row" },
+      Object.values(sliders),
+      make("div", { class: "widget-field" }, make("span", {}, "Both"), make("div", { class: "widget-row" }, moves)),
+    ),
+    said,
+    make(
+      "div",
+      { class: "widget-side" },
+      dials,
+      table({ class: "widget-table" }, "", ["plane", "angle of q", "angle of k", "adds"], rows),
+    ),
+    graph,
+  );
+  show();
+}

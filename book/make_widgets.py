@@ -1,0 +1,75 @@
+"""Write the data of the widgets to book/_static/widgets/data: `python book/make_widgets.py`.
+
+    captions.json   the tokenizer that the chapter on tokenizers trains on its twelve captions
+    table.json      the model of ten words in the chapter on beam search
+    next.json       what the shipped writer of plays gives each character after some beginnings
+
+Cells of the chapters are run for it, so that the widgets show what stands there.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+
+from transformer_lit import load
+from transformer_lit.base.files import write_text
+from transformer_lit.text.tokenizer import BPETokenizer
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "book/_static/widgets/data"
+MERGES = 61
+# sure of the next character, less sure, and hardly at all
+BEGINNINGS = ("?\n\nGREMIO:\nGood morrow, neighbou", "ROMEO:\nI will not s", "JULIET:\nO ")
+
+
+def run_cells(notebook: str, *ids: str) -> dict:
+    "The names that these cells of a chapter define."
+    cells = json.loads((ROOT / notebook).read_text(encoding="utf-8"))["cells"]
+    sources = {cell["id"]: "".join(cell["source"]) for cell in cells}
+    names: dict = {}
+    for each in ids:
+        exec(sources[each], names)
+    return names
+
+
+def captions() -> dict:
+    "A tokenizer file, as the page's own tokenizer reads it."
+    names = run_cells("nbs/text/01_tokenizer.ipynb", "captions")
+    trained = BPETokenizer.train(names["captions"], 259 + MERGES)
+    described = json.loads(trained.backend.to_str())
+    model = {key: described["model"][key] for key in ("vocab", "merges")}
+    kept = {key: described[key] for key in ("normalizer", "pre_tokenizer")}
+    return {**kept, "model": model}
+
+
+def table() -> dict:
+    "For each beginning the words that may follow; and the word that ends."
+    names = run_cells("nbs/inference/02_beam.ipynb", "table")
+    return {"end": names["END"], "table": names["table"]}
+
+
+def following() -> dict:
+    "The characters, and for each beginning their logits, to four places."
+    writer = load("shakespeare")
+    places = []
+    for text in BEGINNINGS:
+        ids = torch.tensor([writer.tokenizer.encode(text)])
+        with torch.inference_mode():
+            logits = writer.model(ids)[0, -1]
+        places.append({"text": text, "logits": [round(x, 4) for x in logits.tolist()]})
+    return {"characters": writer.tokenizer.characters, "places": places}
+
+
+FILES = {"captions.json": captions, "table.json": table, "next.json": following}
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    for name, make in FILES.items():
+        text = json.dumps(make(), ensure_ascii=False, separators=(",", ":"))
+        write_text(TARGET / name, text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,704 @@
+"The widgets of the chapters compute what the package computes, and everybody can use them."
+
+import itertools
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+import live
+import pytest
+import torch
+from chapter_widgets import chapter_widgets
+from torch.testing import assert_close
+
+from transformer_lit.attention.attend import attention_weights
+from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
+from transformer_lit.base.files import read_text
+from transformer_lit.inference.beam import beam_search
+from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
+from transformer_lit.models.families import Window
+from transformer_lit.position.rope import RoPE, rope_frequencies
+from transformer_lit.text.tokenizer import BPETokenizer, readable
+from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "book"))
+import cards  # noqa: E402
+import make_widgets  # noqa: E402
+
+WIDGETS = chapter_widgets()
+NAMES = ["beam", "masks", "merges", "rope", "sampling", "schedule", "softmax"]
+BEAM = "nbs/inference/02_beam.ipynb"
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    "The page computes in doubles."
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(usual)
+
+
+@pytest.fixture
+def pure(page, address):
+    "A page with the functions that compute, without any drawing, in the variable `live`."
+    page.goto(address)
+    page.evaluate(
+        """async () => {
+            const base = new URL(document.querySelector("script[src*='page.js']").src);
+            const names = "layers masks rope sampling schedule table tokenizer".split(" ");
+            window.live = {};
+            for (const name of names) {
+                Object.assign(live, await import(new URL(`live/${name}.js`, base)));
+            }
+        }"""
+    )
+    return page
+
+
+# --- the same numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 8.0, 11.3])
+def test_softmax_with_a_temperature(pure, temperature):
+    scores = 5 * torch.randn(11, 7)
+    asked = """([rows, temperature]) => rows.map((row) => {
+        const weights = live.softmax(row, temperature);
+        return [[...weights], live.steepest(weights)];
+    })"""
+    found, slopes = zip(*pure.evaluate(asked, [scores.tolist(), temperature]))
+    q, k = torch.ones(11, 1, 1, 1), scores[:, None, :, None]
+    weights = attention_weights(q, k, scale=1 / temperature)[:, 0, 0]
+    assert_close(torch.tensor(found), weights)
+    jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None, :]
+    assert_close(torch.tensor(slopes), jacobian.abs().amax((1, 2)))
+
+
+@pytest.mark.parametrize(("T", "S"), [(7, 7), (5, 7), (1, 7), (7, 3)])
+def test_masks_are_those_of_the_package(pure, T, S):
+    sizes = range(1, S + 1)
+    asked = """([T, S, sizes]) => ({
+        causal: live.causal(T, S),
+        everything: live.everything(T, S),
+        padding: sizes.map((size) => live.padding(size, T, S)),
+        both: sizes.map((size) => live.both(live.padding(size, T, S), live.causal(T, S))),
+        sliding: sizes.map((size) => live.sliding(size, T, S)),
+    })"""
+    found = pure.evaluate(asked, [T, S, list(sizes)])
+    causal, seen = causal_mask(T, S), []
+
+    def keep(q, k, v, *, mask):
+        seen.append(causal if mask is None else mask[0, 0])  # a window of all is no window
+        return q
+
+    q, k = torch.randn(1, 1, T, 2), torch.randn(1, 1, S, 2)
+    for size, padding, both in zip(sizes, found["padding"], found["both"], strict=True):
+        keys = padding_mask(length_mask(torch.tensor([size]), S))[0, 0]
+        assert padding == keys.expand(T, S).tolist()
+        assert both == (keys & causal).tolist()
+        Window(size, keep)(q, k, k)
+    assert found["sliding"] == [mask.tolist() for mask in seen]
+    assert found["causal"] == causal.tolist()
+    assert found["everything"] == torch.ones(T, S, dtype=torch.bool).tolist()
+
+
+def test_weights_of_a_masked_row(pure):
+    scores, mask = 3 * torch.randn(13, 7), torch.rand(13, 7) < 0.5
+    mask[5] = False  # it sees nothing
+    asked = "([rows, mask]) => rows.map((row, t) => [...live.maskedSoftmax(row, mask[t])])"
+    found = pure.evaluate(asked, [scores.tolist(), mask.tolist()])
+    q, k = torch.ones(13, 1, 1, 1), scores[:, None, :, None]
+    weights = attention_weights(q, k, mask=mask[:, None, None], scale=1.0)[:, 0, 0]
+    assert (weights[5] == 0).all() and not mask[:5].all()
+    assert_close(torch.tensor(found), weights)
+
+
+@pytest.mark.parametrize("base", [10_000, 500])
+def test_the_score_of_rotary_positions(pure, base):
+    q, k = torch.randn(2, 14)
+    pairs = [(0, 0), (2, 5), (102, 105), (7, 3), (1000, 13)]
+    asked = """([q, k, pairs, base]) => pairs.map(([t, s]) =>
+        [live.score(q, t, k, s, base), live.planes(q, t, k, s, base)])"""
+    found = pure.evaluate(asked, [q.tolist(), k.tolist(), pairs, base])
+    rope = RoPE(14, base)
+    for (t, s), (score, planes) in zip(pairs, found, strict=True):
+        a, b = (
+            rope.rotate(x.view(1, 1, 1, 14), torch.tensor([n]))[0, 0, 0]
+            for x, n in ((q, t), (k, s))
+        )
+        assert_close(torch.tensor(score), a @ b)
+        assert_close(torch.tensor([one["q"] for one in planes]), a.view(2, 7).T.contiguous())
+        assert_close(torch.tensor([one["k"] for one in planes]), b.view(2, 7).T.contiguous())
+        assert_close(torch.tensor([one["adds"] for one in planes]), (a * b).view(2, 7).sum(0))
+        assert_close(torch.tensor([one["frequency"] for one in planes]), rope_frequencies(14, base))
+
+
+def sentences():
+    "Fifty: some of the book, the chapter's captions, and what no tokenizer has seen."
+    lines = read_text(ROOT / "transformer_lit/data/book.txt").splitlines()
+    lines = sorted({line[:120] for line in lines if len(line) > 40})
+    names = make_widgets.run_cells("nbs/text/01_tokenizer.ipynb", "captions")
+    odd = [
+        "",
+        " ",
+        "Fahrräder 🚲",
+        "  two  spaces \n",
+        "kiki it's 2017: 漢字 \x00\x7f\u00ad\ufeffé",
+    ]
+    return [*names["captions"], *odd, *random.Random(0).sample(lines, 33)]
+
+
+TOKENIZERS = {
+    "captions": ROOT / "book/_static/widgets/data/captions.json",
+    "multi30k-en-de": ROOT / "transformer_lit/weights/multi30k-en-de/tokenizer.json",
+}
+TRACED = """([described, texts]) => {
+    const tokenizer = live.readTokenizer(described);
+    return texts.map((text) => [tokenizer.encode(text), tokenizer.trace(text)]);
+}"""
+
+
+def shipped(name):
+    "What the page reads, and the package's tokenizer of the same merges."
+    described = json.loads(TOKENIZERS[name].read_text(encoding="utf-8"))
+    if name != "captions":
+        return described, BPETokenizer.load(TOKENIZERS[name])
+    names = make_widgets.run_cells("nbs/text/01_tokenizer.ipynb", "captions")
+    return described, BPETokenizer.train(names["captions"], len(described["model"]["vocab"]))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_merges_of_fifty_sentences(pure, name):
+    described, tokenizer = shipped(name)
+    texts = sentences()
+    assert len(texts) == 50
+    ids, token = tokenizer.encode_all(texts), tokenizer.backend.id_to_token
+    merges = [tuple(pair) for pair in described["model"]["merges"]]
+    for text, expected, (found, steps) in zip(
+        texts, ids, pure.evaluate(TRACED, [described, texts])
+    ):
+        assert found == expected
+        assert [piece for word in steps[-1]["words"] for piece in word] == list(
+            map(token, expected)
+        )
+        ranks = [step["rank"] for step in steps]
+        assert ranks == sorted(set(ranks)) and ranks[0] == -1, text
+        assert [tuple(step["pair"]) for step in steps[1:]] == [merges[rank] for rank in ranks[1:]]
+
+
+def test_every_step_of_a_trace_applies_the_merges_so_far(pure):
+    described, _ = shipped("captions")
+    names = make_widgets.run_cells(
+        "nbs/text/01_tokenizer.ipynb", "scratch", "pair-counts", "merges"
+    )
+    merges = [tuple(pair) for pair in described["model"]["merges"]]
+    for _, steps in pure.evaluate(TRACED, [described, sentences()]):
+        first = steps[0]["words"]
+        for step in steps:
+            so_far = merges[: step["rank"] + 1]
+            assert step["words"] == [names["apply_merges"](word, so_far) for word in first]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_pieces_read_as_the_package_writes_them(pure, name):
+    described, _ = shipped(name)
+    asked = """(described) => {
+        const tokenizer = live.readTokenizer(described);
+        return tokenizer.tokens.map((token) => tokenizer.readable(token));
+    }"""
+    vocab = sorted(described["model"]["vocab"].items(), key=lambda item: item[1])
+    assert pure.evaluate(asked, described) == [readable(token) for token, _ in vocab]
+
+
+def wordy(follow, end, most):
+    "The chapter's model whose sentences may go on, for beginnings of up to `most` words."
+    table, new = {}, [()]
+    while new:
+        words = new.pop()
+        row = follow(words)
+        if row == {end: 1.0}:
+            row = {end: 0.9, "und": 0.1}
+        if (words and words[-1] == end) or len(words) >= most:
+            continue
+        table[" ".join(words)] = row
+        new += [(*words, word) for word in row]
+    return table
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_the_search_is_the_chapter_s_and_the_package_s(pure, long):
+    names = make_widgets.run_cells(BEAM, "imports", "table", "search")
+    described = make_widgets.table()
+    end, L = described["end"], 24 if long else 6
+    if long:
+        described["table"] = wordy(names["next_words"], end, L)
+
+    def follow(words):
+        return described["table"].get(" ".join(words), {end: 1.0})
+
+    settings = list(itertools.product((1, 2, 3, 4), (0.0, 0.6, 1.0, 1.7, 2.0)))
+    asked = """([described, settings, maxLen]) => {
+        const model = new live.TableModel(described);
+        return settings.map(([beam, alpha]) => {
+            const found = live.searchTable(model, { beam, alpha, maxLen });
+            const named = (ids) => ids.map((id) => model.words[id]);
+            const words = ({ ids, ...rest }) => ({ ...rest, words: named(ids) });
+            return { ...found, steps: found.steps.map((step) => step.map(words)),
+                     finished: found.finished.map(words), best: words(found.best) };
+        });
+    }"""
+    reasons = set()
+    for (width, alpha), found in zip(settings, pure.evaluate(asked, [described, settings, L])):
+        finished, steps, why = names["search"](width, L, alpha, follow)
+        reasons.add(why)
+        assert found["why"] == why
+        ranked = sorted(found["finished"], key=lambda one: -one["score"])
+        for one, (score, log_p, words) in zip(
+            [found["best"], *ranked], finished[:1] + finished, strict=True
+        ):
+            assert one["words"] == [word for word in words if word != end]
+            assert (one["score"], one["logProb"]) == pytest.approx((score, log_p))
+        for nodes, (candidates, beginnings, ended) in zip(found["steps"], steps, strict=True):
+            order = [node["logProb"] for node in nodes]  # two candidates tie: rounding orders them
+            assert order == sorted(order, reverse=True)
+            found_here = {tuple(node["words"]): node["logProb"] for node in nodes}
+            assert found_here == pytest.approx(dict(candidates))
+            kinds = {"open": beginnings, "finished": ended}
+            for kind, chosen in kinds.items():
+                listed = {tuple(node["words"]) for node in nodes if node["state"] == kind}
+                assert listed == {words for words, _ in chosen}
+    assert reasons == {"bound", "gave up" if long else "nothing open"}
+
+
+def test_the_best_hypothesis_is_the_package_s(pure):
+    names = make_widgets.run_cells(BEAM, "imports", "table", "table-model")
+    model, words = names["Table"](), names["words"]
+    special = {"bos": names["BOS"], "eos": names["EOS"]}
+    asked = """([described, beam, alpha]) => {
+        const model = new live.TableModel(described);
+        const { best } = live.searchTable(model, { beam, alpha, maxLen: 6 });
+        return [model.text(best.ids), best.logProb, best.score];
+    }"""
+    for beam, alpha in itertools.product((1, 2, 3, 4), (0.0, 0.6, 1.0, 2.0)):
+        found = pure.evaluate(asked, [make_widgets.table(), beam, alpha])
+        src = torch.zeros(1, 1, dtype=torch.long)
+        ((best,),) = beam_search(model, src, **special, max_len=6, beam=beam, alpha=alpha)
+        assert found[0] == " ".join(words[i] for i in best.ids)
+        assert found[1:] == pytest.approx([best.log_prob, best.score])
+
+
+@pytest.mark.parametrize(
+    ("name", "keep", "amounts"),
+    [
+        ("keepTopK", keep_top_k, (1, 2, 7, 100, 101, 500)),
+        ("keepTopP", keep_top_p, (1e-9, 0.3, 0.5, 0.9, 0.95, 1.0)),
+        ("keepMinP", keep_min_p, (0.001, 0.01, 0.1, 0.5, 1.0)),
+    ],
+)
+def test_what_a_filter_keeps(pure, name, keep, amounts):
+    logits = 3 * torch.randn(53, 101)
+    logits[:7] = logits[:7].round()  # ties
+    asked = f"""([rows, amount]) => rows.map((row) =>
+        Array.from(live.{name}(Float64Array.from(row), amount), (logit) => logit > -Infinity))"""
+    for amount, temperature in itertools.product(amounts, (0.4, 1.0, 1.9)):
+        found = pure.evaluate(asked, [(logits / temperature).tolist(), amount])
+        assert found == keep(logits / temperature, amount).isfinite().tolist(), (
+            amount,
+            temperature,
+        )
+
+
+def test_schedules(pure):
+    steps = [1, 2, 6, 7, 8, 50, 99, 100, 101, 4000, 19_999, 20_000, 30_000]
+    asked = """([steps, peak, warmup, width, end, final]) => [
+        live.inverseSqrt(peak, warmup), live.paperSchedule(width, warmup),
+        live.cosine(peak, warmup, end, final)].map((rate) => steps.map(rate))"""
+    for warmup, final in itertools.product((1, 7, 4000), (0.0, 0.1, 1.0)):
+        found = pure.evaluate(asked, [steps, 3e-3, warmup, 96, 20_000, final])
+        rates = (
+            inverse_sqrt(3e-3, warmup),
+            paper_schedule(96, warmup),
+            cosine(3e-3, warmup, 20_000, final=final),
+        )
+        for ours, theirs in zip(found, rates, strict=True):
+            assert ours == pytest.approx([theirs(step) for step in steps], rel=1e-12)
+
+
+def test_the_data_are_what_the_package_and_the_chapters_make():
+    read = {
+        name: json.loads((make_widgets.TARGET / name).read_text()) for name in make_widgets.FILES
+    }
+    assert read["captions.json"] == make_widgets.captions()
+    assert read["table.json"] == make_widgets.table()
+    torch.set_default_dtype(torch.float32)
+    made, found = make_widgets.following(), read["next.json"]
+    assert [one["text"] for one in made["places"]] == [one["text"] for one in found["places"]]
+    assert made["characters"] == found["characters"]
+    for one, other in zip(made["places"], found["places"], strict=True):
+        # rounded to four places, and a processor may sum in another order
+        assert one["logits"] == pytest.approx(other["logits"], abs=2e-4)
+
+
+# --- the pages ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(page, address):
+    "opened(name): the widget of a chapter, once it runs."
+
+    def go(name, page=page):
+        page.goto("/".join(address.split("/")[:3]) + f"/{WIDGETS[name][0]}.html")
+        root = page.locator(f"[data-widget={name}]")
+        root.locator("output").wait_for()
+        return root
+
+    return go
+
+
+def said(root):
+    return root.locator("output").text_content()
+
+
+def slide(root, label, *keys):
+    "Move a slider by keys; what it says then."
+    slider = root.get_by_label(label, exact=True)
+    for key in keys:
+        slider.press(key)
+    return slider.get_attribute("aria-valuetext")
+
+
+def drag(root, label, share):
+    "Press a slider at a place from 0, its left end, to 1."
+    slider = root.get_by_label(label, exact=True)
+    box = slider.bounding_box()
+    slider.click(position={"x": max(1, share * box["width"] - 1), "y": box["height"] / 2})
+
+
+def test_all_of_them_are_in_chapters():
+    assert sorted(WIDGETS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_there_first_is_what_comes_alive(browser, opened, address, name):
+    first = said(opened(name))
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/".join(address.split("/")[:3]) + f"/{WIDGETS[name][0]}.html")
+    root = page.locator(f"[data-widget={name}]")
+    lines = root.locator("p").all_inner_texts()
+    assert root.is_visible() and lines[-1] == first
+    assert "with JavaScript" in lines[0] and not root.locator("button, input").count()
+    context.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_loaded_alone_and_everything_has_a_name(page, opened, name):
+    root = opened(name)
+    page.wait_for_load_state("networkidle")
+    scripts = {Path(url).name for url in page.asked if re.search(r"/widgets/\w+\.js$", url)}
+    assert scripts - {"parts.js", "tree.js", "chart.js"} == {f"{name}.js"}
+    assert not [url for url in page.asked if url.endswith((".safetensors", "worker.js"))]
+    title = root.locator(".widget-title")
+    assert root.get_attribute("role") == "group"
+    assert root.get_attribute("aria-labelledby") == title.get_attribute("id")
+    assert root.locator(".widget-hint").inner_text().startswith("Try: ")
+    assert root.locator("output").get_attribute("aria-live") == "polite"
+    for control in root.locator("input, select").all():
+        assert control.evaluate("(it) => it.labels.length") or control.get_attribute("aria-label")
+    for button in root.locator("button").all():
+        assert button.get_attribute("aria-label") or button.inner_text().strip()
+    for picture in root.locator("svg, [role=img]").all():
+        assert len(picture.get_attribute("aria-label")) > 15
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_focus_is_seen_and_goes_through_every_control(page, opened, name):
+    root = opened(name)
+    root.locator("input:visible, select:visible, button:visible").first.focus()
+    seen = """() => {
+        const it = document.activeElement;
+        const style = getComputedStyle(it);
+        const inside = Boolean(it.closest(".widget"));
+        return [inside, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2];
+    }"""
+    count = 0
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")  # as somebody comes who has no mouse
+    for _ in range(60):
+        inside, outlined = page.evaluate(seen)
+        if not inside:
+            break
+        assert outlined
+        count += 1
+        page.keyboard.press("Tab")
+    controls = root.locator("input:visible, select:visible, button:visible, summary:visible")
+    tabbable = sum(it.get_attribute("tabindex") != "-1" for it in controls.all())
+    assert tabbable <= count < 60
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_phone_nothing_overflows(page, opened, name):
+    page.emulate_media(reduced_motion="reduce")
+    page.set_viewport_size({"width": 390, "height": 844})
+    root = opened(name)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = """(root) => [...root.querySelectorAll("*")].filter((it) => !it.closest(".widget-scroll")
+        && it.getBoundingClientRect().right > root.getBoundingClientRect().right).length"""
+    assert root.evaluate(wide) == 0
+    small = """(root) => [...root.querySelectorAll("*")].filter((it) => it.childNodes.length
+        && [...it.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
+        && parseFloat(getComputedStyle(it).fontSize) < 9).length"""
+    assert root.evaluate(small) == 0
+    for button in root.locator("button:visible, select:visible, input:visible").all():
+        box = button.bounding_box()
+        assert min(box["width"], box["height"]) >= 24  # a finger hits it
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_by_touch(browser, opened):
+    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    root = opened("masks", page)
+    root.get_by_label("query A may attend to key man").tap()
+    assert said(root).startswith("“A” may read A ") and "man" in said(root)
+    root = opened("merges", page)
+    root.get_by_role("button", name="Merge").tap()
+    assert said(root).startswith("Merge 1: ")
+    root = opened("rope", page)
+    root.get_by_role("button", name="Move both by +100").tap()
+    assert "Both moved by 100" in said(root)
+    context.close()
+
+
+# --- one by one, by mouse and by keyboard -------------------------------------------------------
+
+
+def test_softmax(page, opened):
+    root = opened("softmax")
+    root.get_by_label("Divided by").select_option("root")
+    at_64 = root.locator("td.widget-bar").all_inner_texts()
+    assert said(root).startswith("D = 64, divided by 8: “bike” has the weight 0.463")
+    matches = [float(it.input_value()) for it in root.locator("td input").all()]
+    expected = attention_weights(torch.ones(1, 1, 1, 1), torch.tensor(matches).view(1, 1, -1, 1))
+    assert at_64 == [f"{weight:.3f}" for weight in expected.flatten()]
+    drag(root, "Head size D", 1)  # with the scale nothing depends on D
+    assert said(root).startswith("D = 1024, divided by 32")
+    assert root.locator("td.widget-bar").all_inner_texts() == at_64
+    # by keyboard: without it, all goes to one
+    root.get_by_label("Divided by").focus()
+    page.keyboard.press("Home")
+    assert "divided by 1: “bike” has the weight 1.000" in said(root)
+    assert slide(root, "Head size D", "Home", "ArrowRight") == "8"
+    root.get_by_label("How well “a” matches").press("End")
+    assert "“a” has the weight" in said(root)
+    assert not root.get_by_label("Temperature").is_visible()
+    page.keyboard.press("Tab")
+    root.get_by_label("Divided by").select_option("own")
+    assert slide(root, "Temperature", "End") == "64"
+    assert "divided by 64" in said(root) and "saturated" not in said(root)
+
+
+def test_masks(page, opened):
+    root = opened("masks")
+    rows = lambda: root.locator("table.widget-bars tbody tr").all()  # noqa: E731
+    cell = root.get_by_label("query man may attend to key sleeps")
+    assert cell.inner_text() == "0" and cell.get_attribute("aria-pressed") == "false"
+    cell.click()
+    assert cell.inner_text() == "1" and cell.get_attribute("aria-pressed") == "true"
+    table = [row.locator("td").all_inner_texts() for row in rows()]
+    scores = torch.tensor([float(score.split(" ")[0]) for score, _, _ in table])
+    sees = torch.tensor([shown == "True" for _, shown, _ in table])
+    assert sees.tolist() == [True] * 3 + [False] * 4
+    weights = attention_weights(
+        torch.ones(1, 1, 1, 1), scores.view(1, 1, 7, 1), mask=sees.view(1, 1, 1, 7), scale=1.0
+    )
+    assert [weight for *_, weight in table] == [f"{w:.3f}" for w in weights.flatten()]
+    # by keyboard: arrows move, the space bar turns
+    page.keyboard.press("ArrowUp")
+    assert said(root) == "“A” may read A 1.000."
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Space")
+    assert said(root) == "“A” may read nothing. By the rule of zeros all its weights are 0."
+    assert all(row.locator("td").last.inner_text() == "0.000" for row in rows())
+    page.keyboard.press("ArrowLeft")  # the edge
+    page.keyboard.press("Space")
+    assert said(root) == "“A” may read A 1.000."
+    root.get_by_role("button", name="causal", exact=True).press("Enter")
+    table = root.locator("table.widget-grid tbody tr").all()
+    shown = [[text == "1" for text in row.locator("button").all_inner_texts()] for row in table]
+    assert shown == causal_mask(7).tolist()
+    pressed = root.locator("button.widget-small[aria-pressed=true]").all_inner_texts()
+    assert pressed == ["causal"]
+    table[6].locator("th").click()
+    assert said(root).startswith("“PAD 3” may read A ")
+
+
+def test_rope(opened):
+    root = opened("rope")
+    names = make_widgets.run_cells("nbs/position/04_rope.ipynb", "imports", "scratch", "loops")
+    rope, (q, k) = RoPE(4), (torch.tensor(names[name]).view(1, 1, 1, 4) for name in "qk")
+
+    def score(t, s):
+        a, b = rope.rotate(q, torch.tensor([t])), rope.rotate(k, torch.tensor([s]))
+        return f"{(a * b).sum():.6f}".replace("-", "−")
+
+    assert said(root) == f"Positions 2 and 5, distance −3: the score is {score(2, 5)}."
+    hands = root.locator(".widget-dials line").evaluate_all(
+        "(all) => all.map((it) => it.outerHTML)"
+    )
+    root.get_by_role("button", name="Move both by +100").click()
+    assert said(root).startswith(f"Positions 102 and 105, distance −3: the score is {score(2, 5)}.")
+    moved = root.locator(".widget-dials line").evaluate_all(
+        "(all) => all.map((it) => it.outerHTML)"
+    )
+    assert len(hands) == len(moved) == 4 and not set(hands) & set(moved)
+    root.get_by_role("button", name="Move both by +100").press("Enter")  # as far as both can go
+    assert "Positions 117 and 120" in said(root) and "moved by 15" in said(root)
+    assert slide(root, "Position t of the query", "Home") == "0"
+    assert slide(root, "Position s of the key", "Home", "ArrowRight", "ArrowRight") == "2"
+    assert said(root) == f"Positions 0 and 2, distance −2: the score is {score(0, 2)}."
+    root.get_by_role("button", name="Move both by −1", exact=True).click()
+    assert "Positions 0 and 2" in said(root)
+    drag(root, "Position t of the query", 0.5)
+    assert re.match(r"Positions (5|6)\d and 2, distance", said(root))
+
+
+def test_merges(page, opened):
+    root = opened("merges")
+    _, tokenizer = shipped("captions")
+    root.get_by_role("button", name="Merge").click()
+    assert re.match(
+        r"Merge 1: .+ \+ .+, number \d+ of the 61 that were learned\. \d+ pieces", said(root)
+    )
+    assert root.locator(".widget-piece.fresh").count() >= 1
+    assert slide(root, "Merges done", "End").startswith("14 of 14")
+    pieces = [text.replace(" ", "␣") for text in tokenizer.tokens("A man is riding a bike.")]
+    assert said(root).endswith(f"9 pieces: {'|'.join(pieces)} No other merge fits.")
+    shown = root.locator(".widget-piece small").all_inner_texts()
+    assert shown == [str(i) for i in tokenizer.encode("A man is riding a bike.")]
+    root.get_by_role("button", name="Back").press("Enter")
+    assert said(root).startswith("Merge 13: ")
+    # a sentence of one's own
+    root.get_by_label("Sentence").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Fahrrad 🚲")
+    assert said(root).startswith("No merge yet. 12 pieces: F|a|h|r|r|a|d|␣|\\xf0|")
+    root.get_by_label("Sentence").fill("")
+    assert said(root).startswith("No merge yet. 0 pieces")
+    root.get_by_label("Sentence").fill("A man is riding a bike.")
+    root.get_by_label("Learned from").select_option(label="58,000 captions: 4,741 merges")
+    root.locator("output", has_text="4741").or_(
+        root.locator("output", has_text="No merge yet")
+    ).wait_for()
+    page.wait_for_load_state("networkidle")
+    slide(root, "Merges done", "End")
+    assert "7 pieces: A|␣man|␣is|␣riding|␣a|␣bike|." in said(root)
+    assert "of the 4741 that were learned" in said(root)
+
+
+def test_beam(page, opened):
+    root = opened("beam")
+    tree = root.locator("svg.widget-tree")
+    assert tree.locator("g").count() == 3 and tree.locator("g.dropped").count() == 1
+    root.get_by_role("button", name="Next step").click()
+    assert said(root).startswith("Step 2. Open: Ein Mann (−1.16), Jemand fährt (−1.61).")
+    root.get_by_role("button", name="To the end").click()
+    assert "Step 5. " in said(root) and "The search is over: nothing is open." in said(root)
+    assert "Best: “Ein Mann fährt Fahrrad”, score −1.13." in said(root)
+    assert tree.locator("g.won").count() == 5
+    first = root.locator(".widget-table tbody tr").first.locator("td").all_inner_texts()
+    assert first == ["Ein Mann fährt Fahrrad", "−1.89", "5", "−1.13"]
+    # by keyboard
+    assert slide(root, "Width w", "Home") == "1"
+    assert "Best: “Jemand fährt Rad”" in said(root)
+    assert slide(root, "Width w", "End") == "4"
+    slide(root, "Length penalty α", "Home")
+    root.get_by_role("button", name="To the end").press("Enter")
+    assert "Best: “Jemand radelt”, score −1.83." in said(root)
+    root.get_by_role("button", name="Back").press("Enter")
+    assert "Best" not in said(root) and tree.locator("g.won").count() == 0
+
+
+def test_sampling(opened):
+    root = opened("sampling")
+    logits = [torch.tensor(one["logits"]) for one in make_widgets.following()["places"]]
+
+    def count(place, keep, amount, temperature=1.0):
+        return keep(logits[place] / temperature, amount).isfinite().sum().item()
+
+    assert f" {count(0, keep_top_p, 0.9)} of 65 " in said(root)
+    root.get_by_label("Beginning").select_option("2")
+    many = count(2, keep_top_p, 0.9)
+    assert many > 5 * count(0, keep_top_p, 0.9) and f" {many} of 65 " in said(root)
+    assert f"of which {many - 12} are kept" in root.locator("tbody tr").last.inner_text()
+    root.get_by_label("Keep by").select_option("k")
+    assert not root.get_by_label("Top-p").is_visible()
+    drag(root, "Top-k", 0)
+    assert " 1 of 65 characters stays" in said(root)
+    root.get_by_label("Beginning").select_option("1")
+    assert slide(root, "Top-k", "ArrowRight", "ArrowRight") == "3"
+    assert root.locator("td", has_text="✓ kept").count() == 3
+    assert root.locator("td", has_text="✗ cut").count() == 9
+    # by keyboard: the temperature changes what top-p and min-p keep
+    for key, label, keep, amount in (
+        ("p", "Top-p", keep_top_p, 0.9),
+        ("min", "Min-p", keep_min_p, 0.1),
+    ):
+        root.get_by_label("Keep by").select_option(key)
+        assert root.get_by_label(label).is_visible()
+        for place, temperature in (("Home", 0.1), ("End", 2.0)):
+            slide(root, "Temperature", place)
+            assert f" {count(1, keep, amount, temperature)} of 65 " in said(root)
+    root.get_by_label("Keep by").select_option("all")
+    assert " 65 of 65 characters stay. They have 1.000 of" in said(root)
+
+
+def test_schedule(opened):
+    root = opened("schedule")
+    chart = root.locator("svg.widget-chart")
+    before = chart.locator(".curve").get_attribute("points")
+    drag(root, "Warm-up, in steps", 0.8)
+    warmup = int(root.get_by_label("Warm-up, in steps").input_value())
+    assert 7000 < warmup < 9000
+    rate = paper_schedule(512, warmup)
+
+    def power(value):
+        digits, exponent = f"{value:.2e}".split("e")
+        return f"{digits} · 10⁻{'⁰¹²³⁴⁵⁶⁷⁸⁹'[-int(exponent)]}"
+
+    assert f"the rate is {power(rate(1000))}, " in said(root)
+    assert f"The peak is {power(rate(warmup))}, at step {warmup:,}." in said(root)
+    assert chart.locator(".curve").get_attribute("points") != before
+    slide(root, "Step t", "End")
+    assert said(root).startswith(f"At step 20,000 the rate is {power(rate(20_000))}, ")
+    assert "It falls" in said(root)
+    root.get_by_label("Curve").select_option("cosine")
+    assert not root.get_by_label("Width C of the model").is_visible()
+    slide(root, "Share of the peak at the end", "Home", "ArrowRight")
+    assert slide(root, "Warm-up, in steps", "Home") == "1"
+    rate = cosine(1e-3, 1, 20_000, final=0.05)
+    assert f"the rate is {power(rate(20_000))}, 5 % of the peak" in said(root)
+    slide(root, "Peak", "End")
+    assert f"The peak is {power(0.01)}, at step 1." in said(root)
+    slide(root, "Step t", "Home")
+    assert "At step 1 " in said(root) and "This is the peak" in said(root)
+
+
+# --- the text around them -----------------------------------------------------------------------
+
+
+def test_what_is_shown_only_without_javascript_is_no_reading_time():
+    cell = {
+        "cell_type": "markdown",
+        "source": "One two.\n\n```{widget} rope\nthree four\n```\n\nFive.",
+    }
+    assert cards.words([cell]) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_place_has_its_module(name):
+    assert f'data-widget="{name}"' in live.opening(name)
