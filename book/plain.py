@@ -20,6 +20,7 @@ from pybtex.database import parse_file
 ROLE = re.compile(r"\{(doc|term|eq|numref|ref|cite:p|cite:t)\}`([^`]+)`")
 NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.S)  # text <target>
 EQUATION = re.compile(r"(\$\$.*?)\s*\$\$[ \t]*\(([\w-]+)\)", re.S)
+WIDGET = re.compile(r"^(`{3,})\{widget\} \w+\n(?::\w+:.*\n)*(.*?)\n\1[ \t]*$", re.M | re.S)
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 MACHINERY = "base"  # chapters on how the checks work, whose examples are exercises of the book
 
@@ -96,6 +97,12 @@ class Book:
         def tagged(match):
             return f"{match[1]} \\tag{{{self.numbers[match[2]][1]}}}\n$$"
 
+        def told(match):  # what stands there until the site's program runs
+            at = f"On [the book's site]({self.pages}/{here}.html)"
+            said = match[2].replace("On the book's site", at)
+            return said.replace("you can try it here", "you can try it")
+
+        text = WIDGET.sub(told, text)
         return LABEL.sub("", EQUATION.sub(tagged, ROLE.sub(resolved, text)))
 
     def cells(self, cells: list[dict], here: str) -> list[dict]:

@@ -288,6 +288,10 @@ SAID = {  # role: what a reader of nbs/attention/02_masks sees
     "{numref}`fig-patient-2`": "Figure 2 of [Repair shop: five trainings that went wrong]"
     "(../capstones/03_repair_shop.ipynb)",
     "{ref}`workshop <norm-workshop>`": "workshop",
+    "```{widget} masks\nA mask. On the book's site, with JavaScript, you can try it here.\n```": (
+        f"A mask. On [the book's site]({BOOK.pages}/nbs/attention/02_masks.html), "
+        "with JavaScript, you can try it."
+    ),
     "(norm-workshop)=\n## Workshop": "## Workshop",
 }
 
