@@ -15,6 +15,7 @@ from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
+from experiments.inside import INDUCTION, TRANSLATOR_HEADS
 from experiments.learning import LEARNING
 from experiments.pooling import POOLING
 from experiments.recurrence import RECURRENCE
@@ -36,6 +37,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "gates": GATES,
     "first_steps": FIRST_STEPS,
     "heads": HEADS,
+    "induction": INDUCTION,
     "learning": LEARNING,
     "recurrence": RECURRENCE,
     "scaling": SCALING,
@@ -46,6 +48,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "speculative": SPECULATIVE,
     "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
+    "translator_heads": TRANSLATOR_HEADS,
     "wirings": WIRINGS_TRAINED,
     **BAKEOFFS,
 }

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "models": {"base", "text.embedding", "attention", "position", "block"},
     "training": {"base"},
     "inference": set(),
-    "recipes": {"base", "text", "block", "models", "training", "inference"},
+    "recipes": {"base", "text", "attention", "block", "models", "training", "inference"},
 }
 COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
 MAX_FUNCTION_LINES = 40

@@ -83,7 +83,8 @@ def show(cells):
         opening = f'<details class="solution" id="solution-{name}">'
         cells[written.text_place]["source"] = text.replace("<details>", opening, 1)
         cells[written.solution_place]["source"] = written.solution
-        after[written.solution_place] = f'<a href="#exercise-{name}">Exercise {written.id}</a>'
+        anchor = f"exercise-{name}".replace("_", "-")  # as docutils writes the label above
+        after[written.solution_place] = f'<a href="#{anchor}">Exercise {written.id}</a>'
     for place in sorted(after, reverse=True):
         closing = f'<p class="to-exercise">{after[place]}</p>\n\n</details>'
         end = {"cell_type": "markdown", "id": f"to-{place}", "metadata": {}, "source": closing}

@@ -6,6 +6,7 @@ solutions. The file is left alone.
 The repository's address stands in settings.ini alone; buttons that need it get it from here.
 """
 
+import ast
 import configparser
 import functools
 import json
@@ -38,12 +39,42 @@ def tags(directives, code):
     checks = directives.get("export", "").startswith("exercises.")
     if "hide" in directives or checks or not code.strip():
         yield "remove-cell"
-    if "code-fold" in directives:
+    if "code-fold" in directives or only_imports(code):
         yield "hide-input"
     if directives.get("eval") == "false":
         yield "skip-execution"
     if "export" in directives and not checks:
         yield "exported"  # for the stylesheet: div.tag_exported
+
+
+def statements(code):
+    """The statements of a cell; none where it holds more than Python."""
+    try:
+        return ast.parse(code).body
+    except SyntaxError:
+        return []
+
+
+def only_imports(code):
+    found = statements(code)
+    return bool(found) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in found)
+
+
+def fold_name(cell, code):
+    """What is written on a fold: its purpose."""
+    if only_imports(code):
+        return "Imports"
+    shown = {kind for out in cell.get("outputs", []) for kind in out.get("data", {})}
+    if any(kind.startswith("image/") for kind in shown):
+        return "Code of the figure"
+    defined = [
+        one.name
+        for one in statements(code)
+        if isinstance(one, ast.FunctionDef | ast.ClassDef) and not one.name.startswith("_")
+    ]
+    if defined:
+        return "Code: " + ", ".join(defined[:3]) + (" …" if len(defined) > 3 else "")
+    return "Code of the output" if cell.get("outputs") else "Code"
 
 
 def convert(cell):
@@ -53,6 +84,9 @@ def convert(cell):
     meta = cell.setdefault("metadata", {})
     meta.setdefault("tags", []).extend(tags(directives, code))
     render = meta.setdefault("mystnb", {})
+    if "hide-input" in meta["tags"]:
+        name = fold_name(cell, code)
+        render |= {"code_prompt_show": name, "code_prompt_hide": name}
     if "fig-cap" in directives:
         render["figure"] = {"caption": directives["fig-cap"]}
         if "label" in directives:

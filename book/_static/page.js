@@ -1,5 +1,5 @@
-// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, wide figures on
-// narrow pages, and the widgets' first step.
+// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, what scrolls,
+// notes of links, arrow keys, and the widgets' first step.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
@@ -9,8 +9,6 @@
     each(".search-button-field[aria-label]", (button) => button.removeAttribute("aria-label"));
     // the icons of a button that has a label need no titles of their own
     each(".theme-switch-button [title]", (icon) => icon.removeAttribute("title"));
-    each(".theme-switch-button svg title", (title) => title.remove());
-    each(".theme-switch-button svg", (icon) => icon.setAttribute("aria-hidden", "true"));
     // a list holds items, and the logo stands in a landmark
     each(".citation-list > .citation", (entry) => entry.setAttribute("role", "listitem"));
     each(".bd-sidebar-primary .navbar-brand.logo", (logo) => {
@@ -68,16 +66,97 @@
   document.addEventListener("DOMContentLoaded", () => each("[data-widget]", fill));
 
   document.addEventListener("DOMContentLoaded", repair);
-  // again, whenever scripts of the theme have exchanged the icons
-  window.addEventListener("load", () => {
-    repair();
-    // several panels side by side scroll on a narrow page, with the keyboard too
-    each(".bd-article figure > img:not(.dark-light)", (image) => {
-      const figure = image.parentElement;
-      if (image.naturalWidth > 600) figure.classList.add("wide");
-      if (figure.scrollWidth > figure.clientWidth) figure.tabIndex = 0;
+
+  // ---- what scrolls ----
+  const LEAST = 9; // pixels: no text of a drawing is smaller
+  const SCROLLS = ".bd-article :is(pre, figure, p, div.math, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box)";
+
+  // a drawing that would shrink its labels below LEAST keeps a size and scrolls
+  const keepLegible = () => {
+    each(".bd-article svg[viewBox]", (drawing) => {
+      if (!drawing.isConnected || drawing.closest(".katex") || !drawing.getClientRects().length) return;
+      drawing.style.minWidth = "";
+      const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+      const sizes = [...drawing.querySelectorAll("text")].map((text) => parseFloat(getComputedStyle(text).fontSize));
+      const least = Math.min(...sizes) * scale;
+      if (!(least < LEAST)) return;
+      drawing.style.minWidth = `${Math.ceil((LEAST / least) * scale * drawing.viewBox.baseVal.width)}px`;
+      if (drawing.parentElement.classList.contains("drawing-box")) return;
+      const box = document.createElement("div");
+      box.className = "drawing-box";
+      drawing.replaceWith(box);
+      box.append(drawing);
     });
-    const observer = new MutationObserver(repair);
-    each(".theme-switch-button", (button) => observer.observe(button, { childList: true, subtree: true }));
+    // an image says what it needs
+    each(".bd-article img[data-least]", (image) => {
+      image.style.minWidth = innerWidth <= 720 ? `${image.dataset.least}px` : "";
+    });
+  };
+
+  // it can be reached with the keyboard, and it fades where more follows
+  const cue = (box) => {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    box.classList.toggle("scrolls", wide);
+    box.classList.toggle("more-right", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    if (wide && !box.hasAttribute("tabindex")) box.tabIndex = 0;
+    if (!wide || box.dataset.cued) return;
+    box.dataset.cued = "true";
+    box.addEventListener("scroll", () => cue(box), { passive: true });
+  };
+  const cueAll = () => {
+    keepLegible();
+    each(SCROLLS, cue);
+  };
+  const start = () => {
+    cueAll();
+    let waiting;
+    window.addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(cueAll, 200);
+    });
+    document.addEventListener("toggle", cueAll, true); // what was folded has a width only now
+    document.addEventListener("formulas", cueAll);
+  };
+  window.addEventListener("load", start);
+
+  // ---- the note of a link to a term or a paper: for the pointer, and for the keyboard ----
+  const NOTED = ".bd-article a:is([href*='glossary.html#'], [href*='bibliography.html#'])";
+  let note;
+  const hideNote = () => {
+    note?.remove();
+    note = undefined;
+  };
+  const showNote = ({ target }) => {
+    const link = target.closest?.(NOTED);
+    if (!link) return;
+    link.dataset.note ??= link.title;
+    link.removeAttribute("title"); // the browser's own would come on top
+    if (!link.dataset.note) return;
+    hideNote();
+    note = document.createElement("div");
+    note.className = "link-note";
+    note.id = "link-note";
+    note.setAttribute("role", "tooltip");
+    note.textContent = link.dataset.note;
+    link.setAttribute("aria-describedby", note.id);
+    document.body.append(note);
+    const [at, size] = [link.getBoundingClientRect(), note.getBoundingClientRect()];
+    note.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - size.width - 8))}px`;
+    const below = at.bottom + 6;
+    note.style.top = `${below + size.height > innerHeight ? Math.max(0, at.top - size.height - 6) : below}px`;
+  };
+  for (const event of ["mouseover", "focusin"]) document.addEventListener(event, showNote);
+  for (const event of ["mouseout", "focusout"]) document.addEventListener(event, ({ target }) => target.closest?.(NOTED) && hideNote());
+  document.addEventListener("scroll", hideNote, { passive: true });
+
+  // ---- arrow keys turn the page, where nothing else wants them ----
+  const OWN = "input, textarea, select, button, summary, dialog, [contenteditable], [role], [tabindex], .widget";
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") hideNote();
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.defaultPrevented) return;
+    const side = { ArrowLeft: ".left-prev", ArrowRight: ".right-next" }[event.key];
+    const held = document.activeElement;
+    if (!side || (held && held !== document.body && held.closest(OWN) && !held.matches("a"))) return;
+    document.querySelector(`.prev-next-area ${side}`)?.click();
   });
 }

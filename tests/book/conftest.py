@@ -91,11 +91,24 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def address(folder):
+def served():
+    "`served(place)` serves a folder and gives its address."
+    servers = []
+
+    def serve(place):
+        handler = functools.partial(Quiet, directory=place)
+        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def address(folder, served):
     "The first page, served."
     place, path = folder
-    handler = functools.partial(Quiet, directory=place)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/{path}"
-        server.shutdown()
+    return f"{served(place)}/{path}"

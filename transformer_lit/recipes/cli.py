@@ -41,8 +41,9 @@ data_app = typer.Typer(help="Data sets: list them, fetch them.", rich_markup_mod
 app.add_typer(data_app, name="data")
 
 
-def _bar(total: int | None, what: str, initial: int = 0) -> tqdm:
-    return tqdm(total=total, desc=what, initial=initial, unit_scale=True, file=sys.stderr)
+def _bar(total: int | None, what: str, initial: int = 0, *, hidden: bool = False) -> tqdm:
+    how = {"unit_scale": True, "file": sys.stderr, "disable": hidden}
+    return tqdm(total=total, desc=what, initial=initial, **how)
 
 # %% ../../nbs/recipes/07_cli.ipynb #data
 @data_app.command("list")
@@ -80,6 +81,9 @@ def train(
     target: Annotated[str | None, typer.Option(help="Language to translate to.")] = None,
     form: Annotated[str | None, typer.Option(help="raw or tok, for multi30k.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps.")] = None,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Under torchrun: each process holds a part (FSDP).")
+    ] = False,
     results: Annotated[Path, typer.Option(help="Folder for the record.")] = Path("results"),
 ) -> None:
     "Train a model, with a progress bar, a log and checkpoints; score it and write its record."
@@ -88,32 +92,45 @@ def train(
     from transformer_lit.recipes.recipe import finish_training, open_training
     from transformer_lit.recipes.recipe import preset as find_preset
     from transformer_lit.recipes.zoo import RECIPES
+    from transformer_lit.training.distributed import join
 
-    if recipe not in RECIPES:
-        raise InputError(f"unknown recipe {recipe!r}; known are: {', '.join(RECIPES)}")
-    preset = preset or next(iter(RECIPES[recipe].presets))
-    changes = {"source": source, "target": target, "form": form, "steps": steps}
-    settings = find_preset(RECIPES[recipe], preset, **changes)
-    shorter = f"steps{steps}" if steps else ""  # a trial never takes the place of a record
-    name = "-".join(filter(None, (preset, settings.variant, shorter, f"seed{seed}")))
-    out = Path("runs") / name if out is None else out
-    if _not_utf8(f"{out}{results}"):
-        raise InputError("a folder has a name that is not UTF-8 text; choose another one")
-    _look_ahead(device, (out, results))
-    for split in ("train", "val", settings.test):
-        settings.examples(split, progressbar=True)
-    how = {"seed": seed, "device": device, "dtype": getattr(torch, dtype), "resume": resume}
-    training = open_training(settings, out, **how)
-    for note in training.run.notes:
-        typer.echo(note, err=True)
-    with _bar(settings.steps, "train", training.run.trainer.done) as bar:
-        training.run.train(lambda log: _show(bar, log.loss))
+    how = {"seed": seed, "device": device, "dtype": getattr(torch, dtype)}
+    with join(device, shard=shard) as world:
+        if recipe not in RECIPES:
+            raise InputError(f"unknown recipe {recipe!r}; known are: {', '.join(RECIPES)}")
+        preset = preset or next(iter(RECIPES[recipe].presets))
+        changes = {"source": source, "target": target, "form": form, "steps": steps}
+        settings = find_preset(RECIPES[recipe], preset, **changes)
+        shorter = f"steps{steps}" if steps else ""  # a trial never takes the place of a record
+        name = "-".join(filter(None, (preset, settings.variant, shorter, f"seed{seed}")))
+        out = Path("runs") / name if out is None else out
+        if _not_utf8(f"{out}{results}"):
+            raise InputError("a folder has a name that is not UTF-8 text; choose another one")
+        with world.first():
+            _look_ahead(device, (out, results))
+            for split in ("train", "val", settings.test):
+                settings.examples(split, progressbar=True)
+        training = open_training(settings, out, resume=resume, world=world, **how)
+        _train(training.run)
+    if world.rank:
+        return
+    if world.size > 1:  # the first process opens alone what all have trained
+        training = open_training(settings, out, resume=True, **how)
     changes["dtype"] = None if dtype == _Dtype.float32 else dtype.value
     command = _command(recipe, preset=preset, seed=seed, **changes)
     where = {"name": name, "command": command, "results": results}
     with _bar(None, "score") as bar:
         result = finish_training(training, **where, progress=bar.update)
     typer.echo(f"{training.trained.describe(result.metrics)}; model in {out / 'model'}")
+
+
+def _train(run: Any) -> None:
+    "To the last step; the first process tells how far."
+    hidden = run.trainer.world.rank > 0
+    for note in () if hidden else run.notes:
+        typer.echo(note, err=True)
+    with _bar(run.steps, "train", run.trainer.done, hidden=hidden) as bar:
+        run.train(lambda log: _show(bar, log.loss))
 
 # %% ../../nbs/recipes/07_cli.ipynb #look-ahead
 def _look_ahead(device: str, folders: Sequence[Path]) -> None:

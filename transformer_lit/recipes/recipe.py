@@ -222,12 +222,13 @@ def open_training(
     out, where = Path(out), pick_device(device)
     train, val = (recipe.examples(split) for split in ("train", "val"))  # before a file is written
     settings = {**_settings(recipe, dtype), "seed": seed}
-    claim_folder(out, settings, resume=resume, defaults=_defaults(recipe))
-    if not (out / "tokenizer.json").exists():
-        recipe.train_tokenizer(train).save(out / "tokenizer.json")
+    with world.first():
+        claim_folder(out, settings, resume=resume or world.rank > 0, defaults=_defaults(recipe))
+        if not (out / "tokenizer.json").exists():
+            recipe.train_tokenizer(train).save(out / "tokenizer.json")
     tokenizer = load_tokenizer(out / "tokenizer.json")
     torch.manual_seed(seed)
-    model = recipe.build(tokenizer.vocab_size).to(where)
+    model = world.place(recipe.build(tokenizer.vocab_size).to(where))
     trainer = Trainer(
         model,
         recipe.step,
@@ -239,8 +240,7 @@ def open_training(
         dtype=dtype,
         world=world,
     )
-    held_out = recipe.batches(tokenizer, val)
-    evaluate = partial(trainer.evaluate, held_out, recipe.loss)
+    evaluate = partial(trainer.evaluate, recipe.batches(tokenizer, val), recipe.loss)
     run = Run(out, trainer, evaluate, recipe.steps, recipe.every, max(2, recipe.average))
     run.restore()
     info = {name: getattr(recipe, name) for name in recipe.remembers}

@@ -7,6 +7,7 @@ __all__ = ['claim_folder', 'read_log', 'learning_curve', 'Run']
 
 # %% ../../nbs/training/06_run.ipynb #imports
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from transformer_lit.base.files import InputError, read_json, remove_folder, write_json, write_text
 from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from transformer_lit.training.trainer import StepLog, Trainer
+from transformer_lit.training.trainer import StepLog, Trainer, World
 
 # %% ../../nbs/training/06_run.ipynb #claim
 def claim_folder(
@@ -92,8 +93,11 @@ def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float
 
 # %% ../../nbs/training/06_run.ipynb #lock
 @contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    "One process at a time; the lock goes with the process, however that ends."
+def _locked(out: Path, world: World) -> Iterator[None]:
+    "One training at a time; the lock is the first process's, and goes with it, however it ends."
+    if world.rank:
+        yield
+        return
     lock = FileLock(out / "lock")
     try:
         lock.acquire(timeout=0)
@@ -132,15 +136,21 @@ class Run:
 
     def restore(self) -> None:
         "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
-        log = self.out / "log.jsonl"
-        with _locked(self.out):
+        log, world = self.out / "log.jsonl", self.trainer.world
+        with _locked(self.out, world):
+            damaged = self._go_back()
+            world.wait()  # until all have read
+            if world.rank:
+                return
+            for path in damaged:
+                remove_folder(path)
             _remove_leftovers(self.out)
-            self._go_back()
             rows = read_log(log) if log.exists() else []
             kept = [row for row in rows if row["step"] <= self.trainer.done]
             write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
 
-    def _go_back(self) -> None:
+    def _go_back(self) -> list[Path]:
+        "Load the newest sound checkpoint; those that are newer are damaged."
         found = checkpoints(self.out / "checkpoints")
         for place, path in reversed(list(enumerate(found))):
             try:
@@ -153,14 +163,14 @@ class Run:
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
-            for damaged in found[place + 1 :]:
-                remove_folder(damaged)
-            return
+            return found[place + 1 :]
+        return []
 
     def train(self, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
         "Train to the last step: a log line each, now and then a checkpoint and validation."
-        log = self.out / "log.jsonl"
-        with _locked(self.out), open(log, "a", encoding="utf-8") as file:
+        world = self.trainer.world
+        log = os.devnull if world.rank else self.out / "log.jsonl"
+        with _locked(self.out, world), open(log, "a", encoding="utf-8") as file:
             for done in self.trainer.run(self.steps):
                 self.seconds += done.seconds
                 self.tokens += done.tokens
@@ -173,12 +183,17 @@ class Run:
                 if due:
                     self._save()
                 on_step(done)
+        world.wait()  # until the first process has written
         self.trainer.model.eval()  # ready for use
 
     def _save(self) -> None:
+        trainer = self.trainer
+        if trainer.world.rank:  # it has a part in what the first process writes
+            trainer.optimizer.state_dict(), trainer.model.state_dict()
+            return
         if not (self.out / "log.jsonl").exists():
             raise InputError(f"{self.out} was removed while the training ran")
         progress = {name: getattr(self, name) for name in ("seconds", "tokens")}
-        progress |= {"step": self.trainer.done, "position": self.trainer.batches.position}
-        folder, trainer = self.out / "checkpoints", self.trainer
+        progress |= {"step": trainer.done, "position": trainer.batches.position}
+        folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)

@@ -9,7 +9,7 @@ __all__ = ['Step', 'ALONE', 'World', 'mean_gradient', 'mean_loss', 'StepLog', 'T
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Any
@@ -26,13 +26,37 @@ Step = Callable[[nn.Module, Any], tuple[Tensor, int]]  # (model, batch) -> (summ
 class World:
     """The processes that train together. This one is alone, and all of a batch is its own.
 
-    It is a null plug, as `Position` is for attention. Another world would take its share of each
-    batch, and sum over all processes what each has summed over its own.
+    It is a null plug, as `Position` is for attention. Another world takes its share of each batch,
+    and sums over all processes what each has summed over its own. The first process writes.
     """
+
+    rank, size = 0, 1  # the number of this process, from 0, and of all
+
+    def place(self, model: nn.Module) -> nn.Module:
+        "Lay the weights over the processes; an optimiser is made after that."
+        return model
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        "Let the state of the optimiser be saved whole."
+
+    def wait(self) -> None:
+        "Until all processes have come here."
+
+    def first(self) -> AbstractContextManager[None]:
+        "Around what the first process does before the others do it, such as to make a folder."
+        return nullcontext()
+
+    def round(self, batches: int) -> AbstractContextManager[None]:
+        "Around the losses of one optimiser step, over so many batches."
+        return nullcontext()
 
     def share(self, batch: Any) -> Any:
         "The part of a batch that this process computes."
         return batch
+
+    def compute(self, step: Step, model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        "The summed loss and the tokens of a batch."
+        return step(model, batch)
 
     def add(self, loss: Tensor, tokens: int, gradients: list[Tensor]) -> tuple[Tensor, int]:
         "Loss and tokens summed over all processes; the gradients are summed in place."
@@ -118,6 +142,7 @@ class Trainer:
         if self.dtype not in (torch.float32, torch.bfloat16):  # float16 would need loss scaling
             raise ValueError(f"dtype must be float32 or bfloat16, got {self.dtype}")
         self.device = torch.device(self.device)
+        self.world.adopt(self.optimizer)
 
     def run(self, until: int) -> Iterator[StepLog]:
         "Train up to step `until`, one `StepLog` for each step."
@@ -129,8 +154,9 @@ class Trainer:
     def one_step(self, batches: list[Any]) -> StepLog:
         "One optimiser step on the mean loss over the tokens of `batches`."
         began, lr = time.perf_counter(), self.schedule(self.done + 1)
-        shares = map(self.world.share, batches)
-        total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
+        with self.world.round(len(batches)):
+            shares = map(self.world.share, batches)
+            total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
         if not math.isfinite(norm):  # the weights are still good
             raise InputError(f"step {self.done + 1}: gradient is {norm}; lower the learning rate")
@@ -147,7 +173,7 @@ class Trainer:
         plain = self.dtype == torch.float32
         for batch in batches:
             with nullcontext() if plain else torch.autocast(self.device.type, self.dtype):
-                loss = (step or self.step)(self.model, batch.to(self.device))
+                loss = self.world.compute(step or self.step, self.model, batch.to(self.device))
             yield loss
 
     def evaluate(self, batches: Iterable[Any], step: Step | None = None) -> float:

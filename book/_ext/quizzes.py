@@ -1,0 +1,219 @@
+"""Questions on each part: plain text to read, and forms that book/_static/quiz.js judges.
+
+    ```{quiz} attention     the questions of a part, from book/quizzes.yml
+    ```{quiz-score}         a table of the parts; quiz.js adds what was answered
+
+The script is loaded where there is a question, and nowhere else. The last chapter of a part, and
+the last of its first pass, end with a link to the part's questions.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import cards
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "book/quizzes.yml"
+LETTERS = "ABCD"
+KEYS = {"id", "chapter", "level", "text", "choices"}
+
+
+# --- the questions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    "One of the answers to choose from, and why it is right or wrong."
+
+    text: str
+    why: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    "A question of a part; `chapter` settles it."
+
+    id: str
+    chapter: str
+    level: str  # as of an exercise: core or extra
+    text: str
+    choices: tuple[Choice, ...]
+    code: str = ""  # shown below the text
+
+    @property
+    def right(self) -> int:
+        "The place of the right answer."
+        return [choice.right for choice in self.choices].index(True)
+
+
+def _choice(name, written):
+    kind = next((kind for kind in ("right", "wrong") if kind in written), None)
+    if kind is None or set(written) != {kind, "why"}:
+        raise ValueError(f"{name}: a choice is `right` or `wrong`, with `why`; got {written}")
+    return Choice(written[kind], written["why"], kind == "right")
+
+
+def _question(written):
+    name = written.get("id", "a question without id")
+    if set(written) - {"code"} != KEYS:
+        wrong = ", ".join(sorted((set(written) - {"code"}) ^ KEYS))
+        raise ValueError(f"{name}: missing or unknown in book/quizzes.yml: {wrong}")
+    choices = tuple(_choice(name, choice) for choice in written["choices"])
+    if sum(choice.right for choice in choices) != 1 or len(choices) > len(LETTERS):
+        raise ValueError(f"{name} needs one right answer among at most {len(LETTERS)}")
+    return Question(**{**written, "choices": choices})
+
+
+def read(file=FILE):
+    "The questions of each part, in the order of the file: part -> list. All values are strings."
+    written = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    return {part: [_question(one) for one in questions] for part, questions in written.items()}
+
+
+def titles(root=ROOT):
+    "The parts of the book by the folder of their chapters: `block` -> `The block`."
+    toc = yaml.safe_load((root / "book/_toc.yml").read_text(encoding="utf-8"))
+    return {Path(p["chapters"][0]["file"]).parent.name: p["caption"] for p in toc["parts"]}
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def raw(html):
+    return nodes.raw("", html, format="html")
+
+
+class Quiz(SphinxDirective):
+    "The questions of a part, each with its answers to choose from, and all of them explained."
+
+    required_arguments = 1
+
+    def inline(self, text, name=""):
+        "Markdown of one paragraph, without the paragraph."
+        found = nodes.container()
+        self.state.nested_parse(StringList([text]), self.content_offset, found)
+        (paragraph,) = found.children
+        return nodes.inline("", "", *paragraph.children, classes=[name] if name else [])
+
+    def choices(self, question):
+        for place, choice in enumerate(question.choices):
+            box = f'<input type="radio" name="quiz-{question.id}" value="{place}">'
+            letter = f'<span class="quiz-letter">{LETTERS[place]}</span> '
+            yield raw(f'<label class="quiz-choice">{box} {letter}')
+            yield self.inline(choice.text, "quiz-text")
+            yield raw("</label>")
+
+    def answer(self, question):
+        yield raw('<details class="quiz-answer"><summary>All answers explained</summary><ul>')
+        for place, choice in enumerate(question.choices):
+            verdict = "right" if choice.right else "wrong"
+            yield raw(f"<li><strong>{LETTERS[place]} is {verdict}.</strong> ")
+            yield self.inline(choice.why, "quiz-why")
+            yield raw("</li>")
+        path = cards.chapters()[question.chapter].relative_to(ROOT).with_suffix("")
+        yield raw("</ul><p>Settled in ")
+        yield self.inline(f"{{doc}}`/{path}`.")
+        yield raw("</p></details>")
+
+    def question(self, number, part, question):
+        named = f'id="quiz-{question.id}" data-quiz="{question.id}" data-part="{part}"'
+        yield raw(f'<div class="quiz-question" {named} data-right="{question.right}">')
+        extra = ' <span class="quiz-level">extra</span>' if question.level == "extra" else ""
+        yield raw(f'<fieldset><legend><span class="quiz-number">{number}.{extra}</span> ')
+        yield self.inline(question.text)
+        yield raw("</legend>")
+        if question.code:
+            yield nodes.literal_block(question.code, question.code, language="python")
+        yield from self.choices(question)
+        yield raw("</fieldset>")
+        yield from self.answer(question)
+        yield raw("</div>")
+
+    def run(self):
+        self.env.note_dependency(str(FILE))
+        parts, part = read(), self.arguments[0]
+        if part not in parts:
+            raise self.error(f"no questions on {part!r}; there are some on {', '.join(parts)}")
+        found = [raw(f'<div class="quiz" data-quiz-part="{part}">')]
+        for number, question in enumerate(parts[part], 1):
+            found += self.question(number, part, question)
+        return [*found, raw("</div>")]
+
+
+class Score(SphinxDirective):
+    "A table of the parts with links to their questions, on the page that holds them all."
+
+    def run(self):
+        self.env.note_dependency(str(FILE))
+        caption, parts = titles(), read()
+        rows = "".join(
+            f'<tr data-quiz-part="{part}"><th scope="row"><a href="#quiz-{part}">'
+            f"{escape(caption[part])}</a></th><td>{len(questions)}</td></tr>"
+            for part, questions in parts.items()
+        )
+        total = f'<tr data-quiz-part=""><th scope="row">All</th><td>{sum(map(len, parts.values()))}'
+        return [
+            raw(
+                '<div class="quiz-score"><table class="widget-table"><thead><tr>'
+                '<th scope="col">Part</th><th scope="col">Questions</th></tr></thead>'
+                f"<tbody>{rows}</tbody><tfoot>{total}</td></tr></tfoot></table></div>"
+            )
+        ]
+
+
+def add_script(app, pagename, templatename, context, doctree):
+    "The script, on pages that hold a question."
+    found = doctree.findall(nodes.raw) if doctree is not None else ()
+    if any('class="quiz"' in node.astext() for node in found):
+        app.add_js_file("quiz.js", loading_method="defer")
+
+
+# --- links from the chapters --------------------------------------------------------------------
+
+
+def last_chapters(root=ROOT):
+    "Where a part ends, and where its first pass ends: page -> part."
+    found, parts = {}, read()
+    for wanted in ((1,), (1, 2)):
+        ends = {}  # the last one stays
+        for name, path in cards.chapters(root).items():
+            if cards.card(path)["pass"] in wanted:
+                ends[name.split("/")[0]] = str(path.relative_to(root).with_suffix(""))
+        found |= {page: part for part, page in ends.items() if part in parts}
+    return found
+
+
+def with_link(cells, part, number):
+    "The cells of a notebook with a link to the questions below its summary."
+    for cell in cells:
+        text = "".join(cell["source"])
+        if text.startswith("## Summary"):
+            link = f"{{ref}}`{number} questions <quiz-{part}>`"
+            cell["source"] = f"{text}\n\nTest yourself on this part: {link}, each answer explained."
+    return cells
+
+
+def on_source_read(app, docname, source):
+    part = last_chapters().get(docname)
+    if part and str(app.env.doc2path(docname)).endswith(".ipynb"):
+        notebook = json.loads(source[0])
+        with_link(notebook["cells"], part, len(read()[part]))
+        source[0] = json.dumps(notebook)
+
+
+def setup(app):
+    app.add_directive("quiz", Quiz)
+    app.add_directive("quiz-score", Score)
+    app.connect("source-read", on_source_read)
+    app.connect("html-page-context", add_script)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,428 @@
+"""Every page of the built site, on a desk and on a phone: nothing breaks, all is read and found.
+
+`BOOK_HTML` names the folder of the site. Each page is loaded twice: wide light, narrow dark.
+"""
+
+import functools
+import gzip
+import html.parser
+import http.server
+import importlib.util
+import os
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
+pytestmark = pytest.mark.skipif(SITE is None, reason="BOOK_HTML names no built site (make book)")
+
+FILES = (str(path.relative_to(SITE)) for path in SITE.rglob("*.html")) if SITE else ()
+PAGES = sorted(path for path in FILES if not path.startswith("_static/"))
+READ = [page for page in PAGES if page.startswith(("book/", "nbs/"))]
+SOURCES = [
+    page for page in PAGES if page.startswith("_modules/")
+]  # all made alike: one is looked at
+LOADED = [page for page in PAGES if page not in ["index.html", *SOURCES[1:]]]  # that one leads on
+WHOLE = [  # axe looks at all of these, light and dark; of the others at the article, dark
+    *("404.html", "search.html", "book/intro.html", "book/tree.html", "book/glossary.html"),
+    *("nbs/attention/03_attend.html", "nbs/results/03_gpt_to_llama.html"),
+]
+VIEWS = {
+    "wide": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
+    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+}
+PACKED = {".html", ".css", ".js", ".svg", ".json", ".xml", ".txt"}  # a server compresses these
+CHAPTER, FIRST = 450_000, 250_000  # bytes, compressed
+SOON = 6_000  # ms until all formulas stand, on a slow phone
+QUERIES = {
+    "√D": "attention/03_attend",
+    "KV cache": "attention/06_cache",
+    "RoPE": "position/04_rope",
+    "GQA": "attention/07_grouped",
+    "warm-up": "training/03_schedule",
+    "DeepNorm": "block/06_wiring",
+    "top-p": "inference/01_sampling",
+    "positional encoding": "position/01_absolute",
+    "掩码": "attention/02_masks",
+    "label smoothing": "training/01_loss",
+}
+
+
+# --- a server that compresses, as those of the net do --------------------------------------------
+
+
+@functools.cache
+def packed(path):
+    "What a server sends of a file."
+    return gzip.compress(path.read_bytes()) if path.suffix in PACKED else path.read_bytes()
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *what):
+        pass
+
+    def do_GET(self):
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        if path.suffix in PACKED:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(packed(path))))
+        self.end_headers()
+        self.wfile.write(packed(path))
+
+
+@pytest.fixture(scope="module")
+def home():
+    "The address of the site."
+    handler = functools.partial(Server, directory=SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def views(browser, home):
+    "A page of the browser for each view, which serves all tests, and what it complained of."
+    opened = {}
+
+    def inside(url):
+        return url.startswith((home, "data:", "blob:"))
+
+    for name, how in VIEWS.items():
+        page = browser.new_context(base_url=home, **how).new_page()
+        page.set_default_timeout(60_000)
+        page.said = said = []
+        page.on("pageerror", lambda error, said=said: said.append(f"error: {error}"))
+        page.on("console", lambda m, said=said: m.type == "error" and said.append(m.text))
+        page.on("response", lambda r, said=said: r.status >= 400 and said.append(r.url))
+        page.on("request", lambda r, said=said: inside(r.url) or said.append(f"asked {r.url}"))
+        opened[name] = page
+    yield opened
+    for page in opened.values():
+        page.context.close()
+
+
+@pytest.fixture(params=VIEWS)
+def view(request, views):
+    page = views[request.param]
+    page.said.clear()
+    page.name = request.param
+    return page
+
+
+@pytest.fixture
+def wide(views):
+    views["wide"].said.clear()
+    return views["wide"]
+
+
+READY = """() => document.readyState === "complete" &&
+    (!document.querySelector(".bd-article .math") || document.documentElement.dataset.formulas)"""
+
+
+def visit(page, path):
+    page.goto(path, wait_until="load")
+    page.wait_for_function(READY)
+
+
+# --- every page ----------------------------------------------------------------------------------
+
+FOUND = r"""(least) => {
+    const all = (what) => [...document.querySelectorAll(what)];
+    const seen = (box) => box.getClientRects().length;
+    const told = (box) => `${box.tagName} ${(box.alt ?? box.textContent).trim().slice(0, 60)}`;
+    all("details").forEach((fold) => (fold.open = true));
+    return new Promise((go) => setTimeout(() => {
+        const small = (drawing) => {
+            const box = drawing.viewBox.baseVal;
+            const scale = drawing.getBoundingClientRect().width / box.width;
+            const size = (text) => parseFloat(getComputedStyle(text).fontSize) * scale;
+            return [...drawing.querySelectorAll("text")].some((text) => size(text) < least - 0.05);
+        };
+        const over = (box) => box.scrollWidth > box.clientWidth + 1;
+        const scrolls = (box) => /auto|scroll/.test(getComputedStyle(box).overflowX) && over(box);
+        const scripts = all("script[src]").map((script) => script.src);
+        go({
+            overflow: over(document.documentElement) ? [document.documentElement.scrollWidth] : [],
+            formulas: all(".bd-article .math").filter((math) => !math.querySelector(".katex")
+                || math.querySelector(".katex-error")).map(told),
+            code: all(".bd-article pre").filter((pre) => seen(pre) && over(pre)).map(told),
+            images: all(".bd-article img").filter((image) => image.alt.trim().length < 20
+                || !image.complete || !image.naturalWidth).map(told),
+            labels: all(".bd-article svg[viewBox]").filter((drawing) => seen(drawing)
+                && small(drawing)).map(told),
+            drawings: all(".bd-article img[data-least]").filter((image) => seen(image)
+                && image.clientWidth < Number(image.dataset.least) - 1).map(told),
+            cues: all(".bd-article *").filter((box) => seen(box) && scrolls(box)
+                && !box.closest(".more-right, .widget-scroll, .katex")).map(told),
+            twice: scripts.filter((script, i) => scripts.indexOf(script) !== i),
+            loaded: performance.getEntriesByType("resource").map((entry) => entry.name),
+        });
+    }, 50));
+}"""
+
+
+def weight(page, loaded):
+    "What a page and all that it loaded weigh, compressed."
+    paths = {page, *(unquote(urlsplit(name).path).lstrip("/") for name in loaded)}
+    return sum(len(packed(SITE / path)) for path in paths if (SITE / path).is_file())
+
+
+@pytest.mark.parametrize("path", LOADED)
+def test_a_page_works_and_can_be_read(view, path, axe):
+    visit(view, path)
+    found = view.evaluate(FOUND, 9)
+    assert not view.said
+    loaded = found.pop("loaded")
+    if view.name == "wide":
+        del found["labels"], found["drawings"], found["cues"]  # there is room
+        if path.startswith("nbs/"):
+            assert weight(path, loaded) <= CHAPTER
+    else:
+        del found["code"]  # it may scroll, with a cue
+    if not path.startswith(("book/", "nbs/")):
+        del found["images"]  # the sources of the package and the indices have none of ours
+    assert found == {what: [] for what in found}
+    if axe and path in (WHOLE if view.name == "wide" else (*WHOLE, *READ)):
+        assert not barriers(view, axe, "html" if path in WHOLE else "article")
+
+
+@pytest.fixture(scope="module")
+def axe():
+    "The checker of accessibility; None where it is not installed."
+    if found := importlib.util.find_spec("axe_playwright_python"):
+        return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+    return None
+
+
+def barriers(page, axe, where="html"):
+    "What axe calls serious or critical in a part of the page, with the first place of each."
+    page.evaluate(axe + "; undefined")
+    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+    how = {"resultTypes": ["violations"], "runOnly": rules, "preload": False}
+    part = {"include": [where], "exclude": [".katex"]}  # what a reader hears of these is MathML
+    found = page.evaluate("([part, how]) => axe.run(part, how)", [part, how])["violations"]
+    grave = (one for one in found if one["impact"] in ("serious", "critical"))
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in grave]
+
+
+def test_accessibility_was_looked_at(axe):
+    if axe is None:
+        pytest.skip("axe-playwright-python is not installed: the pages were not checked with axe")
+    assert "axe.run" in axe or "axe v" in axe
+
+
+# --- weight and time -----------------------------------------------------------------------------
+
+
+def test_the_first_page_is_light_and_has_no_formulas_script(wide):
+    visit(wide, "book/intro.html")
+    loaded = wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert weight("book/intro.html", loaded) <= FIRST
+    assert not [name for name in loaded if "katex" in name or "/live/" in name or "search" in name]
+
+
+def test_formulas_stand_soon_on_a_slow_phone(browser, home):
+    if os.getloadavg()[0] > os.cpu_count():
+        pytest.skip("the machine is busy: a time would say nothing about the page")
+    context = browser.new_context(**VIEWS["narrow"])
+    try:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        session = context.new_cdp_session(page)
+        session.send("Network.enable")
+        line = {"downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8, "latency": 150}
+        session.send("Network.emulateNetworkConditions", {"offline": False, **line})
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+        page.goto(home + "nbs/attention/03_attend.html", wait_until="commit")
+        page.wait_for_function("document.documentElement.dataset.formulas === 'ready'")
+        assert page.evaluate("performance.getEntriesByName('formulas')[0].startTime") <= SOON
+    finally:
+        context.close()
+
+
+# --- search --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_right_chapter_is_among_the_first_three(wide, query):
+    wide.goto("search.html")
+    wide.fill(".search-page input[name=q]", query)
+    wide.press(".search-page input[name=q]", "Enter")
+    wide.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
+    links = "(links) => links.map((link) => link.getAttribute('href'))"
+    first = wide.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
+    assert f"nbs/{QUERIES[query]}.html" in first
+    excerpts = wide.locator("#search-results p").all_inner_texts()
+    assert excerpts
+    assert not any("Show code" in text or "Link to this" in text for text in excerpts)
+    assert not wide.said
+
+
+def test_a_search_from_any_page_that_finds_nothing_says_so(view):
+    visit(view, "nbs/attention/02_masks.html")
+    view.keyboard.press("Control+k")
+    view.keyboard.type("zzyzx")
+    view.keyboard.press("Enter")
+    view.wait_for_function("document.documentElement.dataset.searched === 'zzyzx'")
+    assert "Nothing found" in view.inner_text("#search-count")
+    assert view.input_value(".search-page input[name=q]") == "zzyzx"
+
+
+def test_a_hit_leads_to_its_section(wide):
+    wide.goto("search.html?q=KV%20cache")
+    wide.wait_for_function("document.documentElement.dataset.searched === 'KV cache'")
+    for link in wide.eval_on_selector_all(".search-section", "(all) => all.map((a) => a.href)"):
+        page, _, anchor = link.partition("#")
+        text = (SITE / urlsplit(page).path.lstrip("/")).read_text(encoding="utf-8")
+        assert f'id="{anchor}"' in text
+
+
+# --- keys, notes, contents, paper ----------------------------------------------------------------
+
+
+def test_arrow_keys_turn_the_page_but_not_within_a_field(wide):
+    visit(wide, "nbs/attention/02_masks.html")
+    held = wide.locator(".bd-article pre:visible").first
+    held.evaluate("(pre) => { pre.tabIndex = 0; pre.focus(); }")
+    wide.keyboard.press("ArrowRight")
+    assert wide.url.endswith("nbs/attention/02_masks.html")
+    wide.evaluate("document.activeElement.blur()")
+    with wide.expect_navigation():
+        wide.keyboard.press("ArrowRight")
+    assert wide.url.endswith("nbs/attention/03_attend.html")
+    with wide.expect_navigation():
+        wide.keyboard.press("ArrowLeft")
+    assert wide.url.endswith("nbs/attention/02_masks.html")
+
+
+@pytest.mark.parametrize("kind", ["glossary", "bibliography"])
+def test_a_link_to_a_term_or_a_paper_has_a_note(wide, kind):
+    visit(wide, "nbs/attention/03_attend.html")
+    link = wide.locator(f".bd-article section a[href*='{kind}.html#']").first
+    link.scroll_into_view_if_needed()
+    wide.wait_for_timeout(100)  # a scroll closes a note
+    link.focus()
+    note = wide.locator("#link-note")
+    assert len(note.inner_text()) > 30
+    box = note.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= VIEWS["wide"]["viewport"]["width"]
+    wide.keyboard.press("Escape")
+    assert not note.count()
+    link.hover()
+    assert len(note.inner_text()) > 30
+
+
+def test_the_contents_of_a_page_open_where_they_have_no_column(wide):
+    visit(wide, "nbs/attention/03_attend.html")
+    wide.click(".secondary-toggle")
+    assert wide.locator("dialog.bd-sidebar-secondary .page-toc a").first.is_visible()
+    wide.keyboard.press("Escape")
+
+
+def test_nothing_is_cut_on_paper(wide):
+    visit(wide, "nbs/attention/03_attend.html")
+    wide.emulate_media(media="print")
+    wide.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
+    try:
+        cut = "(all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth + 1).length"
+        assert wide.eval_on_selector_all(".bd-article pre", cut) == 0
+    finally:
+        wide.emulate_media(media="screen")
+        wide.set_viewport_size(VIEWS["wide"]["viewport"])
+
+
+# --- what needs no browser -----------------------------------------------------------------------
+
+
+class Links(html.parser.HTMLParser):
+    "The links and the ids of a page, and its description."
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.meta = [], set(), {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids |= {found.get("id"), found.get("name")} - {None}
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag == "meta" and found.get("content"):
+            self.meta[found.get("name") or found.get("property")] = found["content"]
+
+
+@pytest.fixture(scope="module")
+def parsed():
+    return {page: Links((SITE / page).read_text(encoding="utf-8")) for page in PAGES}
+
+
+def test_no_link_within_the_site_is_dead(parsed):
+    dead = []
+    for page, here in parsed.items():
+        for link in here.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (SITE / page).parent / unquote(parts.path) if parts.path else SITE / page
+            name = os.path.relpath(target.resolve(), SITE)
+            anchor = unquote(parts.fragment)
+            known = parsed[name].ids if name in parsed else ()
+            if not target.is_file() or (anchor and name in parsed and anchor not in known):
+                dead.append((page, link))
+    assert not dead
+
+
+def test_every_page_of_the_book_is_described_and_listed(parsed):
+    listed = (SITE / "sitemap.xml").read_text(encoding="utf-8")
+    for page in READ:
+        meta = parsed[page].meta
+        assert len(meta["description"]) > 30, page
+        assert meta["og:title"] and meta["og:url"].endswith(page)
+        assert f"{meta['og:url']}</loc>" in listed
+    said = Counter(parsed[page].meta["description"] for page in READ)
+    assert not [text for text, times in said.items() if times > 1]
+
+
+def test_the_page_for_a_wrong_address_links_from_the_top(parsed):
+    links = parsed["404.html"].links
+    assert links
+    assert all(link.startswith("https://") for link in links)
+
+
+def test_chapters_are_numbered_by_part():
+    toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text(encoding="utf-8"))
+    for place, part in enumerate(toc["parts"], 1):
+        number = "A" if part["caption"] == "Appendix" else place
+        for count, chapter in enumerate(part["chapters"], 1):
+            page = (SITE / f"{chapter['file']}.html").read_text(encoding="utf-8")
+            assert f'<span class="section-number">{number}.{count} </span>' in page
+            assert f"{number} · {part['caption']}</span>" in page
+
+
+def test_formulas_and_figures_are_numbered_by_chapter():
+    for page in READ:
+        text = (SITE / page).read_text(encoding="utf-8")
+        if found := re.search(r'<h1><span class="section-number">(\S+) </span>', text):
+            numbers = re.findall(r'class="(?:eqno">\(|caption-number">Fig\. )([A\d.]+)', text)
+            assert all(number.startswith(f"{found[1]}.") for number in numbers), page
+
+
+def test_folds_are_named_by_what_is_in_them():
+    for page in READ:
+        text = (SITE / page).read_text(encoding="utf-8")
+        assert "code cell source" not in text, page
+    attend = (SITE / "nbs/attention/03_attend.html").read_text(encoding="utf-8")
+    assert '<p class="collapsed admonition-title">Imports</p>' in attend
