@@ -3,8 +3,9 @@
     python book/handout.py [FOLDER]              # writes the handout, _build/handout by default
     python book/handout.py --verdicts FOLDER     # runs what was handed in: verdicts as JSON
 
-A handout holds the chapters as notebooks that run, without stored outputs, the records that they
-read, the empty `my_transformer.py`, and a folder `submissions`, one folder in it for each student.
+A handout holds the chapters as notebooks that run in plain Jupyter, without stored outputs, the
+records that they read, the empty `my_transformer.py`, a README that says how to begin, and a folder
+`submissions`, one folder in it for each student.
 The package must be installed where the notebooks run: it has the checks.
 """
 
@@ -15,15 +16,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book/_ext")]
 import cards  # noqa: E402
 import exercise_cells  # noqa: E402
+import plain  # noqa: E402
+import ways  # noqa: E402
 
 from transformer_lit.base.files import InputError, atomic_path, remove_folder  # noqa: E402
-from transformer_lit.base.thread import check_file, write_starter  # noqa: E402
+from transformer_lit.base.thread import STEPS, check_file, write_starter  # noqa: E402
 
 DIRECTIVE = re.compile(r"^(`{3,}|:{3,})\{solution\}.*?^\1[ \t]*$\n?", re.M | re.S)
 SAID = re.compile(
@@ -32,16 +36,50 @@ SAID = re.compile(
 FOLDED = "#| code-fold: true\n"
 COLAB = "#| hide\n#| eval: false\n# On Colab"  # it brings the repository, solutions and all
 RUNNER = ROOT / "book/run_cells.py"
-MACHINERY = "base"  # chapters on how the checks work, whose examples are exercises of the book
 README = """# Exercises
 
-Install the package of the course, then open the notebooks in `nbs`, in the order of the numbers in
-each folder. Every exercise ends with a line `check(…)`: run it, and it says what it found. What you
-write in the chapters' exercises for `my_transformer.py` goes into that file; see where you stand:
+The chapters of the course as notebooks, with blanks to fill. The site shows the same chapters with
+their figures drawn, and with the solutions: {pages}/
+
+## Begin
+
+You need Python {oldest} or newer, and older than {too_new}. In this folder:
+
+    python3 -m venv venv
+    . venv/bin/activate        # on Windows: venv\\Scripts\\activate
+    pip install jupyterlab git+{code}
+    jupyter lab
+
+Leave the notebooks where they are: some read records from `../../results`. What the site folds is
+collapsed here; a click on the dots opens it. Collapsed code may be the course's own version of what
+an exercise asks you for, so write yours first.
+
+Every exercise ends with a line `check(…)`: run it, and it says what it found. Run the cells of a
+chapter from the top, or the imports are missing.
+
+## In which order
+
+The first pass is the whole course without rigour, variants and comparisons:
+
+{first}
+
+All other chapters are the second pass. The first lines of each say what it needs. The folders in
+the order of the book: {folders}.
+
+## my_transformer.py
+
+{steps} of the exercises add up to one file, your own LLaMA. `my_transformer.py` is that file with
+empty functions. What passes in a chapter goes into the file, in place of the function or class of
+that name. Where you stand, from the first step to the last:
 
     transformer-lit check my_transformer.py
 
-Hand in your notebooks and your `my_transformer.py`.
+It checks each step together with all earlier ones: {thread}.
+
+## Hand in
+
+Your notebooks and your `my_transformer.py`: in a folder with your name in `submissions`, or as your
+teacher says.
 """
 SUBMISSIONS = """# What was handed in
 
@@ -93,10 +131,35 @@ def chapters(root: Path = ROOT) -> dict[Path, dict]:
     "The notebooks of a class by their place, each with the cells that it keeps."
     found = {}
     for path in cards.chapters(root).values():
-        if path.parent.name != MACHINERY:
+        if path.parent.name != plain.MACHINERY:
             notebook = json.loads(path.read_text(encoding="utf-8"))
-            found[path.relative_to(root)] = {**notebook, "cells": split(notebook["cells"])[0]}
+            place = path.relative_to(root)
+            cells = plain.book(root).cells(split(notebook["cells"])[0], str(place.with_suffix("")))
+            found[place] = {**notebook, "cells": cells}
     return found
+
+
+def readme(root: Path = ROOT) -> str:
+    "How a student begins, in which order, and what to hand in."
+    paths, book = cards.chapters(root), plain.book(root)
+    pages = {name: str(path.relative_to(root).with_suffix("")) for name, path in paths.items()}
+    found = tomllib.loads((root / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest, too_new = re.fullmatch(r">=([\d.]+),<([\d.]+)", found).groups()
+    first = [
+        f"{number}. {book.link(book.title(pages[name]), pages[name], 'README')}, "
+        f"{card['minutes']} minutes"
+        for number, (name, card) in enumerate(ways.first_pass(root), 1)
+    ]
+    parts = dict.fromkeys(Path(page).parent.name for page in pages.values())
+    return README.format(
+        **plain.site(root),
+        oldest=oldest,
+        too_new=too_new,
+        first="\n".join(first),
+        folders=", ".join(f"`{part}`" for part in parts if part != plain.MACHINERY),
+        steps=len(STEPS),
+        thread=book.link(book.title(pages["base/thread"]), pages["base/thread"], "README"),
+    )
 
 
 def write(out: Path, root: Path = ROOT) -> None:
@@ -113,7 +176,7 @@ def write(out: Path, root: Path = ROOT) -> None:
             (new / place).write_text(text, encoding="utf-8")
         shutil.copytree(root / "results", new / "results")
         write_starter(new / "my_transformer.py")
-        (new / "README.md").write_text(README)
+        (new / "README.md").write_text(readme(root), encoding="utf-8")
         (new / "submissions").mkdir()
         (new / "submissions/README.md").write_text(SUBMISSIONS)
 

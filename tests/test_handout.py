@@ -22,12 +22,21 @@ from transformer_lit.base.thread import Progress
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book"))
 import handout  # noqa: E402
+import plain as plain_jupyter  # noqa: E402
 
 source = exercise_cells.source
+BOOK = plain_jupyter.book(ROOT)
 
 
 def chapter_cells(place):
     return json.loads((ROOT / place).read_text())["cells"]
+
+
+def page_of(path):
+    "nbs/attention/02_masks, from the file of a chapter."
+    return str(
+        path.with_suffix("").relative_to(ROOT) if path.is_absolute() else path.with_suffix("")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +83,7 @@ def secrets():
     "All that gives an answer away, from the book itself: sentences, statements."
     said, done = set(), set()
     for path in cards.chapters().values():
-        folded = False
+        folded, page = False, page_of(path)
         for place, cell in enumerate(cells := chapter_cells(path)):
             text, code = source(cell), cell["cell_type"] == "code"
             if not code and (heading := cards.HEADING.search(text)):
@@ -84,9 +93,9 @@ def secrets():
             elif folded and code:
                 done |= set(statements(text))
             elif folded:
-                said |= set(sentences(text))
+                said |= set(sentences(BOOK.text(text, page)))
             elif not code and "{solution}" in text:
-                said |= set(sentences(text.split("{solution}")[1]))
+                said |= set(sentences(BOOK.text(text.split("{solution}")[1], page)))
                 done |= set(statements(source(cells[place + 1])))
     return said, done
 
@@ -182,7 +191,7 @@ def test_only_answers_are_missing(folder):
     "Of the other cells every one is there, in order, with its code unchanged."
     for place, cells in kept(folder):
         asked = [source(c) for c in cells]
-        whole = [source(c) for c in chapter_cells(place)]
+        whole = [source(c) for c in BOOK.cells(chapter_cells(place), page_of(place))]
         code = [text for text in asked if text in whole]
         assert code == [text for text in whole if text in set(asked)], place
         for text in set(asked) - set(whole):  # a text from which a solution was cut
@@ -202,6 +211,122 @@ def test_the_rest_of_a_class_is_there(folder):
     for place, cells in kept(folder):
         for found in re.findall(r"(?:\.\./)+results[\w/.-]*", "\n".join(map(source, cells))):
             assert (folder / place).parent.joinpath(found).exists(), (place, found)
+
+
+# --- it is for plain Jupyter ---------------------------------------------------------------------
+
+RAW = {
+    "markdown": re.compile(
+        r"\{[\w:-]{2,}\}`|^ *(?:`{3,}|:{3,})\{|^\([\w-]+\)=|\$\$ *\([\w-]+\)", re.M
+    ),
+    "code": re.compile(r"^#\||^# NBVAL", re.M),
+}
+
+
+def test_nothing_is_left_that_the_site_alone_understands(folder):
+    asked = 0
+    for place, cells in kept(folder):
+        for cell in cells:
+            found = RAW[cell["cell_type"]].search(source(cell))
+            assert not found, (place, source(cell)[found.start() :][:60])
+        asked += sum(len(RAW[c["cell_type"]].findall(source(c))) for c in chapter_cells(place))
+    assert asked > 1500  # there was something to find
+
+
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def test_every_link_leads_to_a_file_of_the_handout_or_to_an_address(folder):
+    site, inside = plain_jupyter.site(ROOT)["pages"], 0
+    texts = [(place, map(source, cells)) for place, cells in kept(folder)]
+    texts.append((Path("README.md"), [(folder / "README.md").read_text()]))
+    for place, parts in texts:
+        for target in LINK.findall(re.sub(r"`[^`]*`", "", "\n".join(parts))):
+            if target.startswith(f"{site}/"):
+                page = target.removeprefix(f"{site}/").removesuffix(".html")
+                assert any((ROOT / f"{page}{end}").exists() for end in (".ipynb", ".md")), target
+            elif ".ipynb" in target:
+                assert (folder / place).parent.joinpath(target).exists(), (place, target)
+                inside += 1
+    assert inside > 300
+
+
+def test_what_the_site_folds_is_collapsed(folder):
+    for place, cells in kept(folder):
+        hidden = {c["id"] for c in cells if c["metadata"].get("jupyter") == {"source_hidden": True}}
+        folds = ("#| code-fold: true", "#| hide")
+        wanted = {
+            c["id"]
+            for c in chapter_cells(place)
+            if c["cell_type"] == "code" and any(line in source(c).split("\n") for line in folds)
+        }
+        assert hidden == wanted & {c["id"] for c in cells}, place
+    (cell,) = (
+        c for c in chapter_cells("nbs/attention/06_cache.ipynb") if "class Grow" in source(c)
+    )
+    _, cells = next(one for one in kept(folder) if one[0].stem == "06_cache")
+    assert next(c for c in cells if c["id"] == cell["id"])["metadata"]["jupyter"]
+
+
+def test_a_figure_has_its_caption_below_it(folder):
+    _, cells = next(one for one in kept(folder) if one[0].stem == "03_repair_shop")
+    place = next(i for i, c in enumerate(cells) if c["id"] == "two-figure")
+    assert source(cells[place + 1]).startswith("*Figure 2.* Patient 2 as it came in.")
+
+
+SAID = {  # role: what a reader of nbs/attention/02_masks sees
+    "{doc}`01_self_attention`": (
+        "[Self-attention: queries, keys and values](01_self_attention.ipynb)"
+    ),
+    "{doc}`the layer </nbs/block/04_layers>`": "[the layer](../block/04_layers.ipynb)",
+    "{doc}`/nbs/base/12_thread`": f"[{BOOK.titles['nbs/base/12_thread']}]"
+    f"({BOOK.pages}/nbs/base/12_thread.html)",
+    "{doc}`/book/glossary`": f"[Glossary]({BOOK.pages}/book/glossary.html)",
+    "{term}`temperature`": "temperature",
+    "{term}`warm <temperature>`": "warm",
+    "{cite:t}`ba2016`": "[Ba et al. (2016)](https://arxiv.org/abs/1607.06450)",
+    "{cite:p}`levy2014,ba2016`": (
+        "(Levy and Goldberg, 2014; [Ba et al., 2016](https://arxiv.org/abs/1607.06450))"
+    ),
+    "{numref}`fig-patient-2`": "Figure 2 of [Repair shop: five trainings that went wrong]"
+    "(../capstones/03_repair_shop.ipynb)",
+    "{ref}`workshop <norm-workshop>`": "workshop",
+    "```{widget} masks\nA mask. On the book's site, with JavaScript, you can try it here.\n```": (
+        f"A mask. On [the book's site]({BOOK.pages}/nbs/attention/02_masks.html), "
+        "with JavaScript, you can try it."
+    ),
+    "(norm-workshop)=\n## Workshop": "## Workshop",
+}
+
+
+@pytest.mark.parametrize("role", SAID)
+def test_a_role_becomes_what_a_reader_sees(role):
+    assert BOOK.text(role, "nbs/attention/02_masks") == SAID[role]
+
+
+def test_an_equation_has_the_number_that_the_text_names():
+    page = "nbs/attention/03_attend"
+    texts = [source(c) for c in chapter_cells(f"{page}.ipynb") if c["cell_type"] == "markdown"]
+    labels = [m[2] for text in texts for m in plain_jupyter.EQUATION.finditer(text)]
+    for number, label in enumerate(labels, 1):
+        assert BOOK.text(f"See {{eq}}`{label}`.", page) == f"See ({number})."
+        assert BOOK.text(f"$$\na\n$$ ({label})", page) == f"$$\na \\tag{{{number}}}\n$$"
+    assert len(labels) > 2
+    other = BOOK.text(f"{{eq}}`{labels[0]}`", "nbs/block/01_norm")
+    assert other == f"(1) of [{BOOK.titles[page]}](../attention/03_attend.ipynb)"
+
+
+def test_the_readme_says_how_to_begin_and_in_which_order(folder):
+    text, addresses = (folder / "README.md").read_text(), plain_jupyter.site(ROOT)
+    assert f"pip install jupyterlab git+{addresses['code']}\n" in text
+    assert (
+        f"{addresses['pages']}/\n" in text and "Python 3.11 or newer, and older than 3.14" in text
+    )
+    order = re.findall(r"^\d+\. \[.*\]\((nbs/.*)\), \d+ minutes$", text, re.M)
+    first = [path for path in cards.chapters().values() if cards.card(path)["pass"] == 1]
+    assert order == [str(p.relative_to(ROOT)) for p in first if p.parent.name != "base"]
+    for said in ("transformer-lit check my_transformer.py", "submissions", "../../results"):
+        assert said in text
 
 
 # --- it runs -------------------------------------------------------------------------------------
@@ -267,6 +392,7 @@ def small(monkeypatch):
     place = Path("nbs/attention/02_masks.ipynb")
     cells = handout.split(chapter_cells(place))[0]
     monkeypatch.setattr(handout, "chapters", lambda root: {place: {"cells": cells}})
+    monkeypatch.setattr(handout, "readme", lambda root: "Begin.")
 
 
 def test_a_new_one_takes_the_place_of_an_old_one(small, tmp_path, capsys):

@@ -60,6 +60,10 @@ def test_every_call_draws_the_same():
         (SystemExit("bye"), "SystemExit: bye"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (
+            RuntimeError("loading:\n\tMissing: a.\n\tMore: b."),
+            "RuntimeError: loading: Missing: a. More: b.",
+        ),
         (ValueError("x" * 1009), "ValueError: " + "x" * 188),
     ],
     ids=repr,

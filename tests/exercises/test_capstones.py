@@ -1,10 +1,12 @@
 "The capstones' solutions as a reader runs them: cell after cell, and up to the goal of the page."
 
 import json
+import math
 from pathlib import Path
 
 import exercise_cells
 import pytest
+import solved as solved_exercises
 import torch
 import transformers as hf
 from wide import Wide
@@ -82,6 +84,22 @@ def test_the_readers_llama_opens_what_transformers_wrote(llama, form, tmp_path):
     assert torch.equal(new, greedy)
 
 
+FITS = {"rope.3": 4, "cache.3": 6}  # which parts of my_transformer.py the page says may be pasted
+DIFFERS = {"attend.3": 5, "norm.3": 3, "feedforward.3": 8, "layers.3": 9, "llama.3": 10}
+
+
+@pytest.mark.parametrize("id,number", [*FITS.items(), *DIFFERS.items()])
+def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
+    names = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional}
+    exec(solved_exercises.written()[id][1].solution.rpartition("check(")[0], names)
+    name = find_exercise(f"blank_llama.{number}").name
+    fits = name in names and bool(check(f"blank_llama.{number}", names[name]))
+    assert fits == (id in FITS)
+    if fits:
+        said = source(cells_of("01_llama_from_a_blank_file"), "title").partition("Of what you")[2]
+        assert f"`{name}`" in said.partition("pasted")[0]
+
+
 def test_the_readers_llama_is_about_a_hundred_lines():
     found = exercise_cells.exercises(cells_of("01_llama_from_a_blank_file"))
     built = [one.solution for one in found if one.kind == "build"]
@@ -146,6 +164,33 @@ def test_patient_5_knows_how_long_the_number_is_and_not_which():
     known = set(PAIRS.words)
     for asked, said in repair_shop.some_translations(model, rows=7):
         assert set(said.split()) <= known and said != " ".join(repair_shop.spelled(int(asked)))
+
+
+OUGHT = {  # what a reader might do instead: what the verdict says
+    "no mask": (11, ("src[rows] == 0)  # d", "None)"), "padding is seen now"),
+    "shifted the wrong way": (
+        2,
+        ("logits = model(window)  # d\n        loss = cross_entropy(logits.mT, window)",
+         "logits = model(window[:, 1:])\n        loss = cross_entropy(logits.mT, window[:, :-1])"),
+        "the wrong way",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number,change,line", OUGHT.values(), ids=list(OUGHT))
+def test_a_wrong_repair_is_told_from_the_damage(number, change, line):
+    cells = exercise_cells.exercises(cells_of("03_repair_shop"))
+    (one,) = (e for e in cells if e.id == f"repair_shop.{number}")
+    assert change[0] in one.blank
+    names = dict(vars(repair_shop))
+    exec(one.blank.replace(*change).rpartition("check(")[0], names)
+    verdict = check(one.id, names[find_exercise(one.id).name])
+    assert line in verdict.line and verdict.state == "not yet", verdict
+
+
+def test_an_untouched_patient_is_told_its_loss_and_the_bound():
+    verdict = check("repair_shop.2", damaged(2))
+    assert "on new text: it should be 'below 1.2' and is '" in verdict.line
 
 
 # A solution with one line spoilt, as a reader would spoil it, gets the line that names the fault
@@ -218,6 +263,19 @@ SPOILT = [
     (LLAMA, 12, [('c["rms_norm_eps"]', "1e-6")], "rms_norm_eps"),
     (
         LLAMA,
+        12,
+        [("model.load_state_dict(ours)", "model.load_state_dict(ours, strict=False)")],
+        "leave torch strict",
+    ),
+    (
+        LLAMA,
+        12,
+        [('ours["lm_head.weight"] = ours["tok_emb.weight"]', "pass")],
+        'Missing key(s) in state_dict: "lm_head.weight"',
+    ),
+    (LLAMA, 13, [("model(ids, caches)[:, -1]", "model(ids)[:, -1]")], "gets no caches"),
+    (
+        LLAMA,
         13,
         [("pick(model(ids, caches)[:, -1])", "pick(model(ids, caches)[:, 0])")],
         "last position",
@@ -237,6 +295,7 @@ SPOILT = [
         "future shows",
     ),
     (TRANSLATOR, 8, [("(src != PAD)", "(src == PAD)")], "turned round"),
+    (TRANSLATOR, 9, [("logits.mT, tgt_out, ig", "logits.mT, tgt_in, ig")], "say `tgt_out`"),
     (TRANSLATOR, 9, [(", ignore_index=PAD", "")], "Padding counts"),
     (TRANSLATOR, 10, [("row[: row.index(EOS)]", "row[: row.index(EOS) + 1]")], "end token"),
     (TRANSLATOR, 11, [("keep = tgt_out != PAD", "keep = tgt_out > -1")], "so does padding"),

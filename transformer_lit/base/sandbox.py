@@ -174,7 +174,9 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
     except (NotImplementedError, Found):
         raise
     except BaseException as error:
-        words = (traceback.format_exception_only(error)[-1].strip().splitlines() or ["?"])[0]
+        words, *more = traceback.format_exception_only(error)[-1].strip().splitlines() or ["?"]
+        if words.endswith(":"):  # what matters stands below, as when torch loads a state
+            words = " ".join([words, *(line.strip() for line in more)])
         line = _your_line(reversed(list(traceback.walk_tb(error.__traceback__))))
         if "leaf Variable" in words:  # torch's words for what has a gradient of its own
             raise Found(

@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from transformer_lit.attention import attend as attention
@@ -841,9 +841,10 @@ def folder_cases():
         "as many key/value heads as heads": (settings(V=11, H=3, K=3, D=4), 1),
         "grouped heads, a base of 500, ε of 0.1": (settings(V=13, base=500.0, eps=0.1), 2),
         "a tied output layer": (settings(V=17, C=10, tied=True), 3),
+        "a folder without a norm": (settings(L=1), 4, "model.layers.0.input_layernorm.weight"),
     }
-    for c, seed in cases.values():
-        small_folder(json.dumps(c), seed)  # written here, and not in the answer's time
+    for c, *rest in cases.values():
+        small_folder(json.dumps(c), *rest)  # written here, and not in the answer's time
     return cases
 
 
@@ -868,28 +869,39 @@ def write_small_folder(folder, c, seed):
 
 
 @functools.cache
-def small_folder(said, seed):
+def small_folder(said, seed, lost=None):
     "One folder for all answers; it is removed when Python ends."
     scratch = tempfile.TemporaryDirectory()
     write_small_folder(f"{scratch.name}/llama", json.loads(said), seed)
+    if lost:
+        tensors = load_file(f"{scratch.name}/llama/model.safetensors")
+        left = {name: tensor for name, tensor in tensors.items() if name != lost}
+        save_file(left, f"{scratch.name}/llama/model.safetensors")
     return scratch
 
 
-def logits_of_folder(answer, c, seed):
-    "The logits of what the answer opens."
-    model = answer(f"{small_folder(json.dumps(c), seed).name}/llama")
+def logits_of_folder(answer, c, seed, lost=None):
+    "The logits of what the answer opens; where a tensor is lost, whether it refuses the folder."
+    folder = f"{small_folder(json.dumps(c), seed, lost).name}/llama"
+    if lost:
+        try:
+            answer(folder)
+        except (RuntimeError, KeyError):
+            return {"an error": True}
+        return {"an error": False}
+    model = answer(folder)
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         ids = torch.randint(c["vocab_size"], (2, 7), generator=drawn)
         return {"training": model.training, "logits": model(ids).double()}
 
 
-def opened(folder, kind=_Llama, table=OURS_AND_THEIRS, mode=False):
+def opened(folder, kind=_Llama, table=OURS_AND_THEIRS, mode=False, strict=True):
     c = json.loads(Path(folder, "config.json").read_text())
     tensors = load_file(Path(folder, "model.safetensors"))
     model, ours = kind(c), {renamed(name, table): tensor for name, tensor in tensors.items()}
     ours.setdefault("lm_head.weight", ours["tok_emb.weight"])
-    model.load_state_dict(ours)
+    model.load_state_dict(ours, strict)
     return model.train(mode)
 
 
@@ -928,6 +940,7 @@ def opens(kind=_Llama, **options):
         "The last norm is missing: it stands before the output layer.": opens(LastNormMissing),
         "The token vectors are not multiplied by √C in a Llama.": opens(ScaledTokens),
         "The model is left in training mode: call `eval()`.": opens(mode=True),
+        "A tensor that is missing is passed over: leave torch strict.": opens(strict=False),
     },
 )
 def load_llama(folder):
@@ -966,7 +979,7 @@ def texts_written(answer, c, ids, max_new, rank):
 def written(model, ids, max_new, pick, kept=True, last=-1, whole=False, with_start=False):
     caches, text, new = [_Cache() for _ in model.blocks], ids, []
     for _ in range(max_new):
-        logits = model(ids, caches) if kept else model(text)
+        logits = model(ids, caches) if kept else model(text if kept is False else ids)
         picked = pick(logits[:, last])[:, None]
         new, text = [*new, picked], torch.cat([text, picked], dim=1)
         ids = text if whole else picked
@@ -986,6 +999,9 @@ def _writes(**options):
     mistakes={
         "The whole text is read again at each step: keep caches, and read the new token.": (
             _writes(kept=False)
+        ),
+        "The model gets no caches, and sees the last token alone: hand them over.": (
+            _writes(kept=None)
         ),
         "With caches only the new token is read; the whole text would count twice.": (
             _writes(whole=True)

@@ -6,9 +6,9 @@ __all__ = ['PAD', 'BOS', 'EOS', 'shown_loss', 'suspect', 'batch_cases', 'batched
            'NotMapped', 'OneHead', 'Attention', 'encoder_cases', 'PostNorm', 'QueriesAlone', 'NotBent', 'MaskForgotten',
            'NoResidual', 'EncoderLayer', 'decoder_cases', 'SeesTheFuture', 'CrossFirst', 'NormsTheMemory',
            'SourcePaddingSeen', 'NoCross', 'DecoderLayer', 'translator_cases', 'translator_parts', 'NoPositions',
-           'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'translator_with', 'Translator',
-           'SmallModel', 'train_cases', 'trained', 'loop', 'train', 'MadeUp', 'translate_cases', 'translations',
-           'written', 'translate', 'loss_cases', 'word_loss']
+           'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'TurnedInDecoder', 'TurnedInEncoder',
+           'translator_with', 'Translator', 'SmallModel', 'train_cases', 'trained', 'loop', 'train', 'MadeUp',
+           'translate_cases', 'translations', 'written', 'translate', 'loss_cases', 'word_loss']
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #check-imports
 import torch
@@ -479,6 +479,22 @@ class MaskTurned(_Translator):
         return (src == PAD)[:, None, None]
 
 
+class TurnedInDecoder(_Translator):
+    def decode(self, tgt_in, memory, src):
+        x = self.embed_target(tgt_in)
+        for layer in self.decoder:
+            x = layer(x, memory, ~self.seen(src))
+        return self.lm_head(self.decoder_norm(x))
+
+
+class TurnedInEncoder(_Translator):
+    def encode(self, src):
+        x = self.embed(src)
+        for layer in self.encoder:
+            x = layer(x, ~self.seen(src))
+        return self.last(x)
+
+
 def translator_with(encoder=_EncoderLayer, decoder=_DecoderLayer):
     return type("FaultyTranslator", (_Translator,), {"layers": (encoder, decoder)})
 
@@ -495,6 +511,12 @@ def translator_with(encoder=_EncoderLayer, decoder=_DecoderLayer):
         "The memory is not normed: `encoder_norm` stands after the last layer.": NoEncoderNorm,
         "Padding of the source is seen.": PaddingSeen,
         "The mask is turned round: True means that a place may be seen.": MaskTurned,
+        "In `decode` the mask is turned round: True means that a place may be seen.": (
+            TurnedInDecoder
+        ),
+        "In `encode` the mask is turned round: True means that a place may be seen.": (
+            TurnedInEncoder
+        ),
         "The decoder sees the future.": translator_with(decoder=SeesTheFuture),
     },
 )
@@ -535,11 +557,11 @@ def trained(answer, batches, lr):
     return {"losses": list(losses), "weights": weights}
 
 
-def loop(model, batches, lr, ignore=PAD, clear=True, kind=torch.optim.Adam, reads=1):
+def loop(model, batches, lr, ignore=PAD, clear=True, kind=torch.optim.Adam, reads=1, says=2):
     optimizer, losses = kind(model.parameters(), lr=lr), []
     for batch in batches:
         logits = model(batch[0], batch[reads])
-        loss = nn.functional.cross_entropy(logits.mT, batch[2], ignore_index=ignore)
+        loss = nn.functional.cross_entropy(logits.mT, batch[says], ignore_index=ignore)
         if clear:
             optimizer.zero_grad()
         loss.backward()
@@ -563,6 +585,7 @@ def _loops(**options):
         "Padding counts in the loss: leave it out of the mean.": _loops(ignore=-100),
         "The gradients of earlier steps are still there: clear them.": _loops(clear=False),
         "The model reads `tgt_in`; you gave it the answer.": _loops(reads=2),
+        "The model should say `tgt_out`; you compare with `tgt_in`, what it reads.": _loops(says=1),
         "The optimiser is Adam.": _loops(kind=torch.optim.SGD),
     },
 )

@@ -3,10 +3,10 @@
 # %% auto #0
 __all__ = ['ONES', 'TENS', 'Letters', 'Numbers', 'LETTERS', 'NUMBERS', 'spelled', 'shuffled', 'letters', 'numbers',
            'next_letter_loss', 'letters_right', 'write', 'translation_loss', 'some_translations', 'step_cases',
-           'found_unmoved', 'differs', 'without_gradient', 'unmoved', 'letter_cases', 'learned_letters', 'spell',
-           'patient_1', 'patient_2', 'given_model_cases', 'trained_further', 'go_on', 'patient_4', 'number_cases',
-           'learned_numbers', 'count', 'patient_3', 'patient_5', 'line_1', 'line_2', 'floor', 'line_3', 'lines_4',
-           'line_5']
+           'found_unmoved', 'differs', 'without_gradient', 'unmoved', 'letter_cases', 'learned_letters', 'reached',
+           'spell', 'spell_backwards', 'patient_1', 'patient_2', 'given_model_cases', 'trained_further', 'go_on',
+           'patient_4', 'number_cases', 'learned_numbers', 'padded_cases', 'learned_or_padded', 'count', 'patient_3',
+           'patient_5', 'line_1', 'line_2', 'floor', 'line_3', 'lines_4', 'line_5']
 
 # %% ../../nbs/capstones/03_repair_shop.ipynb #check-imports
 import copy
@@ -181,22 +181,27 @@ def learned_letters(answer, steps):
     "What a mended program must show: it is judged by what it learns."
     text = letters()
     model, losses = answer(text.train, len(text.letters), steps)
-    new = next_letter_loss(model)
+    new, log = next_letter_loss(model), sum(losses[-5:]) / 5
     return {
-        "it knows the next letter": new < 1.2,
-        "its log shows the loss of that": abs(sum(losses[-5:]) / 5 - new) < 0.5,
+        "the loss of the next letter, on new text": reached(new, 1.2),
+        "its log, the last 5 losses": "that loss" if abs(log - new) < 0.5 else f"{log:.1f}",
     }
 
 
-def spell(ids, vocab_size, steps, compare=None):
+def reached(loss, bound):
+    "A loss that is low enough is as good as any other."
+    return f"below {bound}" if loss < bound else f"{loss:.1f}"
+
+
+def spell(ids, vocab_size, steps, turned=False):
     torch.manual_seed(0)
     model = Llama(LlamaConfig(vocab_size, 32, n_layers=1, n_heads=2, d_ff=64))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=1e-2), []
     for _ in range(steps):
         start = torch.randint(len(ids) - 33, (16, 1))
         window = ids[start + torch.arange(33)]
-        logits = model(window[:, :-1])
-        loss = (compare or cross_entropy)(logits.mT, window[:, 1:])
+        reads, says = (window[:, 1:], window[:, :-1]) if turned else (window[:, :-1], window[:, 1:])
+        loss = cross_entropy(model(reads).mT, says)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -207,7 +212,17 @@ def spell(ids, vocab_size, steps, compare=None):
 LETTERS = {"cases": letter_cases, "run": learned_letters, "seconds": 60}
 
 
-@exercise("repair_shop.2", "repair", minutes=8, **LETTERS)
+def spell_backwards(ids, vocab_size, steps):
+    return spell(ids, vocab_size, steps, turned=True)
+
+
+@exercise(
+    "repair_shop.2",
+    "repair",
+    minutes=8,
+    **LETTERS,
+    mistakes={"Shifted, and the wrong way: it learns the letter before.": spell_backwards},
+)
 def patient_1(ids, vocab_size, steps):
     return spell(ids, vocab_size, steps)
 
@@ -229,7 +244,7 @@ def trained_further(answer, steps):
     model, _ = answer(given, text.train, steps)
     same = all(torch.equal(before[name], now) for name, now in given.state_dict().items())
     return {
-        "it knows the next letter": next_letter_loss(model) < 1.2,
+        "the loss of the next letter, on new text": reached(next_letter_loss(model), 1.2),
         "the given model is as it was": same,
     }
 
@@ -270,18 +285,38 @@ def learned_numbers(bound):
     def run(answer, steps):
         pairs = numbers()
         model, _ = answer(pairs.src, pairs.tgt, len(pairs.words), steps)
-        return {"it translates numbers that it has not seen": translation_loss(model) < bound}
+        return {"the loss on new numbers": reached(translation_loss(model), bound)}
 
     return run
 
 
-def count(src, tgt, vocab_size, steps):
+def padded_cases():
+    return {
+        "digits to words, new numbers": (120, False),
+        "the same rows with more padding": (10, True),
+    }
+
+
+def learned_or_padded(answer, steps, padded):
+    "What it learns; or whether its losses are others when the sources have more padding."
+    if not padded:
+        return learned_numbers(0.7)(answer, steps)
+    pairs, losses = numbers(), []
+    for more in (0, 3):
+        torch.manual_seed(0)
+        src = nn.functional.pad(pairs.src, (0, more))
+        losses.append(torch.tensor(answer(src, pairs.tgt, len(pairs.words), steps)[1]))
+    same = torch.allclose(*losses, rtol=0, atol=1e-4)
+    return {"what padding changes": "nothing" if same else "its losses"}
+
+
+def count(src, tgt, vocab_size, steps, hide=True):
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(vocab_size, 32, 64, 2, 1, dropout=0.0))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=5e-3), []
     for _ in range(steps):
         rows = torch.randint(len(src), (32,))
-        logits = model(src[rows], tgt[rows, :-1], src[rows] != 0)
+        logits = model(src[rows], tgt[rows, :-1], (src[rows] != 0) if hide else None)
         loss = cross_entropy(logits.mT, tgt[rows, 1:], ignore_index=0)
         optimizer.zero_grad()
         loss.backward()
@@ -298,7 +333,19 @@ def patient_3(src, tgt, vocab_size, steps):
     return count(src, tgt, vocab_size, steps)
 
 
-@exercise("repair_shop.11", "repair", minutes=6, run=learned_numbers(0.7), **NUMBERS)
+@exercise(
+    "repair_shop.11",
+    "repair",
+    minutes=6,
+    cases=padded_cases,
+    run=learned_or_padded,
+    seconds=60,
+    mistakes={
+        "It learns, but padding is seen now: hide it, and show what is not padding.": (
+            lambda src, tgt, vocab_size, steps: count(src, tgt, vocab_size, steps, hide=False)
+        )
+    },
+)
 def patient_5(src, tgt, vocab_size, steps):
     return count(src, tgt, vocab_size, steps)
 
