@@ -266,6 +266,7 @@ def test_nothing_is_loaded_before_it_is_asked_for_and_then_little(page, address)
     assert sum(weights) < 8e6  # bytes, uncompressed
 
 
+@pytest.mark.slow  # a time says nothing on a machine that has other work
 def test_the_first_translation_is_soon(page, address):
     seconds = []
     while len(seconds) < 3 and min(seconds, default=2) >= 2:  # another program may be in the way
