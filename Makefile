@@ -14,7 +14,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup book serve lab handout export test test-native test-avx2 test-default \
-	test-processors test-fast test-slow lint clean
+	test-book test-processors test-fast test-slow lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -50,15 +50,18 @@ lint: setup  ## ruff: rules and form
 test: test-native  ## everything: form, package, rules of the house, every cell of every notebook
 
 test-native test-avx2 test-default: test-%: lint
-	$(ISA_$*) $(WORKERS) tests
+	$(ISA_$*) $(WORKERS) tests --ignore tests/book
 	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
+
+test-book: book  ## what the pages do, in Chromium
+	BOOK_HTML=_build/html $(WORKERS) tests/book
 
 test-processors: setup  ## the same as older processors compute, with 1 and 2 threads, another seed
 	for threads in 1 2; do for isa in default avx2; do \
 		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads || exit 1; done; done
 
 test-fast: setup  ## the package's tests alone
-	$(WORKERS) tests
+	$(WORKERS) tests --ignore tests/book
 
 test-slow: setup  ## the tests of benchmarks and experiments
 	$(WORKERS) -m slow tests

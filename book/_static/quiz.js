@@ -67,7 +67,6 @@
       verdict.classList.add(good ? "right" : "wrong");
       const why = answer.querySelectorAll(".quiz-why")[place].cloneNode(true);
       verdict.replaceChildren(make("strong", {}, good ? "✓ Right." : "✗ Not this one."), " ", why);
-      window.MathJax?.typesetPromise?.([verdict]); // where formulas were not drawn yet
       answer.hidden = false;
       showAll();
     };

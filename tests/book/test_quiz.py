@@ -334,13 +334,13 @@ def test_nothing_overflows_and_all_can_be_read(page, quiz_address, scheme, width
     choose(page, FIRST, wrong_places(FIRST)[0])
     page.evaluate("document.querySelectorAll('.quiz details').forEach((it) => (it.open = true))")
     page.evaluate("document.querySelectorAll('.quiz details').forEach((it) => (it.hidden = false))")
-    page.wait_for_function("!document.querySelector('.quiz .math:not(:has(mjx-container))')")
+    page.wait_for_function("!document.querySelector('.quiz .math:not(:has(.katex))')")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = """() => [...document.querySelectorAll('.quiz-question')].filter(
         (it) => it.scrollWidth > it.clientWidth).map((it) => it.id)"""
     assert page.evaluate(wide) == []
     small = """() => [...document.querySelectorAll('.quiz *')].filter((it) =>
-        !it.closest('mjx-container')
+        !it.closest('.katex')
         && [...it.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
         && parseFloat(getComputedStyle(it).fontSize) < 12).length"""
     assert page.evaluate(small) == 0
