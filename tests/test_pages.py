@@ -39,14 +39,6 @@ def test_every_card_is_made_from_a_record():
         assert model_card(name) in [card_text(name, record) for record in records]
 
 
-def test_every_work_of_the_bibliography_is_cited():
-    pages = [*ROOT.glob("nbs/*/*.ipynb"), *ROOT.glob("book/*.md"), *ROOT.glob("book/_ext/*.py")]
-    text = "".join(page.read_text() for page in pages)
-    works = re.findall(r"^@\w+\{(\w+),", (ROOT / "book/references.bib").read_text(), re.M)
-    assert len(works) > 90
-    assert not [work for work in works if not re.search(rf"\b{work}\b", text)]
-
-
 def test_links_between_files_of_the_repository_lead_somewhere():
     for page in ("README.md", "CONTRIBUTING.md", "WEIGHTS-NOTICE.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
