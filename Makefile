@@ -14,7 +14,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup book serve lab handout export test test-native test-avx2 test-default \
-	test-book test-processors test-fast test-slow lint clean
+	test-book test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -65,6 +65,9 @@ test-fast: setup  ## the package's tests alone
 
 test-slow: setup  ## the tests of benchmarks and experiments
 	$(WORKERS) -m slow tests
+
+bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, README
+	python -m benchmarks
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
