@@ -24,19 +24,20 @@ from benchmarks.table import put_table
 from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 from transformer_lit.base.results import current_commit, read_measurement
 
-TURNS, QUICK_TURNS = 25, 3
+TURNS, QUICK_TURNS = 21, 3
 SHOWN = ("row", "fastest", "ratio", "low", "high", "tokens_s", "not_run")  # what is printed
 ABOUT = (
     "A row compares our model with peers of the same sizes and weights, sides in turn. work: train "
     "(mean loss over a batch, gradient, step of fused AdamW; no dropout; bf16 by autocast), greedy "
-    "(64 tokens after each of `batch` prompts of 16, with a cache) or beam (24 tokens for each of "
+    "(48 tokens after each of `batch` prompts of 16, with a cache) or beam (24 tokens for each of "
     "`batch` sentences, 5 beams, which no token ends). gpt and llama: 6 layers, width 384, 6 heads,"
     " 256 tokens in the vocabulary, d_ff 1536 and 1024 with a gate; rows of 256 tokens. translator:"
     " 3 + 3 layers, width 256, 4 heads, d_ff 1024, 8,000 tokens in the vocabulary; `batch` pairs of"
     " 8 to 20 tokens. ratio: median over the turns of our time / that of `fastest`, the peer with "
     "the least median; low, high: its 95 % interval by order statistics; peers has all of them. "
     "tokens_s: tokens a second by the median time, of targets in train, new ones in decoding. "
-    "clock: process_time is the time on the core. Losses of three steps, or all tokens, were equal "
+    "profile, where a peer is faster by more than 2 %: milliseconds in each operation of torch "
+    "itself, and its calls, in one turn. clock: process_time is the time on the core. Losses of three steps, or all tokens, were equal "
     "before the clock ran. nanoGPT and torch.nn have no cache and do not decode."
 )
 

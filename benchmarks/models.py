@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import peers
 from benchmarks.common import compared, take_turns
@@ -36,6 +37,7 @@ from transformer_lit.training.trainer import mean_gradient
 
 RATE = 1e-3  # of learning
 BEAM = 5
+LOST = 1.02  # of a ratio: a row above it comes with a profile
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Setting:
     vocab_size: int = 256
     max_len: int = 256
     prompt: int = 16
-    new: int = 64  # tokens
+    new: int = 48  # tokens
     translator: tuple[int, ...] = (8000, 256, 1024, 4, 3)  # V, C, F, H, layers of each stack
     lengths: tuple[int, int] = (8, 20)  # of a sentence, at least and at most
     words: int = 24  # of a translation
@@ -325,6 +327,27 @@ def the_clock(device: str, threads: int) -> Callable[[], float]:
     return perf_counter
 
 
+def by_operation(side: Work) -> dict[str, tuple[float, int]]:
+    "Milliseconds in each operation of torch itself, and how often it was called, in one turn."
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        side()
+    return {e.key: (e.self_cpu_time_total / 1e3, e.count) for e in seen.key_averages()}
+
+
+def explained(ours: Work, theirs: Work, most: int = 8) -> list[dict[str, Any]]:
+    "The operations that take longest, ours beside a peer's: median of three turns each."
+    seen = [[by_operation(side) for _ in range(3)] for side in (ours, theirs)]
+    rows = []
+    for name in sorted({name for turns in seen for turn in turns for name in turn}):
+        both = [[turn.get(name, (0.0, 0)) for turn in turns] for turns in seen]
+        row: dict[str, Any] = {"operation": name}
+        for side, turns in zip(("ours", "peer"), both, strict=True):
+            row[f"{side}_ms"] = median(ms for ms, _ in turns)
+            row[f"{side}_calls"] = turns[-1][1]
+        rows.append(row)
+    return sorted(rows, key=lambda row: -max(row["ours_ms"], row["peer_ms"]))[:most]
+
+
 def measure(row: Row, setting: Setting, turns: int, device: str = "cpu") -> dict[str, Any]:
     "How many times as long ours takes as each peer; tokens a second of all."
     threads = torch.get_num_threads()
@@ -342,4 +365,6 @@ def measure(row: Row, setting: Setting, turns: int, device: str = "cpu") -> dict
         {"peer": name} | compared([ours, theirs]) | {"tokens_s": tokens / median(theirs)}
         for name, theirs in spent.items()
     ]
+    if found["ratio"] > LOST:
+        found["profile"] = explained(sides["ours"], sides[fastest])
     return found
