@@ -37,8 +37,9 @@ ABOUT = (
     "the least median; low, high: its 95 % interval by order statistics; peers has all of them. "
     "tokens_s: tokens a second by the median time, of targets in train, new ones in decoding. "
     "profile, where a peer is faster by more than 2 %: milliseconds in each operation of torch "
-    "itself, and its calls, in one turn. clock: process_time is the time on the core. Losses of three steps, or all tokens, were equal "
-    "before the clock ran. nanoGPT and torch.nn have no cache and do not decode."
+    "itself, and its calls, in one turn. clock: process_time is the time on the core. Losses of "
+    "three steps, or all tokens, were equal before the clock ran. nanoGPT and torch.nn have no "
+    "cache and do not decode."
 )
 
 
