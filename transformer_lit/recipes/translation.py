@@ -90,11 +90,18 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         alpha: float = 1.0,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> dict[str, Any]:
-        "Translate the sources, compare with the targets in the metric that the model is made for."
+        """Translate the sources, compare with the targets in the metric that the model is made for.
+
+        A beam wider than 1 is told what it adds: the greedy search's score stands beside its own.
+        """
         sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
+        metric, form = self.info["metric"], self.info["form"]
         found = self.translate(sources, beam=beam, alpha=alpha, progress=progress)
-        measured = _METRICS[self.info["metric"]](found, targets, self.info["form"])
-        return {**measured, "beam": beam, "alpha": alpha, "sentences": len(examples)}
+        measured = {**_METRICS[metric](found, targets, form), "beam": beam, "alpha": alpha}
+        if beam > 1:
+            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, form)
+            measured[f"greedy_{metric}"] = greedy[metric]
+        return {**measured, "sentences": len(examples)}
 
     @staticmethod
     def describe(metrics: dict[str, Any]) -> str:
