@@ -247,19 +247,22 @@ _NUMBERS = Translation(
     every=250,
     average=2,
 )
+_CPU = replace(  # for the hour or two that a laptop has: less dropout, fewer words
+    _TINY,
+    sizes={**_TINY.sizes, "dropout": 0.1, "residual": "pre"},
+    vocab_size=5_000,
+    steps=12_000,
+    max_tokens=1_500,
+    warmup=800,
+    peak=2e-3,
+)
+_BASE = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_layers": 6}  # the paper's
 Translation.presets |= {
     "numbers": _NUMBERS,
     "numbers-gru": replace(
         _NUMBERS, model="gru", sizes={"d_model": 128, "dropout": 0.0}, steps=500
     ),
     "multi30k-tiny": _TINY,
-    "multi30k-cpu": replace(  # for the hour or two that a laptop has: less dropout, fewer words
-        _TINY,
-        sizes={**_TINY.sizes, "dropout": 0.1, "residual": "pre"},
-        vocab_size=5_000,
-        steps=12_000,
-        max_tokens=1_500,
-        warmup=800,
-        peak=2e-3,
-    ),
+    "multi30k-cpu": _CPU,
+    "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}),  # what size alone does
 }
