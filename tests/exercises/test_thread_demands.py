@@ -32,7 +32,7 @@ ADD = "(scores + torch.zeros(mask.shape).masked_fill(~mask, -math.inf)).softmax(
 DEMANDS = [
     ("rotate", [(ROPE, ".cos(), angle.sin()")], "The result is not of the type of `x`"),
     ("rotate", [(", dtype=torch.float64) / D)", ") / D)")], "make the frequencies in float64"),
-    ("rotate", [("pos[..., None, :, None]", "pos[:, None]")], "hands over shapes (2, 3, 5, 14), (2"),
+    ("rotate", [("pos[..., None, :, None]", "pos[:, None]")], "hands over shapes (2, 3, 5, 14), "),
     ("MyLlama", [(LAST, ""), (FIRST, LAST + FIRST)], "Assign the last norm after the layers"),
     ("MyLlama", [(HEAD, ""), (FIRST, HEAD + FIRST)], "table before that of the output"),
     ("MyLlama", [(ROPE, ".cos(), angle.sin()")], "In float32 it fails; does `rotate` keep"),
