@@ -295,9 +295,13 @@ def write(book, numbers, chapters, places, title, target) -> None:
     part = None
     for chapter in chapters:
         if chapter.part:
-            part = writer.add_outline_item(chapter.part, places[chapter.path] - 1, fit=Fit.fit())
+            part = writer.add_outline_item(
+                title=chapter.part, page_number=places[chapter.path] - 1, fit=Fit.fit()
+            )
         name = html.unescape(chapter.title)
-        writer.add_outline_item(name, places[chapter.path] - 1, parent=part, fit=Fit.fit())
+        writer.add_outline_item(
+            title=name, page_number=places[chapter.path] - 1, parent=part, fit=Fit.fit()
+        )
     writer.add_metadata({"/Title": title})
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_suffix(".part")
