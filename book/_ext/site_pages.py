@@ -1,9 +1,9 @@
 """What every page of the site carries beside its text, and the pages that no source writes.
 
-Formulas are drawn by KaTeX, which only pages with formulas load. Icons are masks in a style sheet.
-Parts and chapters are numbered, and with them figures, formulas and exercises: 3.2 is the second
-chapter of the third part, (3.2.4) its fourth formula; the appendix is A. Links to terms and papers
-carry a note for the pointer. The address of the site comes from settings.ini.
+Icons are masks in a style sheet. Parts and chapters are numbered, and with them figures, formulas
+and exercises: 3.2 is the second chapter of the third part, (3.2.4) its fourth formula; the appendix
+is A. Links to terms and papers carry a note for the pointer. The address of the site comes from
+settings.ini.
 """
 
 import base64
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.ext.mathjax import html_visit_displaymath, html_visit_math
 from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
@@ -59,18 +58,6 @@ def number_captions(app, pagename, templatename, context, doctree):
         return made
 
     context["generate_toctree_html"] = numbered
-
-
-# --- formulas -----------------------------------------------------------------------------------
-
-
-def add_formulas(app, pagename, templatename, context, doctree):
-    "KaTeX, on a page that has a formula."
-    context["formulas"] = 'class="math' in context.get("body", "")
-    if context["formulas"]:
-        app.builder.add_css_file("katex/katex.min.css")
-        app.builder.add_js_file("katex/katex.min.js", defer="defer")
-        app.builder.add_js_file("math.js", defer="defer")
 
 
 # --- drawings -----------------------------------------------------------------------------------
@@ -235,11 +222,9 @@ def finish(app, error):
 
 def setup(app):
     TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
-    app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
     app.add_css_file("icons.css")
     app.connect("env-updated", read_glossary)
     app.connect("doctree-resolved", note_terms)
-    app.connect("html-page-context", add_formulas)
     app.connect("html-page-context", keep_legible)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs

@@ -134,13 +134,9 @@ def narrow(views):
     return views["narrow"]
 
 
-READY = """() => document.readyState === "complete" &&
-    (!document.querySelector(".bd-article .math") || document.documentElement.dataset.formulas)"""
-
-
 def visit(page, path):
     page.goto(path, wait_until="load")
-    page.wait_for_function(READY)
+    page.evaluate("document.fonts.ready.then(() => true)")
 
 
 # --- every page ----------------------------------------------------------------------------------
@@ -242,15 +238,25 @@ def test_accessibility_was_looked_at(axe):
 # --- weight and time -----------------------------------------------------------------------------
 
 
-def test_the_first_page_is_light_and_has_no_formulas_script(wide):
+def test_the_first_page_is_light_and_has_nothing_of_formulas(wide):
     visit(wide, "book/intro.html")
     loaded = wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert weight("book/intro.html", loaded) <= FIRST
     assert not [name for name in loaded if "katex" in name or "/live/" in name or "search" in name]
 
 
+STAND = """() => {
+    const loaded = performance.getEntriesByType("resource");
+    const fonts = loaded.filter((one) => one.name.includes("/katex/"));
+    const [page] = performance.getEntriesByType("navigation");
+    const [paint] = performance.getEntriesByName("first-contentful-paint");
+    return Math.max(page.domInteractive, paint.startTime, ...fonts.map((one) => one.responseEnd));
+}"""  # when all is parsed and painted, and its fonts are there
+
+
 @pytest.mark.slow  # a time says nothing on a machine that has other work
-def test_formulas_stand_soon_on_a_slow_phone(browser, home):
+@pytest.mark.parametrize("path", ["attention/03_attend", "start/02_primer", "position/04_rope"])
+def test_formulas_stand_soon_on_a_slow_phone(browser, home, path):
     context = browser.new_context(**VIEWS["narrow"])
     try:
         page = context.new_page()
@@ -260,9 +266,9 @@ def test_formulas_stand_soon_on_a_slow_phone(browser, home):
         line = {"downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8, "latency": 150}
         session.send("Network.emulateNetworkConditions", {"offline": False, **line})
         session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
-        page.goto(home + "nbs/attention/03_attend.html", wait_until="commit")
-        page.wait_for_function("document.documentElement.dataset.formulas === 'ready'")
-        assert page.evaluate("performance.getEntriesByName('formulas')[0].startTime") <= SOON
+        visit(page, home + f"nbs/{path}.html")
+        assert page.locator(".bd-article .math .katex").count()
+        assert 0 < page.evaluate(STAND) <= SOON
     finally:
         context.close()
 
@@ -414,6 +420,15 @@ def test_the_page_for_a_wrong_address_links_from_the_top(parsed):
     links = parsed["404.html"].links
     assert links
     assert all(link.startswith("https://") for link in links)
+
+
+def test_no_page_draws_formulas_or_shows_their_source():
+    for page in PAGES:
+        text = (SITE / page).read_text(encoding="utf-8")
+        assert not re.search(r"<script[^>]*katex", text), page
+        assert not re.search(
+            r'class="math[^>]*>(\s*<span class="eqno">.*?</span>)?\s*\\[(\[]', text
+        ), page
 
 
 def test_chapters_are_numbered_by_part():
