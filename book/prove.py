@@ -37,10 +37,10 @@ def read(root: Path = ROOT) -> dict[str, dict]:
 
 
 def said(root: Path, notebook: dict, page: str) -> str:
-    "What the box says of a chapter."
+    "What the box says of a chapter; nothing before its first proof."
     found = read(root).get(cards.chapter_name(page))
     if found is None:
-        return "not yet proven"
+        return ""
     day = datetime.date.fromisoformat(found["day"])
     when = f"{day.day} {day:%B %Y}"
     if found["hash"] != code_hash(notebook):

@@ -102,7 +102,7 @@ def card_box(root, docname, notebook):
     facts = [first_pass, minutes, *([f"needs {needs}"] if needs else []), *exercises]
     lines = [
         " · ".join(facts),
-        " · ".join([*take_away(docname), prove.said(root, notebook, docname)]),
+        " · ".join(filter(None, [*take_away(docname), prove.said(root, notebook, docname)])),
     ]
     line = "<br>".join(lines)
     title, _, rest = "".join(cells[0]["source"]).partition("\n")
