@@ -9,7 +9,6 @@ __all__ = ['KINDS', 'LEVELS', 'EXERCISES', 'Verdict', 'Exercise', 'exercise', 'w
 import contextlib
 import copy
 import difflib
-import functools
 import html
 import importlib
 import inspect
@@ -165,11 +164,13 @@ def _check_form(exercise: Exercise, answer: Any) -> None:
         raise Found(f"It must take the arguments of {form}, and takes {given}.") from None
 
 # %% ../../nbs/base/09_exercises.ipynb #open
-def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any:
+def _call(exercise: Exercise, answer: Any, case: str, inputs: tuple, prints: Prints) -> Any:
     "The outcome of an answer, or `Found` where there is none."
     blank = Found(f"Write {exercise.form}, then run this cell again.", state="open")
     try:
         outcome = call_safely(lambda: exercise.outcome(answer, inputs), exercise.seconds, prints)
+    except Found as finding:
+        raise finding.during(case, inputs) from None
     except NotImplementedError as error:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         where = frame.f_code.co_qualname
@@ -186,8 +187,7 @@ def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any
 def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) -> str | None:
     """The line of the mistake that gives what the answer gives, up to the first wrong case.
 
-    So a program with two faults is told of one, and of the next when that is mended. Of several
-    mistakes it is the one that goes on to agree in most of the other cases. In a repair it must
+    Of several it is the one that goes on to agree in most of the other cases. In a repair it must
     agree in all of them: the damage itself is for the reader to find.
     """
     whole, found = exercise.kind == "repair", {}
@@ -210,14 +210,18 @@ def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) 
 def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
     _check_form(exercise, answer)
     seed()
-    cases, outcomes, given = exercise.cases(), {}, {}
+    cases, outcomes, given, failed = exercise.cases(), {}, {}, None
     for name, inputs in cases.items():
         given[name] = copy.deepcopy(inputs)
-        outcomes[name] = _call(exercise, answer, given[name], prints)
+        try:
+            outcomes[name] = _call(exercise, answer, name, given[name], prints)
+        except Found as finding:  # the cases before may say more
+            failed = finding
+            break
         sandbox.put_torch_back()
-    for name, inputs in cases.items():
+    for name in outcomes:
         seed()
-        own = copy.deepcopy(inputs)
+        own = copy.deepcopy(cases[name])
         expected = exercise.outcome(exercise.reference, own)
         differs = difference(expected, outcomes[name], exercise.tolerance, True)
         types = [x.dtype for x in (expected, outcomes[name]) if isinstance(x, Tensor)]
@@ -234,6 +238,8 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
         if shares_memory(outcomes[name], given[name]) > shares_memory(expected, own):
             line = "Its result is a view of an input: who changes one changes the other. Copy it."
             raise Found(line, f"In the case “{name}”.")
+    if failed:
+        raise failed
     return f"{len(cases)} cases agree, to within {exercise.tolerance:g}."
 
 # %% ../../nbs/base/09_exercises.ipynb #value
@@ -276,7 +282,7 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     found = find_exercise(id)
     if isinstance(found, Verdict):
         return found
-    _import_what_gradients_need()
+    sandbox.import_what_gradients_need()
     prints, state, notes = Prints(), "passed", ()
     try:
         sandbox.put_torch_back()
@@ -291,9 +297,3 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     with contextlib.suppress(Found):
         sandbox.put_torch_back()
     return Verdict(found.id, state, line, (*notes, *prints.notes()))
-
-
-@functools.cache
-def _import_what_gradients_need() -> None:  # sympy takes seconds: of nobody's time
-    x = torch.ones(1, requires_grad=True)
-    torch.autograd.grad(x * x, x, x)

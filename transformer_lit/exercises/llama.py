@@ -62,6 +62,16 @@ def llama_cases():
     }
 
 
+def _why_hidden(model, named):
+    "A list of layers hides them; else say what the maps are called."
+    parts = [vars(part).values() for part in model.modules()]
+    lists = [x for values in parts for x in values if isinstance(x, list | tuple) and x]
+    if any(isinstance(x[0], nn.Module) for x in lists):
+        return " A plain list hides its layers: use `nn.ModuleList`."
+    called = sorted({name.split(".")[-2] for name, p in named if p.ndim == 2 and "." in name})
+    return f" Yours are called {', '.join(called)}."
+
+
 def _fill(model, sizes):
     "Give each weight the numbers that belong to its kind and its layer, whatever it is called."
     V, C, L = sizes[:3]
@@ -69,7 +79,7 @@ def _fill(model, sizes):
     for name in _MAPS:
         kinds[name] = [p for n, p in named if n.split(".")[-2:] == [name, "weight"]]
         if len(kinds[name]) != L:
-            why = "" if kinds[name] else " A plain list hides its layers: use `nn.ModuleList`."
+            why = "" if kinds[name] else _why_hidden(model, named)
             raise Found(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}.{why}")
     kinds["norms"] = [p for _, p in named if p.ndim == 1]
     kinds["tables"] = [p for _, p in named if p.shape == (V, C)]
@@ -158,6 +168,16 @@ class _Options(nn.Module):
         return self.ends(self.lm_head(self.norm(x) if self.normed else x))
 
 
+def _in_order(*names):
+    "The right model, its parts assigned in another order."
+
+    def __init__(self, *sizes):
+        _Options.__init__(self, *sizes)
+        self._modules = {name: self._modules[name] for name in names}
+
+    return type("InOrder", (_Options,), {"__init__": __init__})
+
+
 class _OtherBranch(Gated):
     def forward(self, x):
         return self.down_proj(self.gate_proj(x) * nn.functional.silu(self.up_proj(x)))
@@ -243,6 +263,12 @@ def _turned_too(keys, values):
         ),
         "Assign the norm of attention before that of the feed-forward network, in `Block` too.": (
             type("NormsSwapped", (_Options,), {"block": _NormsSwapped})
+        ),
+        "Assign the last norm after the layers: the check fills weights in that order.": _in_order(
+            "tok_emb", "norm", "blocks", "lm_head"
+        ),
+        "Assign the tokens' table before that of the output: the check fills in that order.": (
+            _in_order("lm_head", "tok_emb", "blocks", "norm")
         ),
     },
 )
