@@ -7,7 +7,9 @@ settings.ini.
 """
 
 import base64
+import posixpath
 import re
+import sys
 from html import escape
 from math import ceil
 from pathlib import Path
@@ -17,15 +19,13 @@ from sphinx import addnodes
 from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from cards import OPENING, numbered, part_name
+
 GLOSSARY = "book/glossary"
 
 
 # --- numbers ------------------------------------------------------------------------------------
-
-
-def part_name(place, caption):
-    "The number of a part; the appendix has a letter."
-    return "A" if caption == "Appendix" else place
 
 
 def number_chapters(collector, env):
@@ -34,8 +34,8 @@ def number_chapters(collector, env):
     parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
     for place, part in enumerate(parts, 1):
         name = part_name(place, part.get("caption"))
-        chapters = (ref for _, ref in part["entries"] if ref in env.tocs)
-        for count, ref in enumerate(chapters, 1):
+        chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
+        for count, ref in enumerate(numbered(chapters), 1):
             number = (name, count)
             env.titles[ref]["secnumber"] = number
             links = list(env.tocs[ref].findall(nodes.reference))
@@ -44,8 +44,16 @@ def number_chapters(collector, env):
     return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
 
 
+def opening_link(pages, here):
+    "The link to the page that opens a part, where a list of its pages begins with one."
+    link = pages.find("a")
+    beside = posixpath.join(posixpath.dirname(here), link["href"])
+    page = here if link["href"] == "#" else posixpath.normpath(beside)
+    return link if page.startswith(OPENING) else None
+
+
 def number_captions(app, pagename, templatename, context, doctree):
-    "The names of the parts in the contents, with the numbers of their chapters."
+    "The names of the parts in the contents: their number, and a link to the page that opens them."
     make = context.get("generate_toctree_html")
     if make is None:
         return
@@ -55,6 +63,12 @@ def number_captions(app, pagename, templatename, context, doctree):
         for place, caption in enumerate(made.select(".caption-text:not([data-part])"), 1):
             caption["data-part"] = part_name(place, caption.get_text())
             caption.insert(0, f"{caption['data-part']} · ")
+            pages = caption.find_parent("p").find_next_sibling("ul")
+            if opening := pages and opening_link(pages, pagename):
+                opening.find_parent("li").extract()
+                opening.string = caption.get_text()
+                caption.clear()
+                caption.append(opening)
         return made
 
     context["generate_toctree_html"] = numbered

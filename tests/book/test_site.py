@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from cross_links import plain
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
@@ -435,10 +436,38 @@ def test_chapters_are_numbered_by_part():
     toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text(encoding="utf-8"))
     for place, part in enumerate(toc["parts"], 1):
         number = "A" if part["caption"] == "Appendix" else place
-        for count, chapter in enumerate(part["chapters"], 1):
-            page = (SITE / f"{chapter['file']}.html").read_text(encoding="utf-8")
+        opening, chapters = "", [chapter["file"] for chapter in part["chapters"]]
+        if chapters[0].startswith("book/parts/"):  # the page that opens a part has no number
+            opening = chapters.pop(0).removeprefix("book/")  # which is the way from book/clinic
+        for count, chapter in enumerate(chapters, 1):
+            page = (SITE / f"{chapter}.html").read_text(encoding="utf-8")
             assert f'<span class="section-number">{number}.{count} </span>' in page
-            assert f"{number} · {part['caption']}</span>" in page
+            name = re.escape(f"{number} · {part['caption']}")
+            link = rf'<a [^>]*href="[^"]*{opening}.html">{name}</a></span>'
+            assert re.search(link if opening else f"{name}</span>", page)
+
+
+def test_a_copy_has_the_numbers_and_the_places_of_the_site():
+    book = plain.book(ROOT, plain.Alone)
+    glossary = (SITE / "book/glossary.html").read_text(encoding="utf-8")
+    for label, (page, number) in book.numbers.items():
+        text = (SITE / f"{page}.html").read_text(encoding="utf-8")
+        equation = rf'id="equation-{label}"[^>]*>\s*<span class="eqno">\({number}\)<'
+        figure = rf'<figure [^>]*id="{label}"(?:(?!</figure>).)*caption-number">Fig. {number} <'
+        assert re.search(f"{equation}|{figure}", text, re.S), (label, number)
+    for term in book.terms:
+        anchor = re.search(r"#([^)]+)\)", book.text(f"{{term}}`{term}`", ""))[1]
+        assert f'id="{anchor}"' in glossary
+
+
+def test_reference_and_chapters_lead_to_each_other(parsed):
+    back, count = parsed["book/api.html"].links, 0
+    for page in READ:
+        there = [x for x in parsed[page].links if "api.html#transformer_lit." in x]
+        if page.startswith("nbs/") and there:
+            assert f"../{page}" in back, page
+            count += len(there)
+    assert count > 250
 
 
 def test_formulas_and_figures_are_numbered_by_chapter():
