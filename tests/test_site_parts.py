@@ -154,7 +154,8 @@ def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
 
 CONTENTS = """<p><span class="caption-text">Text</span></p>
 <ul><li><a href="{opening}">Text</a></li><li><a href="{first}">2.1 Tokenizer</a></li></ul>
-<p><span class="caption-text">The family</span></p><ul><li><a href="../../x.html">11.1 Tree</a></li></ul>
+<p><span class="caption-text">The family</span></p>
+<ul><li><a href="../../x.html">11.1 Tree</a></li></ul>
 """
 
 
