@@ -396,7 +396,11 @@ def attention_cases():
 
 def through_attention(answer, c, x, cuts):
     layer = answer(c)
-    found = {"weights": filled_like(layer, _Attention(c)), "result": None, "keys that are kept": None}
+    found = {
+        "weights": filled_like(layer, _Attention(c)),
+        "result": None,
+        "keys that are kept": None,
+    }
     if found["weights"] != "called as they should be":
         return found
     with torch.no_grad():
