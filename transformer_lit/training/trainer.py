@@ -175,9 +175,12 @@ class Trainer:
         with self.world.round(len(batches)):
             shares = map(self.world.share, batches)
             total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
-        if not math.isfinite(norm):  # before it reaches a weight
+        weights = list(self.model.parameters())
+        length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
+        if not math.isfinite(norm := float(length)):  # before it reaches a weight
             raise InputError(f"step {self.done + 1}: {_not_finite(self.model, norm)}")
+        if self.clip is not None:
+            nn.utils.clip_grads_with_norm_(weights, self.clip, length)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
