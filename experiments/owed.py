@@ -32,6 +32,7 @@ TRAININGS = (  # recipe, options of the command
     ),
     ("translation", {"preset": "multi30k-cpu"}),
     ("translation", {"preset": "multi30k-tiny", "form": "tok"}),  # the paper's post-norm wiring
+    ("translation", {"preset": "multi30k-large", "form": "tok"}),  # what size alone does
     ("language-model", {"preset": "shakespeare-cpu"}),
     ("language-model", {"preset": "shakespeare", "dtype": "bfloat16"}),
     ("language-model", {"preset": "novels", "dtype": "bfloat16"}),

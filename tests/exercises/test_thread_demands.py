@@ -24,10 +24,17 @@ BATCHES = "for ids, targets in islice(batches, steps):"
 NORM = "self.weight = nn.Parameter(torch.ones(width))"
 NORMS = "self.attn_norm, self.ffn_norm = attn_norm, ffn_norm"
 LAYERS = "nn.ModuleList([block() for _ in range(n_layers)])"
+FIRST = "        self.tok_emb = nn.Embedding("
+LAST = "        self.norm = RMSNorm(d_model, eps=1e-5)\n"
+HEAD = "        self.lm_head = nn.Linear(d_model, vocab_size, bias=False)\n"
 HIDE = "scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some"
 ADD = "(scores + torch.zeros(mask.shape).masked_fill(~mask, -math.inf)).softmax(-1).nan_to_num()"
 DEMANDS = [
     ("rotate", [(ROPE, ".cos(), angle.sin()")], "The result is not of the type of `x`"),
+    ("rotate", [(", dtype=torch.float64) / D)", ") / D)")], "make the frequencies in float64"),
+    ("rotate", [("pos[..., None, :, None]", "pos[:, None]")], "hands over shapes (2, 3, 5, 14), "),
+    ("MyLlama", [(LAST, ""), (FIRST, LAST + FIRST)], "Assign the last norm after the layers"),
+    ("MyLlama", [(HEAD, ""), (FIRST, HEAD + FIRST)], "table before that of the output"),
     ("MyLlama", [(ROPE, ".cos(), angle.sin()")], "In float32 it fails; does `rotate` keep"),
     ("MyLlama", [(LAYERS, "[block() for _ in range(n_layers)]")], "use `nn.ModuleList`"),
     ("MyLlama", [(NORMS, "self.ffn_norm, self.attn_norm = ffn_norm, attn_norm")], "in `Block` too"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -58,7 +59,7 @@ KILLED = """
 import sys
 from transformer_lit.recipes.recipe import open_training, preset
 from transformer_lit.recipes.translation import Translation
-changes = {{"sizes": {sizes}, "vocab_size": 271, "max_tokens": 500, "steps": 40, "every": 3}}
+changes = {{"sizes": {sizes}, "vocab_size": 271, "max_tokens": 500, "steps": {steps}, "every": 3}}
 recipe = preset(Translation, "numbers", **changes)
 open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv).run.train()
 """
@@ -66,7 +67,7 @@ open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv).ru
 
 def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
     "`kill -9` while it trains, wherever that hits; the log may end in half a line."
-    code = KILLED.format(sizes={**SIZES, "max_len": 97})
+    code = KILLED.format(sizes={**SIZES, "max_len": 97}, steps=40)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start(*arguments):
@@ -86,6 +87,42 @@ def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
     assert start(tmp_path / "killed", "resume").wait() == 0
     assert losses(log) == losses(tmp_path / "whole/log.jsonl")
     assert len(losses(log)) == 40
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_no_bit_of_the_weights(tmp_path):
+    "Every third step writes a checkpoint, so a part of the kills hits the writing."
+    code = KILLED.format(sizes={**SIZES, "max_len": 97}, steps=331)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(*arguments):
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.Popen(command, env=environment)
+
+    def rows(log):
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
+    whole = start(tmp_path / "whole")
+    log = tmp_path / "killed/log.jsonl"
+    for _ in range(20):
+        resume = ["resume"] if log.exists() else []
+        killed, until = start(tmp_path / "killed", *resume), rows(log) + random.randint(4, 13)
+        while rows(log) < until:
+            assert killed.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.002)
+        time.sleep(random.uniform(0, 0.05))
+        killed.kill()
+        assert killed.wait() == -signal.SIGKILL
+    assert start(tmp_path / "killed", "resume").wait() == whole.wait() == 0
+    assert losses(log) == losses(tmp_path / "whole/log.jsonl")
+    ends = [checkpoints(tmp_path / run / "checkpoints")[-1] for run in ("whole", "killed")]
+    files = [{p.name: p.read_bytes() for p in end.iterdir()} for end in ends]
+    assert files[0].keys() == files[1].keys() and len(losses(log)) == 331
+    for name in files[0]:
+        if name.endswith(".safetensors"):
+            assert files[0][name] == files[1][name], name
+    left = [p.name for p in (tmp_path / "killed").rglob(".*part*")]
+    assert not left, left
 
 
 def test_the_end_of_a_run_leaves_model_and_record(recipe, tmp_path):

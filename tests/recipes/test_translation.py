@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -69,6 +70,17 @@ def test_scores_are_those_of_the_metric(tiny_translator):
     assert "tok:13a" in raw.score(pairs)["signature"]
     assert "tok:none" in tok.score(pairs)["signature"]
     assert "case:lc" in raw.score(pairs)["signature"]
+
+
+def test_a_beam_is_scored_beside_the_greedy_search(tiny_translator):
+    sources = ["A man.", "bike", "A man is riding"]
+    greedy = tiny_translator.translate(sources, beam=1)
+    pairs = list(zip(sources, [greedy[0], greedy[1], greedy[2] + "!"], strict=True))
+    with mock.patch.object(tiny_translator, "translate", wraps=tiny_translator.translate) as made:
+        both = tiny_translator.score(pairs, beam=3)
+    assert [call.kwargs["beam"] for call in made.call_args_list] == [3, 1]
+    assert both["greedy_exact"] == tiny_translator.score(pairs, beam=1)["exact"] == 2 / 3
+    assert both["beam"] == 3 and "greedy_exact" not in tiny_translator.score(pairs, beam=1)
 
 
 def test_smoothing_is_for_training_alone(exact):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-# %% ../../nbs/attention/02_masks.ipynb #code
+# %% ../../nbs/attention/02_masks.ipynb #code-causal
 def causal_mask(
     T: int, S: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "T S"]:
@@ -23,7 +23,7 @@ def causal_mask(
     query = torch.arange(S - T, S, device=device)
     return torch.arange(S, device=device) <= query[:, None]
 
-
+# %% ../../nbs/attention/02_masks.ipynb #code
 def padding_mask(keep: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
     "Hide padding as a key: `keep` is True at real tokens. Broadcasts over heads and queries."
     return keep[:, None, None, :]

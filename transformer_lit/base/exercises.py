@@ -165,11 +165,13 @@ def _check_form(exercise: Exercise, answer: Any) -> None:
         raise Found(f"It must take the arguments of {form}, and takes {given}.") from None
 
 # %% ../../nbs/base/09_exercises.ipynb #open
-def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any:
+def _call(exercise: Exercise, answer: Any, case: str, inputs: tuple, prints: Prints) -> Any:
     "The outcome of an answer, or `Found` where there is none."
     blank = Found(f"Write {exercise.form}, then run this cell again.", state="open")
     try:
         outcome = call_safely(lambda: exercise.outcome(answer, inputs), exercise.seconds, prints)
+    except Found as finding:
+        raise finding.during(case, inputs) from None
     except NotImplementedError as error:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         where = frame.f_code.co_qualname
@@ -186,8 +188,7 @@ def _call(exercise: Exercise, answer: Any, inputs: tuple, prints: Prints) -> Any
 def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) -> str | None:
     """The line of the mistake that gives what the answer gives, up to the first wrong case.
 
-    So a program with two faults is told of one, and of the next when that is mended. Of several
-    mistakes it is the one that goes on to agree in most of the other cases. In a repair it must
+    Of several it is the one that goes on to agree in most of the other cases. In a repair it must
     agree in all of them: the damage itself is for the reader to find.
     """
     whole, found = exercise.kind == "repair", {}
@@ -213,7 +214,7 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
     cases, outcomes, given = exercise.cases(), {}, {}
     for name, inputs in cases.items():
         given[name] = copy.deepcopy(inputs)
-        outcomes[name] = _call(exercise, answer, given[name], prints)
+        outcomes[name] = _call(exercise, answer, name, given[name], prints)
         sandbox.put_torch_back()
     for name, inputs in cases.items():
         seed()

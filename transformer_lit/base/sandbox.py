@@ -36,6 +36,12 @@ class Found(Exception):
     def __init__(self, line: str, *notes: str, state: str = "not yet"):
         self.line, self.notes, self.state = line, notes, state
 
+    def during(self, case: str, inputs: tuple) -> "Found":
+        "The same, with a note that says in which case, and the shapes that were handed over."
+        shapes = [str(tuple(x.shape)) for x in inputs if isinstance(x, torch.Tensor)]
+        handed = f", which hands over shapes {', '.join(shapes)}" if shapes else ""
+        return Found(self.line, *self.notes, f"In the case “{case}”{handed}.", state=self.state)
+
 # %% ../../nbs/base/08_sandbox.ipynb #sealed
 @contextlib.contextmanager
 def sealed() -> Iterator[None]:

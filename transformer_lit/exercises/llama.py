@@ -158,6 +158,16 @@ class _Options(nn.Module):
         return self.ends(self.lm_head(self.norm(x) if self.normed else x))
 
 
+def _in_order(*names):
+    "The right model, its parts assigned in another order."
+
+    def __init__(self, *sizes):
+        _Options.__init__(self, *sizes)
+        self._modules = {name: self._modules[name] for name in names}
+
+    return type("InOrder", (_Options,), {"__init__": __init__})
+
+
 class _OtherBranch(Gated):
     def forward(self, x):
         return self.down_proj(self.gate_proj(x) * nn.functional.silu(self.up_proj(x)))
@@ -243,6 +253,12 @@ def _turned_too(keys, values):
         ),
         "Assign the norm of attention before that of the feed-forward network, in `Block` too.": (
             type("NormsSwapped", (_Options,), {"block": _NormsSwapped})
+        ),
+        "Assign the last norm after the layers: the check fills weights in that order.": _in_order(
+            "tok_emb", "norm", "blocks", "lm_head"
+        ),
+        "Assign the tokens' table before that of the output: the check fills in that order.": (
+            _in_order("lm_head", "tok_emb", "blocks", "norm")
         ),
     },
 )

@@ -82,7 +82,13 @@ def one_half_back(x, cos, sin):
 
 
 def turned_and_type(answer, x, pos, *base):
-    out = answer(x, pos, *base)
+    "Numbers without a type are made in that of `x`, as in a file of the reader's."
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(x.dtype)
+    try:
+        out = answer(x, pos, *base)
+    finally:
+        torch.set_default_dtype(before)
     return {"result": out, "type": str(out.dtype)} if isinstance(out, torch.Tensor) else out
 
 
