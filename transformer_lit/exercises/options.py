@@ -111,7 +111,6 @@ def without_the_averages(model, averages, evaluate):
     cases=evaluate_average_cases,
     run=evaluated,
     mistakes={
-        "The loss is right. But the model is left with the averages.": with_the_averages,
         "The averages were never used: this is the loss of the model's own weights.": (
             without_the_averages
         ),
