@@ -2,6 +2,7 @@
 
 import pytest
 import solved
+import torch
 
 from transformer_lit.base.exercises import check
 from transformer_lit.base.thread import STEPS
@@ -61,3 +62,40 @@ def test_a_demand_that_is_not_met_has_its_line(name, changes, line):
 def test_the_solved_steps_pass_and_take_a_stream():
     for name in ("rotate", "RMSNorm", "attend", "train"):
         assert verdict_of(name)
+
+
+def test_maps_of_other_names_are_listed():
+    names = {}
+    exec(solved.thread().replace("self.q_proj", "self.wq"), names)
+    line = check(STEPS["MyLlama"].id, names["MyLlama"]).line
+    assert line.endswith("called q_proj, found 0. Yours are called down_proj, gate_proj, k_proj, "
+                         "lm_head, o_proj, tok_emb, up_proj, v_proj, wq.")  # fmt: skip
+
+
+def test_a_cache_that_all_share_is_told():
+    class Shared:
+        k, v = [], []  # of the class, not of one cache
+        length = property(lambda self: sum(piece.shape[2] for piece in self.k))
+
+        def update(self, k, v):
+            self.k.append(k)
+            self.v.append(v)
+            return torch.cat(self.k, dim=2), torch.cat(self.v, dim=2)
+
+    assert "A new cache is not empty: its length is" in check("cache.3", Shared).line
+
+
+def test_what_is_wrong_in_an_earlier_case_comes_before_what_fails_in_a_later_one():
+    def only_the_new(model, ids, max_new):
+        new = []
+        for _ in range(max_new):
+            new.append(model(torch.cat([ids, *new], 1))[:, -1].argmax(-1, keepdim=True))
+        return torch.cat(new, 1)  # fails where nothing is to be written
+
+    assert check("sampling.3", only_the_new).line.startswith("Return the prompt too")
+
+    def without_none(model, ids, max_new):
+        return torch.cat([ids, only_the_new(model, ids, max_new)], 1)
+
+    verdict = check("sampling.3", without_none)
+    assert "non-empty list of Tensors" in verdict.line and "“nothing new”" in verdict.notes[0]

@@ -290,6 +290,7 @@ class TestCheck:
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
         code, out, _ = run("check", "mine.py", "--step", "causal_mask")
         assert code == 1 and out.startswith("masks.3: not yet. ") and "attend" not in out
+        assert run("check", "mine.py", "--step", "masks.3")[:2] == (code, out)
         code, out, _ = run("check", "mine.py", "--step", "attend")
         assert code == 0 and out.startswith("attend.3: open. ")
         code, out, err = run("check", "mine.py", "--step", "atend")

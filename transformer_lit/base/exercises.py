@@ -9,7 +9,6 @@ __all__ = ['KINDS', 'LEVELS', 'EXERCISES', 'Verdict', 'Exercise', 'exercise', 'w
 import contextlib
 import copy
 import difflib
-import functools
 import html
 import importlib
 import inspect
@@ -211,14 +210,18 @@ def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) 
 def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
     _check_form(exercise, answer)
     seed()
-    cases, outcomes, given = exercise.cases(), {}, {}
+    cases, outcomes, given, failed = exercise.cases(), {}, {}, None
     for name, inputs in cases.items():
         given[name] = copy.deepcopy(inputs)
-        outcomes[name] = _call(exercise, answer, name, given[name], prints)
+        try:
+            outcomes[name] = _call(exercise, answer, name, given[name], prints)
+        except Found as finding:  # the cases before may say more
+            failed = finding
+            break
         sandbox.put_torch_back()
-    for name, inputs in cases.items():
+    for name in outcomes:
         seed()
-        own = copy.deepcopy(inputs)
+        own = copy.deepcopy(cases[name])
         expected = exercise.outcome(exercise.reference, own)
         differs = difference(expected, outcomes[name], exercise.tolerance, True)
         types = [x.dtype for x in (expected, outcomes[name]) if isinstance(x, Tensor)]
@@ -235,6 +238,8 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
         if shares_memory(outcomes[name], given[name]) > shares_memory(expected, own):
             line = "Its result is a view of an input: who changes one changes the other. Copy it."
             raise Found(line, f"In the case “{name}”.")
+    if failed:
+        raise failed
     return f"{len(cases)} cases agree, to within {exercise.tolerance:g}."
 
 # %% ../../nbs/base/09_exercises.ipynb #value
@@ -277,7 +282,7 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     found = find_exercise(id)
     if isinstance(found, Verdict):
         return found
-    _import_what_gradients_need()
+    sandbox.import_what_gradients_need()
     prints, state, notes = Prints(), "passed", ()
     try:
         sandbox.put_torch_back()
@@ -292,9 +297,3 @@ def check(id: Any, answer: Any = ...) -> Verdict:
     with contextlib.suppress(Found):
         sandbox.put_torch_back()
     return Verdict(found.id, state, line, (*notes, *prints.notes()))
-
-
-@functools.cache
-def _import_what_gradients_need() -> None:  # sympy takes seconds: of nobody's time
-    x = torch.ones(1, requires_grad=True)
-    torch.autograd.grad(x * x, x, x)

@@ -2,18 +2,18 @@
 
 # %% auto #0
 __all__ = ['NORM_FAULTS', 'ROTATE_FAULTS', 'ATTEND_FAULTS', 'OURS_AND_THEIRS', 'NORMS', 'GATES', 'tensors_in_folder', 'noticed',
-           'fill_weights', 'norm_cases', 'through_norm', 'EpsOutside', 'SmallEps', 'SumOfSquares', 'Deviation',
-           'MeanTakenOut', 'WithoutGain', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'RMSNorm', 'rotate_cases', 'turned',
-           'neighbours', 'clockwise', 'rotate', 'attend_cases', 'spread', 'dealt', 'attended', 'attend', 'cache_cases',
-           'keep_pieces', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn', 'Forgets', 'Cache', 'settings',
-           'attention_cases', 'through_attention', 'FromZero', 'KeptUnturned', 'TurnedAgain', 'LengthReadLate',
-           'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase', 'Attention', 'Swapped',
-           'through_gate', 'gate_cases', 'SwiGLU', 'PostNorm', 'NormedStream', 'NoResidual', 'SecondFromTheStart',
-           'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Block', 'ScaledTokens', 'LastNormMissing',
-           'OneCacheForAll', 'CachesForgotten', 'GivesProbabilities', 'with_block', 'model_cases', 'through_model',
-           'Llama', 'name_cases', 'renamed', 'exchanged', 'our_name', 'folder_cases', 'write_small_folder',
-           'small_folder', 'logits_of_folder', 'opened', 'opens', 'load_llama', 'Counts', 'write_cases',
-           'texts_written', 'written', 'generate', 'tensor_cases', 'filled', 'fill']
+           'fill_weights', 'filled_like', 'norm_cases', 'through_norm', 'EpsOutside', 'SmallEps', 'SumOfSquares',
+           'Deviation', 'MeanTakenOut', 'WithoutGain', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'RMSNorm',
+           'rotate_cases', 'turned', 'neighbours', 'clockwise', 'rotate', 'attend_cases', 'spread', 'dealt', 'attended',
+           'attend', 'cache_cases', 'keep_pieces', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn', 'Forgets',
+           'Cache', 'settings', 'attention_cases', 'through_attention', 'FromZero', 'KeptUnturned', 'TurnedAgain',
+           'LengthReadLate', 'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase', 'Attention',
+           'Swapped', 'through_gate', 'gate_cases', 'SwiGLU', 'PostNorm', 'NormedStream', 'NoResidual',
+           'SecondFromTheStart', 'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Block',
+           'ScaledTokens', 'LastNormMissing', 'OneCacheForAll', 'CachesForgotten', 'GivesProbabilities', 'with_block',
+           'model_cases', 'through_model', 'Llama', 'name_cases', 'renamed', 'exchanged', 'our_name', 'folder_cases',
+           'write_small_folder', 'small_folder', 'logits_of_folder', 'opened', 'opens', 'load_llama', 'Counts',
+           'write_cases', 'texts_written', 'written', 'generate', 'tensor_cases', 'filled', 'fill']
 
 # %% ../../nbs/capstones/01_llama_from_a_blank_file.ipynb #check-imports
 import functools
@@ -70,7 +70,15 @@ def fill_weights(module, seed=1):
         for number, (_, p) in enumerate(sorted(module.named_parameters())):
             fixed = torch.Generator().manual_seed(100 * seed + number)
             p.copy_(0.4 * torch.randn(p.shape, generator=fixed, dtype=torch.float32) + (p.ndim < 2))
-    return ", ".join(f"{name} {shape}" for name, shape in names.items())
+    return "; ".join(f"{name} {shape}" for name, shape in names.items())
+
+
+def filled_like(module, wanted):
+    "Fill it, and say which weights are called otherwise than they should be."
+    given, wanted = (set(fill_weights(one).split("; ")) for one in (module, wanted))
+    lists = {"missing": wanted - given, "not looked for": given - wanted}
+    said = (f"{what}: {', '.join(sorted(names))}" for what, names in lists.items() if names)
+    return "; ".join(said) or "called as they should be"
 
 
 def norm_cases():
@@ -388,8 +396,8 @@ def attention_cases():
 
 def through_attention(answer, c, x, cuts):
     layer = answer(c)
-    found = {"weights": fill_weights(layer), "result": None, "keys that are kept": None}
-    if found["weights"] != fill_weights(_Attention(c)):
+    found = {"weights": filled_like(layer, _Attention(c)), "result": None, "keys that are kept": None}
+    if found["weights"] != "called as they should be":
         return found
     with torch.no_grad():
         if cuts is None:
@@ -537,8 +545,8 @@ def _mixed(mix):
 
 def through_gate(answer, c, x):
     layer = answer(c)
-    found = {"weights": fill_weights(layer), "result": None}
-    if found["weights"] != fill_weights(_SwiGLU(c)):
+    found = {"weights": filled_like(layer, _SwiGLU(c)), "result": None}
+    if found["weights"] != "called as they should be":
         return found
     return found | with_gradients(layer, x)
 
@@ -635,8 +643,8 @@ def block_cases():
 
 def through_block(answer, c, x, cuts):
     block = answer(c)
-    found = {"weights": fill_weights(block), "result": None}
-    if found["weights"] != fill_weights(_Block(c)):
+    found = {"weights": filled_like(block, _Block(c)), "result": None}
+    if found["weights"] != "called as they should be":
         return found
     cache = _Cache() if cuts else None
     with torch.no_grad():
@@ -741,8 +749,8 @@ def model_cases():
 
 def through_model(answer, c, ids, cuts):
     model = answer(c)
-    found = {"weights": fill_weights(model), "logits": None}
-    if found["weights"] != fill_weights(_Llama(c)):
+    found = {"weights": filled_like(model, _Llama(c)), "logits": None}
+    if found["weights"] != "called as they should be":
         return found
     caches = [_Cache() for _ in range(c["num_hidden_layers"])] if cuts else None
     with torch.no_grad():

@@ -12,6 +12,7 @@ import torch
 from transformer_lit.attention.masks import causal_mask
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.base.exercises import exercise
+from transformer_lit.base.sandbox import Found
 
 # %% ../../nbs/attention/06_cache.ipynb #checks-values
 @exercise(
@@ -114,6 +115,8 @@ def cache_cases():
 def two_positions(cache):
     "The shapes that come back for the second of two steps, in words."
     new = torch.zeros(2, 3, 1, 5)  # B H T D
+    if (held := cache.length) != 0:
+        raise Found(f"A new cache is not empty: its length is {held!r}. Is it shared by all?")
     cache.update(new, new)
     found = cache.update(new, new)
     return "nothing" if found is None else " and ".join(str(tuple(x.shape)) for x in found)
@@ -123,6 +126,7 @@ def through_a_layer(answer, cut):
     "A second text with a second cache, after a first: they share nothing."
     layer, texts = MultiHeadAttention(12, 3, causal=True), torch.randn(2, 2, sum(cut), 12)
     shapes = two_positions(answer())
+    two_positions(answer())  # who keeps them in the class fails here
     found = {"after two steps of shape (2, 3, 1, 5)": shapes, "length": None, "output": None}
     if shapes != "(2, 3, 2, 5) and (2, 3, 2, 5)":
         return found

@@ -62,6 +62,16 @@ def llama_cases():
     }
 
 
+def _why_hidden(model, named):
+    "A list of layers hides them; else say what the maps are called."
+    parts = [vars(part).values() for part in model.modules()]
+    lists = [x for values in parts for x in values if isinstance(x, list | tuple) and x]
+    if any(isinstance(x[0], nn.Module) for x in lists):
+        return " A plain list hides its layers: use `nn.ModuleList`."
+    called = sorted({name.split(".")[-2] for name, p in named if p.ndim == 2 and "." in name})
+    return f" Yours are called {', '.join(called)}."
+
+
 def _fill(model, sizes):
     "Give each weight the numbers that belong to its kind and its layer, whatever it is called."
     V, C, L = sizes[:3]
@@ -69,7 +79,7 @@ def _fill(model, sizes):
     for name in _MAPS:
         kinds[name] = [p for n, p in named if n.split(".")[-2:] == [name, "weight"]]
         if len(kinds[name]) != L:
-            why = "" if kinds[name] else " A plain list hides its layers: use `nn.ModuleList`."
+            why = "" if kinds[name] else _why_hidden(model, named)
             raise Found(f"{L} layers need {L} maps called {name}, found {len(kinds[name])}.{why}")
     kinds["norms"] = [p for _, p in named if p.ndim == 1]
     kinds["tables"] = [p for _, p in named if p.shape == (V, C)]

@@ -338,6 +338,7 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
+    step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
     if step is not None and step not in STEPS:
         raise InputError(f"unknown step {step!r}; known are: {', '.join(STEPS)}")
     quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
