@@ -31,14 +31,14 @@ def mean_age():
     minutes=4,
     tolerance=0.001,
     mistakes={
-        "The run does not see these: two validations in a row were no better.": [8, 2.2],
-        "It ends with the second that is no better, not with one more.": [7, 2.3],
-        "One validation that is no better is not yet two in a row.": [3, 2.5],
-        "The kept weights are those of the best validation, not of the last.": [6, 2.41],
+        "The run does not see these: two validations in a row were no better.": [8.0, 2.2],
+        "It ends with the second that is no better, not with one more.": [7.0, 2.3],
+        "One validation that is no better is not yet two in a row.": [3.0, 2.5],
+        "The kept weights are those of the best validation, not of the last.": [6.0, 2.41],
     },
 )
 def made_and_kept():
-    return [6, 2.4]
+    return [6.0, 2.4]
 
 # %% ../../nbs/training/08_options.ipynb #checks-average
 def average_cases():
