@@ -13,8 +13,8 @@ ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help setup book serve lab handout export test test-native test-avx2 test-default \
-	test-book test-processors test-fast test-slow lint clean
+.PHONY: help setup book pdf serve lab handout copies prove export test test-native test-avx2 \
+	test-default test-book test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -36,12 +36,24 @@ book: export  ## build the site and say which page to open
 serve: book  ## build the site and serve it at http://127.0.0.1:8000
 	python -m http.server --bind 127.0.0.1 --directory _build/html 8000
 
+pdf: book  ## print the book and its first pass (needs Chromium)
+	python book/make_pdf.py _build/html _build/pdf/transformer_lit.pdf
+	python book/make_pdf.py _build/html _build/pdf/first-pass.pdf --first-pass
+	@echo "open $(CURDIR)/_build/pdf/transformer_lit.pdf"
+
 lab: setup  ## edit the notebooks in JupyterLab
 	jupyter lab nbs
 
 HANDOUT ?= _build/handout
 handout: setup  ## write the chapters for a class, without solutions, to HANDOUT
 	python book/handout.py $(HANDOUT)
+
+COPIES ?= _build/copies
+copies: setup  ## write the notebooks that stand alone, for Colab and Jupyter, to COPIES
+	python book/copies.py $(COPIES)
+
+prove: setup  ## run every notebook and write down when, where and how long: book/proven.json
+	OMP_NUM_THREADS=$(THREADS) python book/prove.py
 
 lint: setup  ## ruff: rules and form
 	ruff check .
@@ -65,6 +77,9 @@ test-fast: setup  ## the package's tests alone
 
 test-slow: setup  ## the tests of benchmarks and experiments
 	$(WORKERS) -m slow tests
+
+bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, README
+	python -m benchmarks
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

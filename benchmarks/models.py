@@ -1,20 +1,17 @@
-"""Our Llama beside HF transformers' of the same sizes and weights: a training step, and decoding.
+"""Our models beside other libraries' on equal work: a training step, greedy decoding, beam search.
 
 - `train`: the mean loss over a batch, its gradient, and a step of fused AdamW.
-- `decode`: greedy decoding after a prompt, ours by `generate`, HF's by its `generate`.
+- `greedy`: ours by `generate`, HF's by its `generate`, both with a cache.
+- `beam`: ours by `beam_search`, HF's by its `generate`; no token ends a sentence.
 
-Both sides start from the same weights, and before anything is timed they must have the same losses
-over some steps and write the same words. They take turns, and each pair of neighbours gives one
-ratio, so that what else the machine does falls on both. Peaks of memory are those of a process for
-each side. `--quick` takes tiny sizes and few pairs, and stores nothing.
+All sides start from the same weights, and before anything is timed they must have the same losses
+over some steps or write the same words. They take turns, and each turn gives one ratio for each
+peer, so that what else the machine does falls on all.
 """
 
-import argparse
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -22,153 +19,118 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import transformers
 from torch import Tensor, nn
-from transformers import LlamaConfig as TheirConfig
-from transformers import LlamaForCausalLM
+from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.common import MIB, command_line, compared, peak_bytes, report, take_turns
-from transformer_lit.base.device import keep_freed_memory
+from benchmarks import peers
+from benchmarks.common import compared, take_turns
+from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import generate
+from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.models.transformer import Transformer, TransformerConfig
+from transformer_lit.recipes.translation import translation_loss
+from transformer_lit.training.data import PairBatch, collate
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw
 from transformer_lit.training.trainer import mean_gradient
 
 RATE = 1e-3  # of learning
+BEAM = 5
+LOST = 1.02  # of a ratio: a row above it comes with a profile
 
 
 @dataclass(frozen=True)
 class Setting:
-    "Sizes of the model and of the work."
+    "Sizes of the models and of the work."
 
     d_model: int = 384
     n_layers: int = 6
     n_heads: int = 6
-    d_ff: int = 1024
-    vocab_size: int = 65
+    d_ff: int = 1536  # of the GPT
+    gated: int = 1024  # of the Llama: as many weights
+    vocab_size: int = 256
     max_len: int = 256
-    batch: int = 16  # of a training step
-    batches: tuple[int, ...] = (1, 8)  # of decoding
     prompt: int = 16
-    new: int = 128  # tokens
+    new: int = 48  # tokens
+    translator: tuple[int, ...] = (8000, 256, 1024, 4, 3)  # V, C, F, H, layers of each stack
+    lengths: tuple[int, int] = (8, 20)  # of a sentence, at least and at most
+    words: int = 24  # of a translation
 
 
-TINY = Setting(12, 2, 2, 17, 11, 13, batch=2, batches=(1, 3), prompt=5, new=7)
+TINY = Setting(12, 2, 2, 17, 11, 11, 13, 5, 7, (29, 12, 17, 2, 2), (2, 5), 5)
 
 
-# --- the two models -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Row:
+    "What is compared, and on how much."
+
+    model: str  # a key of MODELS
+    work: str
+    batch: int  # rows of tokens, prompts, or pairs of sentences
+    dtype: str = "fp32"  # or bf16, by autocast
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} {self.work} {self.dtype if self.work == 'train' else self.batch}"
 
 
-def our_model(setting: Setting) -> Llama:
-    "Our Llama, always with the same weights."
-    torch.manual_seed(0)
+ROWS = (
+    Row("translator", "train", 32),
+    Row("translator", "train", 32, "bf16"),
+    Row("translator", "beam", 8),
+    Row("gpt", "train", 2),
+    Row("gpt", "train", 2, "bf16"),
+    Row("gpt", "greedy", 8),
+    Row("gpt", "greedy", 1),
+    Row("llama", "train", 2),
+    Row("llama", "train", 2, "bf16"),
+    Row("llama", "greedy", 8),
+    Row("llama", "greedy", 1),
+)
+
+
+# --- the models ---------------------------------------------------------------------------------
+
+
+def translator(setting: Setting) -> Transformer:
+    V, C, F_, H, layers = setting.translator
+    return Transformer(TransformerConfig(V, C, F_, H, layers, dropout=0.0))
+
+
+def gpt(setting: Setting) -> GPT:
     names = ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "max_len")
-    return Llama(LlamaConfig(**{name: getattr(setting, name) for name in names}))
+    return GPT(GPTConfig(**{name: getattr(setting, name) for name in names}, dropout=0.0))
 
 
-def hf_llama(config: LlamaConfig) -> LlamaForCausalLM:
-    "HF's Llama of the same sizes as ours."
-    their = TheirConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.d_model,
-        num_hidden_layers=config.n_layers,
-        num_attention_heads=config.n_heads,
-        intermediate_size=config.d_ff,
-        max_position_embeddings=config.max_len,
-        rms_norm_eps=config.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_base},
-        attn_implementation="sdpa",
-        bos_token_id=0,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(their)
+def llama(setting: Setting) -> Llama:
+    names = ("vocab_size", "d_model", "n_layers", "n_heads", "max_len")
+    sizes = {name: getattr(setting, name) for name in names}
+    return Llama(LlamaConfig(**sizes, d_ff=setting.gated))
 
 
-def their_model(setting: Setting) -> LlamaForCausalLM:
-    "HF's Llama with the weights of ours."
-    ours = our_model(setting)
-    theirs = hf_llama(ours.config)
-    theirs.load_state_dict(their_names(ours.state_dict()))
-    return theirs
+MODELS: dict[str, Callable[[Setting], nn.Module]] = {
+    "translator": translator,
+    "gpt": gpt,
+    "llama": llama,
+}
 
 
-def their_names(ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    "Our weights by HF's names."
-    names = {
-        "tok_emb": "model.embed_tokens",
-        "final_norm": "model.norm",
-        "layers.": "model.layers.",
-        ".attn_residual.norm": ".input_layernorm",
-        ".ffn_residual.norm": ".post_attention_layernorm",
-        ".attn.": ".self_attn.",
-        ".ffn.": ".mlp.",
-    }
-    theirs = {}
-    for name, weight in ours.items():
-        for our, their in names.items():
-            name = name.replace(our, their)
-        theirs[name] = weight
-    return theirs
+def our_model(name: str, setting: Setting) -> nn.Module:
+    "A model of ours, always with the same weights."
+    torch.manual_seed(0)
+    return MODELS[name](setting)
 
 
-# --- what is timed: a function that makes the model, and gives the work to do again and again ---
-
-Work = Callable[[], Any]
-
-
-def our_training(setting: Setting, batch: int) -> Work:
-    "A step as our trainer takes it; returns the mean loss."
-    return training_step(our_model(setting), *blocks(setting, batch), RATE)
+# The peers of each model, HF's first: it alone has a cache, and decodes.
+PEERS: dict[str, dict[str, Callable[[Any], nn.Module]]] = {
+    "translator": {"HF Marian": peers.hf_marian, "torch.nn": peers.torch_translator},
+    "gpt": {"HF GPT-2": peers.hf_gpt2, "nanoGPT": peers.nanogpt, "torch.nn": peers.torch_gpt},
+    "llama": {"HF Llama": peers.hf_llama},
+}
 
 
-def training_step(model: nn.Module, ids: Tensor, targets: Tensor, rate: float) -> Work:
-    "Mean loss, its gradient, fused AdamW, always on the same batch."
-    optimizer = with_rate(adamw(model.train()), rate)
-
-    def step() -> float:
-        total, tokens = mean_gradient(model, [cross_entropy(model(ids), targets)])
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return total.item() / tokens
-
-    return step
-
-
-def their_training(setting: Setting, batch: int) -> Work:
-    "The same step on HF's model, with torch's mean loss: HF's own shifts the targets once more."
-    model = their_model(setting).train()
-    optimizer = with_rate(adamw(model), RATE)
-    ids, targets = blocks(setting, batch)
-
-    def step() -> float:
-        logits = model(input_ids=ids, use_cache=False).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    return step
-
-
-def our_decoding(setting: Setting, batch: int) -> Work:
-    "Greedy decoding by `generate`; returns the new tokens."
-    model, prompt = our_model(setting).eval(), text(setting, batch, setting.prompt)
-    return partial(generate, model, prompt, max_new=setting.new, temperature=0)
-
-
-def their_decoding(setting: Setting, batch: int) -> Work:
-    "The same by HF's `generate`, with its cache, and with the mask that it would have to guess."
-    model, prompt = their_model(setting).eval(), text(setting, batch, setting.prompt)
-    options = {"max_new_tokens": setting.new, "do_sample": False, "use_cache": True}
-    options |= {"attention_mask": torch.ones_like(prompt), "pad_token_id": 0}
-
-    @torch.inference_mode()
-    def write() -> list[list[int]]:
-        return model.generate(prompt, **options)[:, setting.prompt :].tolist()
-
-    return write
+# --- what they read -----------------------------------------------------------------------------
 
 
 def text(setting: Setting, batch: int, length: int) -> Tensor:
@@ -184,109 +146,225 @@ def blocks(setting: Setting, batch: int) -> tuple[Tensor, Tensor]:
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
+def pairs(setting: Setting, batch: int) -> PairBatch:
+    "Pairs of sentences of unequal length."
+    draw = torch.Generator().manual_seed(1)
+
+    def sentence() -> list[int]:
+        low, high = setting.lengths
+        length = torch.randint(low, high + 1, (), generator=draw).item()
+        return torch.randint(3, setting.translator[0], (length,), generator=draw).tolist()
+
+    made = [(sentence(), sentence()) for _ in range(batch)]
+    return collate(made, pad_id=0, bos=1, eos=2)
+
+
+# --- a training step ----------------------------------------------------------------------------
+
+Work = Callable[[], Any]
+
+
+def in_dtype(dtype: str, device: str) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == "fp32" else torch.autocast(device, torch.bfloat16)
+
+
+def training_step(
+    model: nn.Module, loss: Callable[[], tuple[Tensor, int]], rate: float = RATE
+) -> Work:
+    "A step as our trainer takes it, always on the same batch; returns the mean loss."
+    optimizer = with_rate(adamw(model.train()), rate)
+
+    def step() -> float:
+        total, tokens = mean_gradient(model, [loss()])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return total.item() / tokens
+
+    return step
+
+
+def their_step(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Work:
+    "The same step with torch's mean loss; HF's own would shift the targets once more."
+    optimizer = with_rate(adamw(model.train()), RATE)
+
+    def step() -> float:
+        loss = mean_loss()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
 def with_rate(optimizer: torch.optim.Optimizer, rate: float) -> torch.optim.Optimizer:
     for group in optimizer.param_groups:
         group["lr"] = rate
     return optimizer
 
 
-SIDES = {
-    "train": {"ours": our_training, "hf": their_training},
-    "decode": {"ours": our_decoding, "hf": their_decoding},
-}
+def training(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], int]:
+    if row.model == "translator":
+        return translator_training(row, setting, device)
+    ours = our_model(row.model, setting).to(device)
+    ids, targets = (x.to(device) for x in blocks(setting, row.batch))
+
+    def our_loss() -> tuple[Tensor, int]:
+        with in_dtype(row.dtype, device):
+            return cross_entropy(ours(ids), targets)
+
+    def their_loss(model: nn.Module, **options: bool) -> Tensor:
+        with in_dtype(row.dtype, device):
+            logits = model(ids, **options)
+            logits = getattr(logits, "logits", logits)
+            return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    sides = {}
+    for name, make in PEERS[row.model].items():
+        peer = make(ours).to(device)
+        options = {"use_cache": False} if name.startswith("HF") else {}
+        sides[name] = their_step(peer, partial(their_loss, peer, **options))
+    return {"ours": training_step(ours, our_loss)} | sides, ids.numel()
+
+
+def translator_training(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], int]:
+    "The loss is that of the real target tokens; HF's model makes logits for the padding too."
+    ours = our_model(row.model, setting).to(device)
+    batch = pairs(setting, row.batch).to(device)
+    hf, native = (make(ours).to(device) for make in PEERS[row.model].values())
+    targets = batch.tgt_out.masked_fill(~batch.tgt_mask, -100)
+
+    def our_loss() -> tuple[Tensor, int]:
+        with in_dtype(row.dtype, device):
+            return translation_loss(ours, batch)
+
+    def hf_loss() -> Tensor:
+        given = {"attention_mask": batch.src_mask.long(), "decoder_input_ids": batch.tgt_in}
+        with in_dtype(row.dtype, device):
+            logits = hf(batch.src, use_cache=False, **given).logits
+            return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def native_loss() -> Tensor:
+        with in_dtype(row.dtype, device):
+            logits = native(batch.src, batch.tgt_in, batch.src_mask, batch.tgt_mask)
+            return F.cross_entropy(logits, batch.tgt_out[batch.tgt_mask])
+
+    losses = hf_loss, native_loss
+    made = zip(PEERS[row.model], map(their_step, (hf, native), losses), strict=True)
+    return {"ours": training_step(ours, our_loss)} | dict(made), int(batch.tgt_mask.sum())
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+def hf_writes(model: nn.Module, ids: Tensor, mask: Tensor, **options: Any) -> list[list[int]]:
+    "The new tokens of HF's `generate`; a decoder-only model gives the prompt back before them."
+    with torch.inference_mode():
+        how = {"attention_mask": mask, "do_sample": False, "use_cache": True, "pad_token_id": 0}
+        found = model.generate(ids, **how, **options)
+    return found[:, -options["max_new_tokens"] :].tolist()
+
+
+def greedy(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], int]:
+    ours = our_model(row.model, setting).eval().to(device)
+    prompt = text(setting, row.batch, setting.prompt).to(device)
+    name, make = next(iter(PEERS[row.model].items()))
+    theirs, mask = make(ours).eval().to(device), torch.ones_like(prompt)
+    sides = {
+        "ours": partial(generate, ours, prompt, max_new=setting.new, temperature=0),
+        name: partial(hf_writes, theirs, prompt, mask, max_new_tokens=setting.new),
+    }
+    return sides, row.batch * setting.new
+
+
+def beam(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], int]:
+    "The best of 5 beams; an end token that does not exist, and no length penalty."
+    ours = our_model(row.model, setting).eval().to(device)
+    batch = pairs(setting, row.batch).to(device)
+    name, make = next(iter(PEERS[row.model].items()))
+    theirs, mask = make(ours).eval().to(device), batch.src_mask.long()
+    limits = {"bos": 1, "eos": -1, "max_len": setting.words, "beam": BEAM, "alpha": 0}
+
+    def we_write() -> list[list[int]]:
+        found = beam_search(ours, batch.src, batch.src_mask, **limits)
+        return [list(best.ids) for (best,) in found]
+
+    options = {"num_beams": BEAM, "length_penalty": 0.0, "max_new_tokens": setting.words}
+    they_write = partial(hf_writes, theirs, batch.src, mask, **options)
+    return {"ours": we_write, name: they_write}, row.batch * setting.words
+
+
+WORKS = {"train": training, "greedy": greedy, "beam": beam}
 
 
 # --- measuring ----------------------------------------------------------------------------------
 
 
-def check_equal(part: str, ours: Work, theirs: Work, *, terms: int) -> None:
+def check_equal(row: Row, sides: dict[str, Work], *, terms: int) -> None:
     """The sides must do the same work: losses of three steps to rounding, or the same words.
 
     A loss is a mean over `terms` tokens in fp32: two orders of adding them may differ by as many ε.
+    In bf16 each layer rounds: the losses may differ by an ε of bf16.
     """
-    repeats = 3 if part == "train" else 1
-    found = ([torch.tensor(side()) for _ in range(repeats)] for side in (ours, theirs))
+    repeats = 3 if row.work == "train" else 1
     rounding = terms * torch.finfo(torch.float32).eps
-    torch.testing.assert_close(*found, rtol=rounding, atol=0)
+    if row.dtype == "bf16":
+        rounding = torch.finfo(torch.bfloat16).eps
+    ours, *others = ([torch.tensor(side()) for _ in range(repeats)] for side in sides.values())
+    for other in others:
+        torch.testing.assert_close(ours, other, rtol=rounding, atol=0)
 
 
-def peak(part: str, side: str, quick: bool, batch: int) -> int:
-    "Bytes that one side adds to the peak of this process, model included. Ask once in a process."
-    make, setting = SIDES[part][side], TINY if quick else Setting()
-    make(TINY, 2)()  # what is loaded at the first call
-    before = peak_bytes()
-    work = make(setting, batch)
-    for _ in range(3 if part == "train" else 1):  # the optimiser has its state after the first
-        work()
-    return peak_bytes() - before
+def the_clock(device: str, threads: int) -> Callable[[], float]:
+    "The time on the core with one thread; else the time that passes, when the device has done all."
+    if device == "cpu":
+        return time.process_time if threads == 1 else time.perf_counter
+
+    def perf_counter() -> float:
+        torch.accelerator.synchronize()
+        return time.perf_counter()
+
+    return perf_counter
 
 
-def peak_of_process(threads: int, *asked: Any) -> int:
-    "The same by a process of its own; `asked` is part, side, whether quick, and batch."
-    command = [sys.executable, "-m", "benchmarks.models", "--threads", str(threads)]
-    command += ["--child", json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(done.stdout)
+def by_operation(side: Work) -> dict[str, tuple[float, int]]:
+    "Milliseconds in each operation of torch itself, and how often it was called, in one turn."
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        side()
+    return {e.key: (e.self_cpu_time_total / 1e3, e.count) for e in seen.key_averages()}
 
 
-def measure(part: str, batch: int, threads: int, quick: bool, pairs: int) -> dict[str, Any]:
-    "A row: how many times as long ours takes, tokens a second and peaks of both."
-    setting = TINY if quick else Setting()
-    torch.set_num_threads(threads)
-    ours, theirs = (make(setting, batch) for make in SIDES[part].values())
-    check_equal(part, ours, theirs, terms=batch * setting.max_len)
-    clock = time.process_time if threads == 1 else time.perf_counter
-    seconds = take_turns((ours, theirs), pairs, clock)
-    row = {"work": part, "batch": batch, "threads": threads, "clock": clock.__name__}
-    row |= compared(seconds)
-    tokens = batch * (setting.max_len if part == "train" else setting.new)
-    for side, spent in zip(SIDES[part], seconds, strict=True):
-        row[f"{side}_tokens_s"] = tokens / median(spent)
-    for side in SIDES[part]:  # a quick run does not wait for processes; its peaks mean nothing
-        asked = part, side, quick, batch
-        row[f"{side}_mib"] = (peak if quick else partial(peak_of_process, threads))(*asked) / MIB
-    return row
+def explained(ours: Work, theirs: Work, most: int = 8) -> list[dict[str, Any]]:
+    "The operations that take longest, ours beside a peer's: median of three turns each."
+    seen = [[by_operation(side) for _ in range(3)] for side in (ours, theirs)]
+    rows = []
+    for name in sorted({name for turns in seen for turn in turns for name in turn}):
+        both = [[turn.get(name, (0.0, 0)) for turn in turns] for turns in seen]
+        row: dict[str, Any] = {"operation": name}
+        for side, turns in zip(("ours", "peer"), both, strict=True):
+            row[f"{side}_ms"] = median(ms for ms, _ in turns)
+            row[f"{side}_calls"] = turns[-1][1]
+        rows.append(row)
+    return sorted(rows, key=lambda row: -max(row["ours_ms"], row["peer_ms"]))[:most]
 
 
-# --- the command --------------------------------------------------------------------------------
-
-ABOUT = (
-    "A row compares our Llama with LlamaForCausalLM (sdpa) of HF transformers "
-    f"{transformers.__version__}: same sizes (6 layers, width 384, 6 heads, d_ff 1024, 65 tokens in"
-    " the vocabulary), same weights, fp32, sides in turn. work: train (mean loss of `batch` rows of"
-    " 256 tokens, gradient, step of fused AdamW) or decode (128 greedy tokens for each of `batch` "
-    "prompts of 16). ratio: median over the pairs of our time / HF's; low, high: its 95 % interval "
-    "by order statistics. clock: process_time is the time on the core, without waiting for it; "
-    "perf_counter the time that passed. tokens_s: tokens a second, by the median time. mib: MiB "
-    "that the model and the work add to the peak of a process of their own. bf16: not run, the CPU "
-    "has no unit for it."
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    "Measure, print, and store as results/measurements/models.json unless `--quick`."
-    parser = command_line(__doc__, quick="tiny sizes, three pairs")
-    parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1], help="CPU threads, each once"
-    )
-    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    keep_freed_memory()  # as our recipes do on a CPU; here for both sides
-    if given.child:
-        torch.set_num_threads(*given.threads)
-        print(peak(*given.child))
-        return []
-    setting, pairs = (TINY, 3) if given.quick else (Setting(), 21)
-    asked = [("train", setting.batch), *(("decode", batch) for batch in setting.batches)]
-    rows = [
-        measure(part, batch, threads, given.quick, pairs)
-        for threads in given.threads
-        for part, batch in asked
+def measure(row: Row, setting: Setting, turns: int, device: str = "cpu") -> dict[str, Any]:
+    "How many times as long ours takes as each peer; tokens a second of all."
+    threads = torch.get_num_threads()
+    clock = the_clock(device, threads)
+    sides, tokens = WORKS[row.work](row, setting, device)
+    check_equal(row, sides, terms=tokens)
+    seconds = take_turns(list(sides.values()), turns, clock)
+    spent = dict(zip(sides, seconds, strict=True))
+    ours = spent.pop("ours")
+    fastest = min(spent, key=lambda name: median(spent[name]))
+    found = {"row": row.name, **vars(row), "threads": threads, "clock": clock.__name__}
+    found |= {"fastest": fastest}
+    found |= compared([ours, spent[fastest]]) | {"tokens_s": tokens / median(ours)}
+    found["peers"] = [
+        {"peer": name} | compared([ours, theirs]) | {"tokens_s": tokens / median(theirs)}
+        for name, theirs in spent.items()
     ]
-    command = f"python -m benchmarks.models --threads {' '.join(map(str, given.threads))}"
-    report("models", ABOUT, command, rows, given)
-    return rows
-
-
-if __name__ == "__main__":
-    main()
+    if found["ratio"] > LOST:
+        found["profile"] = explained(sides["ours"], sides[fastest])
+    return found

@@ -18,6 +18,7 @@ from benchmarks.models import Work, training_step
 from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.training.loss import cross_entropy
 
 VOCABULARY = 65  # the characters of tiny Shakespeare
 ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute
@@ -35,7 +36,8 @@ def work(recipe: LanguageModeling, rows: int) -> Work:
     torch.manual_seed(0)
     model = replace(recipe, sizes={**recipe.sizes, "dropout": 0.0}).build(VOCABULARY)
     ids = torch.randint(VOCABULARY, (rows, recipe.length + 1))
-    return training_step(model, ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), recipe.peak)
+    ids, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    return training_step(model, lambda: cross_entropy(model(ids), targets), recipe.peak)
 
 
 def measure(setting: str, rows: int, turns: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 WORDS, LINES = 120, 6  # read in a minute: words of text, lines of code
 LEVELS = ("core", "deep", "reference")
+OPENING = "book/parts/"  # where the pages lie that open a part
 FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|solution)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
@@ -24,10 +25,34 @@ ASIDE = re.compile(
 )
 
 
+def contents(root: Path = ROOT) -> list[tuple[str, list[str]]]:
+    "The parts of the book in their order, each by its name with all of its pages."
+    toc = yaml.safe_load((root / "book/_toc.yml").read_text())
+    return [(p.get("caption", ""), [c["file"] for c in p["chapters"]]) for p in toc["parts"]]
+
+
+def numbered(pages: list[str]) -> list[str]:
+    "The pages of a part that have a number: all but the one that opens it."
+    return [page for page in pages if not page.startswith(OPENING)]
+
+
+def part_name(place: int, caption: str) -> int | str:
+    "The number of a part; the appendix has a letter."
+    return "A" if caption == "Appendix" else place
+
+
+def numbers(root: Path = ROOT) -> dict[str, str]:
+    "The number of each page: `nbs/attention/02_masks` -> `3.2`."
+    return {
+        page: f"{part_name(place, caption)}.{count}"
+        for place, (caption, pages) in enumerate(contents(root), 1)
+        for count, page in enumerate(numbered(pages), 1)
+    }
+
+
 def chapters(root: Path = ROOT) -> dict[str, Path]:
     "Every notebook of the book in its order: `attention/masks` -> its file."
-    toc = yaml.safe_load((root / "book/_toc.yml").read_text())
-    files = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    files = [page for _, pages in contents(root) for page in pages]
     return {chapter_name(f): root / f"{f}.ipynb" for f in files if f.startswith("nbs/")}
 
 

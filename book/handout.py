@@ -34,7 +34,6 @@ SAID = re.compile(
     r" ?(The s|S)olutions stand at the end( of the chapter)?\.|, the solutions at the end"
 )
 FOLDED = "#| code-fold: true\n"
-COLAB = "#| hide\n#| eval: false\n# On Colab"  # it brings the repository, solutions and all
 RUNNER = ROOT / "book/run_cells.py"
 README = """# Exercises
 
@@ -107,8 +106,6 @@ def split(cells: list[dict]) -> tuple[list[dict], list[dict]]:
         if gone or (code and answer and text.startswith(FOLDED)):
             taken.append(cell)
             answer = False
-            continue
-        if text.startswith(COLAB):
             continue
         answer = not code and bool(DIRECTIVE.search(text))
         if answer:

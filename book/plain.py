@@ -1,8 +1,10 @@
 """A chapter for plain Jupyter: what the site alone resolves becomes text, links and folds.
 
-Roles such as `{doc}` and `{eq}` become links, numbers and names of works. Equations and figures
-are numbered in each chapter. Lines such as `#| code-fold: true` go, and what the site folds or
-leaves out is collapsed. What is no chapter of the handout is linked to the site.
+Roles such as `{doc}` and `{eq}` become links, numbers and names of works. Lines such as
+`#| code-fold: true` go, and what the site folds or leaves out is collapsed. In a handout (`Book`)
+chapters lead to each other, what is no chapter of it to the site, and equations and figures are
+numbered in each chapter; in a copy that stands alone (`Alone`) all leads to the site, by the
+site's numbers.
 """
 
 import configparser
@@ -14,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import cards
-import nbdev_directives
+import cell_directives
 from pybtex.database import parse_file
 
-ROLE = re.compile(r"\{(doc|term|eq|numref|ref|cite:p|cite:t)\}`([^`]+)`")
+ROLE = re.compile(r"(?<!`)\{(doc|term|eq|numref|ref|cite:p|cite:t)\}`([^`]+)`")
 NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.S)  # text <target>
 EQUATION = re.compile(r"(\$\$.*?)\s*\$\$[ \t]*\(([\w-]+)\)", re.S)
 WIDGET = re.compile(r"^(`{3,})\{widget\} \w+\n(?::\w+:.*\n)*(.*?)\n\1[ \t]*$", re.M | re.S)
@@ -40,8 +42,9 @@ class Book:
     root: Path
     pages: str  # the address of the site
     titles: dict[str, str] = field(default_factory=dict)  # nbs/attention/02_masks -> its title
-    numbers: dict[str, tuple[str, int]] = field(default_factory=dict)  # label -> page, number
+    numbers: dict[str, tuple[str, str]] = field(default_factory=dict)  # label -> page, number
     works: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # names, year, address
+    terms: dict[str, str] = field(default_factory=dict)  # in small letters -> as it is spelled
 
     # --- links ----------------------------------------------------------------------------------
 
@@ -61,6 +64,9 @@ class Book:
         beside = os.path.normpath(Path(here).parent / target)
         page = target[1:] if target.startswith("/") else beside
         return self.link(text or self.title(page), page, here)
+
+    def _term(self, text: str | None, term: str) -> str:
+        return text or term  # the glossary is not at hand
 
     def _number(self, form: str, label: str, here: str) -> str:
         page, number = self.numbers[label]
@@ -86,13 +92,15 @@ class Book:
                 said, target = named.groups()
             if role == "doc":
                 return self._doc(said, target, here)
+            if role == "term":
+                return self._term(said, target)
             if role == "eq":
                 return self._number("({})", target, here)
             if role == "numref":
                 return self._number("Figure {}", target, here)
             if role.startswith("cite"):
                 return self._cite(target, role == "cite:p")
-            return said or target  # a term of the glossary, a place on a page
+            return said or target  # a place on a page
 
         def tagged(match):
             return f"{match[1]} \\tag{{{self.numbers[match[2]][1]}}}\n$$"
@@ -113,7 +121,7 @@ class Book:
             if cell["cell_type"] != "code":
                 found.append(_with(cell, self.text(text, here)))
                 continue
-            told, code = nbdev_directives.split(text)
+            told, code = cell_directives.split(text)
             if not code.strip():
                 continue
             folded = (
@@ -126,6 +134,23 @@ class Book:
                 below = {"cell_type": "markdown", "id": f"caption-{cell['id']}", "metadata": {}}
                 found.append(_with(below, number + said))
         return found
+
+
+class Alone(Book):
+    "What the roles say in a chapter that stands alone: all links lead to the site."
+
+    def link(self, text: str, page: str, here: str) -> str:
+        return f"[{text}]({self.pages}/{page}.html)"
+
+    def _term(self, text: str | None, term: str) -> str:
+        spelled = self.terms[term.lower()].encode("ascii", "ignore").decode()
+        label = re.sub(r"[^A-Za-z0-9]+", "-", spelled).strip("-")  # as Sphinx makes it
+        return f"[{text or term}]({self.pages}/book/glossary.html#term-{label})"
+
+    def _number(self, form: str, label: str, here: str) -> str:
+        page, number = self.numbers[label]
+        said, kind = form.format(number), "equation-" if form == "({})" else ""
+        return said if page == here else f"[{said}]({self.pages}/{page}.html#{kind}{label})"
 
 
 def _with(cell: dict, text: str) -> dict:
@@ -148,10 +173,17 @@ def _address(fields: dict) -> str:
     return f"https://doi.org/{fields['doi']}" if "doi" in fields else fields.get("url", "")
 
 
+def glossary(root: Path) -> dict[str, list[str]]:
+    "The terms of the glossary, each with the chapters that its entry leads to."
+    text = (root / "book/glossary.md").read_text(encoding="utf-8")
+    entries = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
+    return {e.split("\n")[0]: re.findall(r"\{doc\}`/(nbs/[^`]+)`", e) for e in entries}
+
+
 @functools.cache
-def book(root: Path) -> Book:
-    "The titles, labels and works of a book."
-    found = Book(root, site(root)["pages"])
+def book(root: Path, kind: type[Book] = Book) -> Book:
+    "The titles, labels and works of a book, for chapters of a kind."
+    found, chapters = kind(root, site(root)["pages"]), cards.numbers(root)
     for path in cards.chapters(root).values():
         page = str(path.relative_to(root).with_suffix(""))
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -161,10 +193,12 @@ def book(root: Path) -> Book:
         for cell, text in zip(cells, texts):
             if cell["cell_type"] != "code":
                 equations += [match[2] for match in EQUATION.finditer(text)]
-            elif label := nbdev_directives.split(text)[0].get("label"):
+            elif label := cell_directives.split(text)[0].get("label"):
                 figures.append(label)
+        before = f"{chapters[page]}." if kind is Alone else ""
         for labels in (equations, figures):
-            found.numbers |= {label: (page, n) for n, label in enumerate(labels, 1)}
+            found.numbers |= {label: (page, f"{before}{n}") for n, label in enumerate(labels, 1)}
+    found.terms = {term.lower(): term for term in glossary(root)}
     for key, entry in parse_file(str(root / "book/references.bib")).entries.items():
         fields = {name.lower(): value for name, value in entry.fields.items()}
         people = entry.persons.get("author") or entry.persons.get("editor") or []

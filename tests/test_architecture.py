@@ -278,7 +278,7 @@ def oracles_imported(root):
 
 
 def scattered_addresses(root):
-    "The address stands in settings.ini alone; the cell that starts on Colab is derived from it."
+    "The address stands in settings.ini alone; copies of the chapters get it when they are made."
     address = settings(root)["git_url"].removeprefix("https://")
     for pattern in ("*.*", "book/*.*", "book/_ext/*.py", "tests/**/*.py", f"{PACKAGE}/**/*.py"):
         for path in root.glob(pattern):
@@ -286,24 +286,14 @@ def scattered_addresses(root):
             if text and path.name != "_modidx.py" and address in path.read_text():
                 yield f"{path.relative_to(root)} spells out the repository's address"
     for path in notebooks(root):
-        if colab_cell(root, path) not in [source for source, _ in code_cells(path)]:
-            yield f"{path.name} has no cell that installs the package on Colab, or another one"
+        if address in path.read_text():
+            yield f"{path.name} spells out the repository's address"
 
 
 def settings(root):
     parser = configparser.ConfigParser()
     parser.read(root / "settings.ini", encoding="utf-8")
     return parser["DEFAULT"]
-
-
-def colab_cell(root, path):
-    "The first cell of a chapter on Colab: bring the repository, install it, go to the chapter."
-    address, repository = settings(root)["git_url"], settings(root)["repo"]
-    return (
-        "#| hide\n#| eval: false\n# On Colab, run this cell first.\n"
-        f"!git clone -q {address} && pip install -q ./{repository}\n"
-        f"%cd {repository}/{path.parent.relative_to(root)}"
-    )
 
 
 def unproven_formulas(root):
@@ -535,7 +525,6 @@ def house(tmp_path):
             write(
                 tmp_path,
                 f"{path}.ipynb",
-                cell(colab_cell(tmp_path, tmp_path / f"{path}.ipynb")),
                 cell(f"#| default_exp {part}.{topic}"),
                 cell(f"#| export\ndef {part}_{topic}(): return 1"),
                 metadata={"chapter": CARD},
@@ -636,7 +625,7 @@ BREACHES = {
     oracles_imported: [lambda h: module(h, "text/words", "import transformers")],
     scattered_addresses: [
         lambda h: (h / "README.md").write_text("https://example.org/house"),
-        lambda h: write(h, WORDS, cell("#| default_exp text.words")),
+        lambda h: add(h, WORDS, cell("!git clone https://example.org/house")),
     ],
     unproven_formulas: [lambda h: add(h, WORDS, cell("$$ x = y $$", "markdown"))],
     silent_figures: [

@@ -1,7 +1,6 @@
 "A handout has every exercise and no answer: nothing of a solution is anywhere in it, and it runs."
 
 import ast
-import builtins
 import contextlib
 import io
 import json
@@ -14,6 +13,7 @@ import matplotlib.pyplot as plt
 import pytest
 import solved
 import torch
+from cell_names import RAW, names
 from ways import cards
 
 from transformer_lit.base.exercises import Verdict
@@ -215,13 +215,6 @@ def test_the_rest_of_a_class_is_there(folder):
 
 # --- it is for plain Jupyter ---------------------------------------------------------------------
 
-RAW = {
-    "markdown": re.compile(
-        r"\{[\w:-]{2,}\}`|^ *(?:`{3,}|:{3,})\{|^\([\w-]+\)=|\$\$ *\([\w-]+\)", re.M
-    ),
-    "code": re.compile(r"^#\||^# NBVAL", re.M),
-}
-
 
 def test_nothing_is_left_that_the_site_alone_understands(folder):
     asked = 0
@@ -330,26 +323,6 @@ def test_the_readme_says_how_to_begin_and_in_which_order(folder):
 
 
 # --- it runs -------------------------------------------------------------------------------------
-
-
-def names(cells):
-    "Names that the code of some cells reads, and those that it makes."
-    read, made = set(), set(dir(builtins))
-    for cell in cells:
-        lines = source(cell).split("\n") if cell["cell_type"] == "code" else []
-        tree = ast.parse("\n".join(line for line in lines if not line.startswith(("%", "!"))))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name):
-                (read if isinstance(node.ctx, ast.Load) else made).add(node.id)
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
-                made.add(node.name)
-            elif isinstance(node, ast.arg):
-                made.add(node.arg)
-            elif isinstance(node, ast.alias):
-                made.add((node.asname or node.name).split(".")[0])
-            elif isinstance(node, ast.MatchAs | ast.MatchStar):
-                made.add(node.name)
-    return read, made
 
 
 def test_no_cell_needs_what_was_taken_out(folder):

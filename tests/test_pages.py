@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from family_tree import TREE
 
-from transformer_lit.base.results import read_results, result_table
+from benchmarks import table
+from transformer_lit.base.results import read_measurement, read_results, result_table
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,30 @@ def test_the_table_is_made_from_the_records():
     readme = (ROOT / "README.md").read_text()
     shown = re.search(r"<!-- results:.*?-->\n(.*?)<!-- end of results -->", readme, re.S)[1]
     assert shown.strip() == result_table(read_results(ROOT / "results"))
+
+
+def test_the_table_of_speed_is_made_from_the_record():
+    record = read_measurement(ROOT / "results/benchmarks-cpu.json")
+    assert len(record.rows) == 11
+    readme = (ROOT / "README.md").read_text()
+    assert table.speed_table(record) in readme
+    assert table.written(readme, record) == readme
+
+
+def test_every_row_that_loses_is_explained():
+    "By its profile in the record, and by a section with its name."
+    record = read_measurement(ROOT / "results/benchmarks-cpu.json")
+    page = (ROOT / "benchmarks/README.md").read_text()
+    for row in record.rows:
+        if row.get("ratio", 0) > 1.02:
+            assert row["profile"] and f"## {row['row']}" in page
+
+
+def test_a_page_without_a_place_for_the_table_is_refused(tmp_path):
+    (tmp_path / "page.md").write_text("nothing")
+    record = read_measurement(ROOT / "results/benchmarks-cpu.json")
+    with pytest.raises(ValueError, match="has no place for the table"):
+        table.put_table(tmp_path / "page.md", record)
 
 
 def test_every_card_is_made_from_a_record():

@@ -35,6 +35,7 @@ COMMANDS = {
     "python -m experiments block_rates": "experiments/bakeoffs.py",
     "python -m experiments dead_relus": "experiments/feedforward.py",
     "python -m experiments.word_vectors": "experiments/word_vectors.py",
+    "python -m benchmarks": "benchmarks/models.py",
     "python -m benchmarks.block": "benchmarks/block.py",
 }
 

@@ -1,14 +1,28 @@
 "What the site is made of, without a browser: folds, formulas as text, drawings, words to look for."
 
+import copy
+import json
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
+import cross_links
 import pytest
 import yaml
-from nbdev_directives import cards, fold_name, tags
-from site_pages import least_width, part_name, plain
+from bs4 import BeautifulSoup
+from formulas import draw, draw_all, fonts
+from nbdev_directives import card_box, cards, fold_name, prove, tags
+from site_pages import least_width, number_captions, part_name, plain
 from site_search import linear
+from ways import hours, lead, part_lines
 
 ROOT = Path(__file__).parents[1]
+PARTS = [(caption, pages) for caption, pages in cards.contents() if len(pages) > 1]
+
+
+def chapter(name):
+    "A chapter as it is stored, such as attention/masks."
+    return json.loads(cards.chapters()[name].read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -22,6 +36,43 @@ ROOT = Path(__file__).parents[1]
 )
 def test_a_formula_is_searched_as_it_is_typed(formula, text):
     assert linear(formula) == text
+
+
+def test_a_formula_is_drawn_as_katex_draws_it():
+    once = draw(r"\frac{a}{b}")
+    assert "mfrac" in once and "<mfrac>" in once  # to be seen, and to be heard
+    assert 'display="block"' not in once
+    assert 'display="block"' in draw(r"\sum_i x_i", display=True)
+    assert draw("x") != draw("y")  # an answer belongs to its question
+
+
+def test_the_formulas_of_a_page_are_drawn_where_they_stand():
+    line = '<p>As <span class="math notranslate">\\(a &lt; b\\)</span>, so</p>'
+    number = '<span class="eqno">(1.2.3)<a class="headerlink" href="#e">#</a></span>'
+    block = f'<div class="math notranslate" id="e">\n{number}\\[\na^2\n\\]</div>'
+    page = draw_all(line + block)
+    assert page.startswith('<p>As <span class="math notranslate"><span class="katex">')
+    assert ">a &lt; b</annotation>" in page
+    assert f'<div class="math notranslate" id="e">\n{number}<span class="katex-display">' in page
+    assert "\\(" not in page and "\\[" not in page
+    assert draw_all("<p>\\(no formula\\)</p>") == "<p>\\(no formula\\)</p>"
+
+
+def test_what_is_no_formula_is_complained_of_and_left():
+    wrong = r'<span class="math">\(\frac{a\)</span>'
+    with pytest.raises(ValueError, match="frac"):
+        draw_all(wrong)
+    said = []
+    assert draw_all(wrong, said.append) == wrong
+    assert len(said) == 1 and r"\frac{a" in said[0]
+
+
+def test_a_page_asks_for_the_fonts_of_its_formulas():
+    assert fonts("<p>none</p>") == []
+    assert fonts(draw("1 + 1")) == ["Main-Regular"]
+    assert fonts(draw("x")) == ["Main-Regular", "Math-Italic"]
+    found = fonts(draw(r"\mathbb{R} \sum \Bigl( \mathbf{x}", display=True))
+    assert set(found) == {"Main-Regular", "Main-Bold", "AMS-Regular", "Size2-Regular"}
 
 
 @pytest.mark.parametrize(
@@ -66,3 +117,168 @@ def test_words_to_look_for_belong_to_chapters_and_to_one_each():
     assert set(listed) <= set(cards.chapters())
     for chapter, words in listed.items():
         assert len({word.lower() for word in words}) == len(words), chapter
+
+
+# --- the page that opens a part -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("caption", "pages"), PARTS, ids=[caption for caption, _ in PARTS])
+def test_a_part_opens_with_a_page_that_lists_it(caption, pages):
+    opening, *others = pages
+    text = (ROOT / f"{opening}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {caption}\n\n") and text.endswith("\n\n```{part}\n```\n")
+    assert 40 <= len(text.split()) <= 100
+    total, _, *lines = part_lines(opening)
+    assert [line.split("`")[1] for line in lines] == [f"/{page}" for page in others]
+    found = [cards.card(ROOT / f"{page}.ipynb") for page in others if page.startswith("nbs/")]
+    for number, name in ((1, "first"), (2, "second")):
+        minutes = [card["minutes"] for card in found if card["pass"] == number]
+        said = f" of the {name} pass, {hours(sum(minutes))}"
+        assert (said in total) == bool(minutes)
+
+
+def test_the_page_that_opens_a_part_has_no_number():
+    numbers = cards.numbers()
+    assert numbers["nbs/start/01_notation"] == "1.1" and numbers["nbs/attention/02_masks"] == "3.2"
+    assert numbers["nbs/base/00_numbers"] == "A.1" and numbers["book/tree"] == "11.1"
+    assert not [page for page in numbers if page.startswith(cards.OPENING)]
+
+
+def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
+    line = next(line for line in part_lines("book/parts/attention") if "02_masks" in line)
+    link, sentence, facts = line.split("<br>")
+    assert link == "- 3.2 {doc}`/nbs/attention/02_masks`"
+    assert sentence == lead("".join(chapter("attention/masks")["cells"][0]["source"])) != ""
+    assert facts == "**First pass** · 30 minutes · 6 exercises"
+
+
+CONTENTS = """<p><span class="caption-text">Text</span></p>
+<ul><li><a href="{opening}">Text</a></li><li><a href="{first}">2.1 Tokenizer</a></li></ul>
+<p><span class="caption-text">The family</span></p>
+<ul><li><a href="../../x.html">11.1 Tree</a></li></ul>
+"""
+
+
+@pytest.mark.parametrize(
+    ("here", "opening", "first"),
+    [
+        ("book/intro", "parts/text.html", "../nbs/text/01_tokenizer.html"),
+        ("nbs/text/01_tokenizer", "../../book/parts/text.html", "#"),
+        ("book/parts/text", "#", "../../nbs/text/01_tokenizer.html"),
+        ("book/parts/start", "text.html", "../../nbs/text/01_tokenizer.html"),
+    ],
+)
+def test_the_name_of_a_part_in_the_contents_leads_to_its_page(here, opening, first):
+    made = BeautifulSoup(CONTENTS.format(opening=opening, first=first), "html.parser")
+    context = {"generate_toctree_html": lambda: made}
+    number_captions(None, here, None, context, None)
+    for _ in range(2):  # the theme asks more than once
+        text, family = context["generate_toctree_html"]().select(".caption-text")
+        assert str(text.a) == f'<a href="{opening}">1 · Text</a>' and not family.a
+        assert [link["href"] for link in made.select("li a")] == [first, "../../x.html"]
+
+
+# --- the box of a chapter -------------------------------------------------------------------------
+
+
+def box(notebook):
+    "What the box of a chapter says."
+    shown = copy.deepcopy(notebook)
+    card_box(ROOT, "nbs/attention/02_masks", shown)
+    return shown["cells"][0]["source"].split(":::")[1]
+
+
+def test_the_box_leads_to_the_copies_of_the_chapter():
+    said = box(chapter("attention/masks"))
+    assert '<a href="../../notebooks/nbs/attention/02_masks.ipynb">.ipynb</a>' in said
+    assert '/blob/notebooks/nbs/attention/02_masks.ipynb">Colab</a>' in said
+    assert "30 minutes" in said and "6 exercises" in said
+
+
+RECORD = {"day": "2026-03-07", "seconds": 11, "python": "3.11.2", "torch": "2.13.0"}
+RECORD["machine"] = "x86_64 CPU, 2 threads"
+
+
+def test_the_box_says_when_the_chapter_was_proven_and_when_it_has_changed(monkeypatch):
+    notebook, records = chapter("attention/masks"), {}
+    monkeypatch.setattr(prove, "read", lambda root: records)
+    assert "proven" not in box(notebook)
+    records["attention/masks"] = RECORD | {"hash": prove.code_hash(notebook)}
+    how = "(Python 3.11.2, torch 2.13.0, x86_64 CPU, 2 threads)"
+    assert f"last proven on 7 March 2026 in 11 s {how}" in box(notebook)
+    notebook["cells"][0]["source"] = ["# Another title\n", "\n", "> And another text."]
+    assert "last proven on" in box(notebook)
+    code = next(cell for cell in notebook["cells"] if cell.get("outputs"))
+    for change in ({"source": ["1"]}, {"outputs": []}):
+        former = dict(code)
+        code |= change
+        assert "changed since it was proven on 7 March 2026" in box(notebook)
+        code |= former
+    assert "last proven on" in box(notebook)
+
+
+def test_what_failed_gets_no_record_and_keeps_its_old_one(tmp_path):
+    (tmp_path / "book").mkdir()
+    pages = [f"nbs/text/0{number}_{name}" for number, name in enumerate("abc", 1)]
+    toc = {"parts": [{"caption": "Text", "chapters": [{"file": page} for page in pages]}]}
+    (tmp_path / "book/_toc.yml").write_text(yaml.safe_dump(toc))
+    times = prove.Times()
+    for page in pages:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{page}.ipynb").write_text('{"cells": []}')
+    for page, seconds, failed in (
+        (pages[0], 2.4, False),
+        (pages[1], 1, True),
+        (pages[1], 1, False),
+    ):
+        for part in ("Cell 0", "Cell 1"):
+            node = f"{page}.ipynb::{part}"
+            report = SimpleNamespace(nodeid=node, duration=seconds, failed=failed)
+            times.pytest_runtest_logreport(report)
+    prove.write({"text/b": RECORD, "text/c": RECORD}, tmp_path)
+    prove.write(prove.records(times, tmp_path), tmp_path)
+    found = prove.read(tmp_path)
+    assert list(found) == ["text/a", "text/b", "text/c"]
+    assert found["text/a"]["seconds"] == 5 and found["text/a"].keys() == {*RECORD, "hash"}
+    assert found["text/b"] == RECORD == found["text/c"]
+    assert (tmp_path / prove.RECORDS).read_text().count("\n") == 5  # a line for each
+
+
+def test_every_record_is_one_of_a_chapter():
+    found = prove.read()
+    assert set(found) <= set(cards.chapters())
+    assert all(record.keys() == {*RECORD, "hash"} for record in found.values())
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+def test_a_chapter_names_all_that_it_exports():
+    listed = runpy.run_path(str(ROOT / "transformer_lit/_modidx.py"))["d"]["syms"]
+    count = 0
+    for name in cards.chapters():
+        module, names = cross_links.exported(chapter(name)["cells"])
+        tops = {symbol.removeprefix(f"{module}.") for symbol in listed.get(module, ())}
+        assert set(names) == {top for top in tops if "." not in top and top[0] != "_"}, name
+        count += len(names)
+    assert count > 250
+
+
+def test_the_summary_ends_with_links_to_reference_and_glossary():
+    cells = chapter("attention/masks")["cells"]
+    cross_links.add_foot(ROOT, "nbs/attention/02_masks", cells)
+    (summary,) = (text for cell in cells if (text := "".join(cell["source"]))[:10] == "## Summary")
+    foot = summary.split(":::{div} chapter-foot\n")[1]
+    assert "{py:obj}`causal_mask <transformer_lit.attention.masks.causal_mask>`" in foot
+    assert "{term}`padding mask`" in foot and foot.endswith("\n:::")
+
+
+def test_every_term_is_named_by_the_chapter_that_explains_it():
+    glossary = cross_links.plain.glossary(ROOT)
+    pages = cross_links.pages_of_modules(ROOT).values()
+    for term, where in glossary.items():
+        assert where and set(where) <= set(pages), term
+        for page in where:
+            cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+            cross_links.add_foot(ROOT, page, cells)
+            assert f"{{term}}`{term}`" in "".join("".join(c["source"]) for c in cells), page

@@ -15,22 +15,14 @@ import sys
 from pathlib import Path
 
 import exercise_cells
+from cell_directives import split
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
+import copies
+import cross_links
+import prove
 import ways
-
-DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
-NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
-
-
-def split(source):
-    """Split a cell's source into ({directive: value}, remaining code)."""
-    lines, found = source.split("\n"), {}
-    while lines and (match := DIRECTIVE.match(lines[0])):
-        found[match[1]] = match[2]
-        lines.pop(0)
-    return found, NBVAL.sub("", "\n".join(lines)).lstrip("\n")
 
 
 def tags(directives, code):
@@ -96,7 +88,7 @@ def convert(cell):
 
 
 def card_box(root, docname, notebook):
-    """The card of a chapter as a box below its title: pass, time, needs, exercises.
+    """The card of a chapter as a box below its title: pass, time, needs, exercises, copies, proof.
 
     The first chapter of a part that the map shows also has the map, folded.
     """
@@ -106,15 +98,13 @@ def card_box(root, docname, notebook):
     found = cards.chapters(root).items()
     places = {name: f"/{path.relative_to(root).with_suffix('')}" for name, path in found}
     needs = ", ".join(f"{{doc}}`{places[need]}`" for need in card["needs"] if need in places)
-    exercises = "".join("".join(cell["source"]) for cell in cells).count("{exercise}")
-    exercises += len(exercise_cells.exercises(cells))
-    facts = [
-        "**First pass**" if card["pass"] == 1 else "Second pass",
-        f"{card['minutes']} minutes",
-        f"needs {needs}" if needs else "",
-        f"{exercises} exercises" if exercises else "",
+    first_pass, minutes, *exercises = ways.facts(notebook)
+    facts = [first_pass, minutes, *([f"needs {needs}"] if needs else []), *exercises]
+    lines = [
+        " · ".join(facts),
+        " · ".join(filter(None, [*take_away(docname), prove.said(root, notebook, docname)])),
     ]
-    line = " · ".join(filter(None, facts))
+    line = "<br>".join(lines)
     title, _, rest = "".join(cells[0]["source"]).partition("\n")
     box = f":::{{div}} chapter-card\n{line}\n:::\n"
     part = Path(docname).parent.name
@@ -122,6 +112,13 @@ def card_box(root, docname, notebook):
     if first == f"/{docname}" and part in {box[1].split("/")[0] for box in ways.BOXES}:
         box += f"\n```{{transformer-map}} {part}\n```\n"
     cells[0]["source"] = f"{title}\n\n{box}{rest}"
+
+
+def take_away(docname):
+    """Links to the copy of a chapter: the file, and Colab, which opens it."""
+    up = "../" * docname.count("/")
+    yield f'<a href="{up}{copies.FOLDER}/{docname}.ipynb">.ipynb</a>'
+    yield f'<a href="{copies.colab(docname)}">Colab</a>'
 
 
 ENTRY = re.compile(r"### (\S+) · \S+ ([^\n]+)\n")
@@ -176,6 +173,7 @@ def on_source_read(app, docname, source):
     notebook = json.loads(source[0])
     card_box(Path(app.confdir), docname, notebook)
     point_to_clinic(Path(app.confdir), docname, notebook["cells"])
+    cross_links.add_foot(Path(app.confdir), docname, notebook["cells"])
     if docname.startswith("nbs/sources/"):
         label_entries(notebook["cells"])
     for cell in exercise_cells.show(notebook["cells"]):

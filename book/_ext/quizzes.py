@@ -82,8 +82,8 @@ def read(file=FILE):
 
 def titles(root=ROOT):
     "The parts of the book by the folder of their chapters: `block` -> `The block`."
-    toc = yaml.safe_load((root / "book/_toc.yml").read_text(encoding="utf-8"))
-    return {Path(p["chapters"][0]["file"]).parent.name: p["caption"] for p in toc["parts"]}
+    first = ((caption, cards.numbered(pages)[0]) for caption, pages in cards.contents(root))
+    return {Path(page).parent.name: caption for caption, page in first}
 
 
 # --- the page -----------------------------------------------------------------------------------

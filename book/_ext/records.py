@@ -79,7 +79,7 @@ def _begins(command, root):
         own = words[3] if _module(f"experiments.{words[3]}", root) else "bakeoffs"
         return _module(home[1] if home else f"experiments.{own}", root)
     if words[:2] == ["python", "-m"]:
-        return _module(words[2], root)
+        return _module(words[2], root) or _module(f"{words[2]}.__main__", root)
     task = words[2] if words[1] == "train" else words[1]  # transformer-lit train TASK, or bakeoff
     for name in (task, task.replace("-", "_"), "language_model"):
         if file := _module(f"transformer_lit.recipes.{name}", root):

@@ -1,32 +1,31 @@
 """What every page of the site carries beside its text, and the pages that no source writes.
 
-Formulas are drawn by KaTeX, which only pages with formulas load. Icons are masks in a style sheet.
-Parts and chapters are numbered, and with them figures, formulas and exercises: 3.2 is the second
-chapter of the third part, (3.2.4) its fourth formula; the appendix is A. Links to terms and papers
-carry a note for the pointer. The address of the site comes from settings.ini.
+Icons are masks in a style sheet. Parts and chapters are numbered, and with them figures, formulas
+and exercises: 3.2 is the second chapter of the third part, (3.2.4) its fourth formula; the appendix
+is A. Links to terms and papers carry a note for the pointer. The address of the site comes from
+settings.ini.
 """
 
 import base64
+import posixpath
 import re
+import sys
 from html import escape
 from math import ceil
 from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.ext.mathjax import html_visit_displaymath, html_visit_math
 from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from cards import OPENING, numbered, part_name
 
 GLOSSARY = "book/glossary"
 
 
 # --- numbers ------------------------------------------------------------------------------------
-
-
-def part_name(place, caption):
-    "The number of a part; the appendix has a letter."
-    return "A" if caption == "Appendix" else place
 
 
 def number_chapters(collector, env):
@@ -35,8 +34,8 @@ def number_chapters(collector, env):
     parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
     for place, part in enumerate(parts, 1):
         name = part_name(place, part.get("caption"))
-        chapters = (ref for _, ref in part["entries"] if ref in env.tocs)
-        for count, ref in enumerate(chapters, 1):
+        chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
+        for count, ref in enumerate(numbered(chapters), 1):
             number = (name, count)
             env.titles[ref]["secnumber"] = number
             links = list(env.tocs[ref].findall(nodes.reference))
@@ -45,8 +44,16 @@ def number_chapters(collector, env):
     return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
 
 
+def opening_link(pages, here):
+    "The link to the page that opens a part, where a list of its pages begins with one."
+    link = pages.find("a")
+    beside = posixpath.join(posixpath.dirname(here), link["href"])
+    page = here if link["href"] == "#" else posixpath.normpath(beside)
+    return link if page.startswith(OPENING) else None
+
+
 def number_captions(app, pagename, templatename, context, doctree):
-    "The names of the parts in the contents, with the numbers of their chapters."
+    "The names of the parts in the contents: their number, and a link to the page that opens them."
     make = context.get("generate_toctree_html")
     if make is None:
         return
@@ -56,21 +63,15 @@ def number_captions(app, pagename, templatename, context, doctree):
         for place, caption in enumerate(made.select(".caption-text:not([data-part])"), 1):
             caption["data-part"] = part_name(place, caption.get_text())
             caption.insert(0, f"{caption['data-part']} · ")
+            pages = caption.find_parent("p").find_next_sibling("ul")
+            if opening := pages and opening_link(pages, pagename):
+                opening.find_parent("li").extract()
+                opening.string = caption.get_text()
+                caption.clear()
+                caption.append(opening)
         return made
 
     context["generate_toctree_html"] = numbered
-
-
-# --- formulas -----------------------------------------------------------------------------------
-
-
-def add_formulas(app, pagename, templatename, context, doctree):
-    "KaTeX, on a page that has a formula."
-    context["formulas"] = 'class="math' in context.get("body", "")
-    if context["formulas"]:
-        app.builder.add_css_file("katex/katex.min.css")
-        app.builder.add_js_file("katex/katex.min.js", defer="defer")
-        app.builder.add_js_file("math.js", defer="defer")
 
 
 # --- drawings -----------------------------------------------------------------------------------
@@ -235,11 +236,9 @@ def finish(app, error):
 
 def setup(app):
     TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
-    app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
     app.add_css_file("icons.css")
     app.connect("env-updated", read_glossary)
     app.connect("doctree-resolved", note_terms)
-    app.connect("html-page-context", add_formulas)
     app.connect("html-page-context", keep_legible)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs

@@ -2,14 +2,17 @@
 
     ```{reading-path} models/llama      every chapter that the named ones need, with its minutes
     ```{transformer-map} attention      the model as links; the reader's part is marked
+    ```{part}                           on a page that opens a part: the map, and its chapters
 
 Sections whose title begins with Workshop are folded on the page: they belong to the second pass.
 """
 
+import json
 import sys
 from html import escape
 from pathlib import Path
 
+import exercise_cells
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
@@ -46,6 +49,15 @@ def first_pass(root=ROOT):
 def hours(minutes):
     "`95` -> `1 h 35 min`."
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def facts(notebook):
+    "What a card says in words: the pass, the time, the exercises where there are any."
+    card, found = notebook["metadata"]["chapter"], len(exercise_cells.exercises(notebook["cells"]))
+    yield "**First pass**" if card["pass"] == 1 else "Second pass"
+    yield f"{card['minutes']} minutes"
+    if found:
+        yield f"{found} exercise{'s' if found > 1 else ''}"
 
 
 class ReadingPath(SphinxDirective):
@@ -155,16 +167,64 @@ class TransformerMap(SphinxDirective):
 
     def run(self):
         part = self.arguments[0] if self.arguments else ""
-        files = {name: path.relative_to(ROOT) for name, path in cards.chapters().items()}
-        builder, here = self.env.app.builder, self.env.docname
-
-        def link(chapter):
-            return builder.get_relative_uri(here, str(files[chapter].with_suffix("")))
-
-        drawn = architecture_map(link, part)
+        drawn = drawn_map(self.env, part)
         if part:
             drawn = f'<details class="map"><summary>Where you are</summary>{drawn}</details>'
         return [nodes.raw("", drawn, format="html")]
+
+
+def drawn_map(env, part):
+    "The map with links from the page that is being read."
+    files = {name: path.relative_to(ROOT) for name, path in cards.chapters().items()}
+    builder, here = env.app.builder, env.docname
+
+    def link(chapter):
+        return builder.get_relative_uri(here, str(files[chapter].with_suffix("")))
+
+    return architecture_map(link, part)
+
+
+# --- the page that opens a part -----------------------------------------------------------------
+
+
+def lead(text):
+    "The sentence below the title of a page; empty where there is none."
+    return next((line[2:] for line in text.split("\n")[:4] if line.startswith("> ")), "")
+
+
+def part_lines(opening, root=ROOT):
+    "The pages of a part that the page `opening` opens: how long they take, and a line on each."
+    pages = next(cards.numbered(pages) for _, pages in cards.contents(root) if opening in pages)
+    numbers, lines, minutes = cards.numbers(root), [], {1: [], 2: []}
+    for page in pages:
+        if page.startswith("nbs/"):
+            notebook = json.loads((root / f"{page}.ipynb").read_text(encoding="utf-8"))
+            text, said = "".join(notebook["cells"][0]["source"]), " · ".join(facts(notebook))
+            card = notebook["metadata"]["chapter"]
+            minutes[card["pass"]].append(card["minutes"])
+        else:
+            text, said = (root / f"{page}.md").read_text(encoding="utf-8"), ""
+        parts = (f"- {numbers[page]} {{doc}}`/{page}`", lead(text), said)
+        lines.append("<br>".join(filter(None, parts)))
+    passes = (
+        f"{len(found)} chapter{'s' if len(found) > 1 else ''} of the {name} pass, "
+        f"{hours(sum(found))}"
+        for name, found in (("first", minutes[1]), ("second", minutes[2]))
+        if found
+    )
+    return [f"*{'; '.join(passes)}.*", "", *lines]
+
+
+class Part(SphinxDirective):
+    "The chapters of the part that this page opens, and its place on the map."
+
+    def run(self):
+        part, drawn = Path(self.env.docname).name, []
+        if part in {box[1].split("/")[0] for box in BOXES}:
+            drawn = [nodes.raw("", drawn_map(self.env, part), format="html")]
+        node = nodes.container(classes=["part-chapters"])
+        self.state.nested_parse(StringList(part_lines(self.env.docname)), 0, node)
+        return [*drawn, node]
 
 
 # --- workshops ----------------------------------------------------------------------------------
@@ -205,5 +265,6 @@ def setup(app):
     app.connect("build-finished", mark_second_pass)
     app.add_directive("reading-path", ReadingPath)
     app.add_directive("transformer-map", TransformerMap)
+    app.add_directive("part", Part)
     app.connect("doctree-resolved", fold_workshops)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

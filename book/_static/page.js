@@ -115,7 +115,7 @@
       waiting = setTimeout(cueAll, 200);
     });
     document.addEventListener("toggle", cueAll, true); // what was folded has a width only now
-    document.addEventListener("formulas", cueAll);
+    document.fonts.ready.then(cueAll); // formulas have a width only now
   };
   window.addEventListener("load", start);
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from cross_links import plain
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
@@ -134,13 +135,9 @@ def narrow(views):
     return views["narrow"]
 
 
-READY = """() => document.readyState === "complete" &&
-    (!document.querySelector(".bd-article .math") || document.documentElement.dataset.formulas)"""
-
-
 def visit(page, path):
     page.goto(path, wait_until="load")
-    page.wait_for_function(READY)
+    page.evaluate("document.fonts.ready.then(() => true)")
 
 
 # --- every page ----------------------------------------------------------------------------------
@@ -242,15 +239,25 @@ def test_accessibility_was_looked_at(axe):
 # --- weight and time -----------------------------------------------------------------------------
 
 
-def test_the_first_page_is_light_and_has_no_formulas_script(wide):
+def test_the_first_page_is_light_and_has_nothing_of_formulas(wide):
     visit(wide, "book/intro.html")
     loaded = wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert weight("book/intro.html", loaded) <= FIRST
     assert not [name for name in loaded if "katex" in name or "/live/" in name or "search" in name]
 
 
+STAND = """() => {
+    const loaded = performance.getEntriesByType("resource");
+    const fonts = loaded.filter((one) => one.name.includes("/katex/"));
+    const [page] = performance.getEntriesByType("navigation");
+    const [paint] = performance.getEntriesByName("first-contentful-paint");
+    return Math.max(page.domInteractive, paint.startTime, ...fonts.map((one) => one.responseEnd));
+}"""  # when all is parsed and painted, and its fonts are there
+
+
 @pytest.mark.slow  # a time says nothing on a machine that has other work
-def test_formulas_stand_soon_on_a_slow_phone(browser, home):
+@pytest.mark.parametrize("path", ["attention/03_attend", "start/02_primer", "position/04_rope"])
+def test_formulas_stand_soon_on_a_slow_phone(browser, home, path):
     context = browser.new_context(**VIEWS["narrow"])
     try:
         page = context.new_page()
@@ -260,9 +267,9 @@ def test_formulas_stand_soon_on_a_slow_phone(browser, home):
         line = {"downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8, "latency": 150}
         session.send("Network.emulateNetworkConditions", {"offline": False, **line})
         session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
-        page.goto(home + "nbs/attention/03_attend.html", wait_until="commit")
-        page.wait_for_function("document.documentElement.dataset.formulas === 'ready'")
-        assert page.evaluate("performance.getEntriesByName('formulas')[0].startTime") <= SOON
+        visit(page, home + f"nbs/{path}.html")
+        assert page.locator(".bd-article .math .katex").count()
+        assert 0 < page.evaluate(STAND) <= SOON
     finally:
         context.close()
 
@@ -416,14 +423,51 @@ def test_the_page_for_a_wrong_address_links_from_the_top(parsed):
     assert all(link.startswith("https://") for link in links)
 
 
+def test_no_page_draws_formulas_or_shows_their_source():
+    for page in PAGES:
+        text = (SITE / page).read_text(encoding="utf-8")
+        assert not re.search(r"<script[^>]*katex", text), page
+        assert not re.search(
+            r'class="math[^>]*>(\s*<span class="eqno">.*?</span>)?\s*\\[(\[]', text
+        ), page
+
+
 def test_chapters_are_numbered_by_part():
     toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text(encoding="utf-8"))
     for place, part in enumerate(toc["parts"], 1):
         number = "A" if part["caption"] == "Appendix" else place
-        for count, chapter in enumerate(part["chapters"], 1):
-            page = (SITE / f"{chapter['file']}.html").read_text(encoding="utf-8")
+        opening, chapters = "", [chapter["file"] for chapter in part["chapters"]]
+        if chapters[0].startswith("book/parts/"):  # the page that opens a part has no number
+            opening = chapters.pop(0).removeprefix("book/")  # which is the way from book/clinic
+        for count, chapter in enumerate(chapters, 1):
+            page = (SITE / f"{chapter}.html").read_text(encoding="utf-8")
             assert f'<span class="section-number">{number}.{count} </span>' in page
-            assert f"{number} · {part['caption']}</span>" in page
+            name = re.escape(f"{number} · {part['caption']}")
+            link = rf'<a [^>]*href="[^"]*{opening}.html">{name}</a></span>'
+            assert re.search(link if opening else f"{name}</span>", page)
+
+
+def test_a_copy_has_the_numbers_and_the_places_of_the_site():
+    book = plain.book(ROOT, plain.Alone)
+    glossary = (SITE / "book/glossary.html").read_text(encoding="utf-8")
+    for label, (page, number) in book.numbers.items():
+        text = (SITE / f"{page}.html").read_text(encoding="utf-8")
+        equation = rf'id="equation-{label}"[^>]*>\s*<span class="eqno">\({number}\)<'
+        figure = rf'<figure [^>]*id="{label}"(?:(?!</figure>).)*caption-number">Fig. {number} <'
+        assert re.search(f"{equation}|{figure}", text, re.S), (label, number)
+    for term in book.terms:
+        anchor = re.search(r"#([^)]+)\)", book.text(f"{{term}}`{term}`", ""))[1]
+        assert f'id="{anchor}"' in glossary
+
+
+def test_reference_and_chapters_lead_to_each_other(parsed):
+    back, count = parsed["book/api.html"].links, 0
+    for page in READ:
+        there = [x for x in parsed[page].links if "api.html#transformer_lit." in x]
+        if page.startswith("nbs/") and there:
+            assert f"../{page}" in back, page
+            count += len(there)
+    assert count > 250
 
 
 def test_formulas_and_figures_are_numbered_by_chapter():

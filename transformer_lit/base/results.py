@@ -48,13 +48,14 @@ def write_result(folder: str | Path, result: Result) -> Path:
     return path
 
 
-def _read_record(path: str | Path, kind: type) -> Any:
+def _read_record(path: str | Path, *kinds: type) -> Any:
     values = read_json(path)
-    names = {field.name for field in fields(kind)}
-    if not isinstance(values, dict) or set(values) != names:
-        wrong = sorted(set(values) ^ names) if isinstance(values, dict) else type(values).__name__
-        raise InputError(f"{path} is not a {kind.__name__.lower()}: {wrong} does not fit")
-    return kind(**values)
+    given = set(values) if isinstance(values, dict) else None
+    wanted = [{field.name for field in fields(kind)} for kind in kinds]
+    if given not in wanted:
+        wrong = type(values).__name__ if given is None else sorted(given ^ wanted[0])
+        raise InputError(f"{path} is not a {kinds[0].__name__.lower()}: {wrong} does not fit")
+    return kinds[wanted.index(given)](**values)
 
 
 def read_result(path: str | Path) -> Result:
@@ -63,8 +64,14 @@ def read_result(path: str | Path) -> Result:
 
 
 def read_results(folder: str | Path, **match: Any) -> list[Result]:
-    "The records in a folder whose fields equal `match`: `read_results(f, task='translation')`."
-    results = [read_result(path) for path in sorted(Path(folder).glob("*.json"))]
+    """The records in a folder whose fields equal `match`: `read_results(f, task='translation')`.
+
+    What was only measured is no result and is left out, see `Measurement`.
+    """
+    paths = sorted(Path(folder).glob("*.json"))
+    results = [
+        r for r in (_read_record(p, Result, Measurement) for p in paths) if type(r) is Result
+    ]
     return [r for r in results if all(getattr(r, key) == value for key, value in match.items())]
 
 # %% ../../nbs/base/04_results.ipynb #commit

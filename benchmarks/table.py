@@ -1,0 +1,45 @@
+"""The README's table of speed, made from the record that `python -m benchmarks` writes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from transformer_lit.base.results import Measurement
+
+MARKED = re.compile(r"(<!-- speed:.*?-->\n).*?(<!-- end of speed -->)", re.S)
+MODELS = {"translator": "encoder–decoder", "gpt": "GPT", "llama": "Llama"}
+
+
+def work(row: dict[str, Any]) -> str:
+    "What a row did, in words."
+    kinds = {
+        "train": f"training step, {row['dtype']}",
+        "greedy": f"greedy decoding, batch {row['batch']}",
+        "beam": f"beam 5, {row['batch']} sentences",
+    }
+    return f"{MODELS[row['model']]}: {kinds[row['work']]}"
+
+
+def speed_table(record: Measurement) -> str:
+    "The rows as a Markdown table: our time over that of the fastest peer, with its interval."
+    lines = ["| work | fastest peer | ours / peer (95 %) | tokens/s |", "|---|---|---|---|"]
+    for row in record.rows:
+        if "not_run" in row:
+            cells = ["–", f"not run: {row['not_run']}", "–"]
+        else:
+            ratio = f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+            cells = [row["fastest"], ratio, f"{row['tokens_s']:,.0f}"]
+        lines.append(f"| {' | '.join([work(row), *cells])} |")
+    return "\n".join(lines)
+
+
+def written(page: str, record: Measurement) -> str:
+    "The page, with the table of this record between the marks."
+    if not MARKED.search(page):
+        raise ValueError("the page has no place for the table: <!-- speed: … --> is missing")
+    return MARKED.sub(lambda found: f"{found[1]}{speed_table(record)}\n{found[2]}", page)
+
+
+def put_table(page: Path, record: Measurement) -> None:
+    "Write the table into a file."
+    page.write_text(written(page.read_text(), record))
