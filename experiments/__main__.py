@@ -16,6 +16,7 @@ from experiments.feedforward import GATES, UNITS
 from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
 from experiments.inside import INDUCTION, TRANSLATOR_HEADS
+from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.learning import LEARNING
 from experiments.pooling import POOLING
 from experiments.recurrence import RECURRENCE
@@ -38,6 +39,8 @@ EXPERIMENTS = {  # each leaves a record of its name
     "first_steps": FIRST_STEPS,
     "heads": HEADS,
     "induction": INDUCTION,
+    "ladder": LADDER,
+    "ladder_losses": LADDER_LOSSES,
     "learning": LEARNING,
     "recurrence": RECURRENCE,
     "scaling": SCALING,

@@ -242,6 +242,29 @@ def test_a_broken_gradient_never_reaches_the_weights(model, bad):
     assert t.done == 0
 
 
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_planted_nan_is_told_with_step_and_tensor(model, clip):
+    t = trainer(model, batches(3, 3, 3), clip=clip)
+    next(t.run(1))
+    t.model[2].bias.register_hook(lambda g: g.index_fill(0, torch.tensor([1]), math.inf))
+    before = copy.deepcopy(t.model.state_dict())
+    line = r"^step 2: gradient is inf: 1 of 3 entries of 2\.bias are not finite; lower the"
+    with pytest.raises(InputError, match=line):
+        next(t.run(2))
+    torch.testing.assert_close(t.model.state_dict(), before, rtol=0, atol=0)
+    t.model[2].weight.data[:2, 3] = math.nan
+    line = r"^step 2: 2 of 21 entries of the weight 2\.weight are not finite; go back"
+    with pytest.raises(InputError, match=line):
+        next(t.run(2))
+
+
+def test_a_gradient_whose_length_alone_is_too_large_is_told_as_such(model):
+    t = trainer(model.float())
+    t.step = lambda m, b: (1e30 * m(b.x).square().sum(), 1)
+    with pytest.raises(InputError, match=r"step 1: gradient is inf, all its entries are finite"):
+        t.one_step(batches(3, dtype=torch.float32))
+
+
 def test_bf16_computes_in_half_precision_and_keeps_fp32_weights(model):
     seen, data, model = [], batches(3, dtype=torch.float32), model.float()
     t, plain = trainer(model, dtype=torch.bfloat16), trainer(model)

@@ -121,7 +121,8 @@ def _remove_leftovers(out: Path) -> None:
 class Run:
     """A training in the folder `out`: `log.jsonl`, and the newest `keep` of its checkpoints.
 
-    The trainer's `batches` have a `position` that can be read and set.
+    The trainer's `batches` have a `position` that can be read and set. `stop` is asked after each
+    validation, with all validation losses so far; `watch` adds to each line of the log.
     """
 
     out: Path
@@ -133,6 +134,9 @@ class Run:
     seconds: float = 0.0  # spent in optimiser steps, over all resumes
     tokens: int = 0  # learned from
     notes: list[str] = field(default_factory=list)  # what `restore` had to step over
+    stop: Callable[[Sequence[float]], bool] = lambda losses: False  # whether to end here
+    watch: Callable[[], dict[str, Any]] = dict  # what the last step showed beside its `StepLog`
+    val_losses: list[float] = field(default_factory=list)  # over all resumes
 
     def restore(self) -> None:
         "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
@@ -163,6 +167,7 @@ class Run:
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
+            self.val_losses = progress.get("val_losses", [])  # older ones do not tell
             return found[place + 1 :]
         return []
 
@@ -170,19 +175,24 @@ class Run:
         "Train to the last step: a log line each, now and then a checkpoint and validation."
         world = self.trainer.world
         log = os.devnull if world.rank else self.out / "log.jsonl"
+        over = bool(self.val_losses) and self.stop(self.val_losses)  # it was resumed
         with _locked(self.out, world), open(log, "a", encoding="utf-8") as file:
-            for done in self.trainer.run(self.steps):
+            for done in self.trainer.run(self.trainer.done if over else self.steps):
                 self.seconds += done.seconds
                 self.tokens += done.tokens
-                row = asdict(done)
+                row = asdict(done) | self.watch()
                 due = done.step % self.every == 0 or done.step == self.steps
                 if due:
                     row["val_loss"] = self.evaluate()
+                    self.val_losses.append(row["val_loss"])
+                    over = self.stop(self.val_losses)
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 if due:
                     self._save()
                 on_step(done)
+                if over:
+                    break
         world.wait()  # until the first process has written
         self.trainer.model.eval()  # ready for use
 
@@ -193,7 +203,7 @@ class Run:
             return
         if not (self.out / "log.jsonl").exists():
             raise InputError(f"{self.out} was removed while the training ran")
-        progress = {name: getattr(self, name) for name in ("seconds", "tokens")}
+        progress = {name: getattr(self, name) for name in ("seconds", "tokens", "val_losses")}
         progress |= {"step": trainer.done, "position": trainer.batches.position}
         folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)

@@ -111,6 +111,24 @@ class StepLog:
     tokens: int
     seconds: float  # without the making of the batches
 
+
+def _not_finite(model: nn.Module, norm: float) -> str:
+    "The first weight that holds a nan or an infinity, or else the first gradient."
+    for name, p in model.named_parameters():
+        if bad := _count_bad(p):
+            return f"{bad} of the weight {name} are not finite; go back to a checkpoint"
+    for name, p in model.named_parameters():
+        if p.grad is not None and (bad := _count_bad(p.grad)):
+            return f"gradient is {norm}: {bad} of {name} are not finite; lower the learning rate"
+    return f"gradient is {norm}, all its entries are finite; lower the learning rate"
+
+
+def _count_bad(tensor: Tensor) -> str:
+    "How many of the entries are a nan or an infinity, in words; empty for none."
+    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # of all processes
+    bad = int((~whole.detach().isfinite()).sum())
+    return f"{bad} of {whole.numel()} entries" if bad else ""
+
 # %% ../../nbs/training/04_trainer.ipynb #code
 @dataclass(eq=False, repr=False)
 class Trainer:
@@ -157,9 +175,12 @@ class Trainer:
         with self.world.round(len(batches)):
             shares = map(self.world.share, batches)
             total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
-        if not math.isfinite(norm):  # the weights are still good
-            raise InputError(f"step {self.done + 1}: gradient is {norm}; lower the learning rate")
+        weights = list(self.model.parameters())
+        length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
+        if not math.isfinite(norm := float(length)):  # before it reaches a weight
+            raise InputError(f"step {self.done + 1}: {_not_finite(self.model, norm)}")
+        if self.clip is not None:
+            nn.utils.clip_grads_with_norm_(weights, self.clip, length)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()

@@ -1,0 +1,298 @@
+"""What hangs on a training: an average without bias, a watch that looks on, an end in time."""
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lit.training.checkpoint import checkpoints, load_tensors, save_weights
+from transformer_lit.training.data import TextStream
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.options import EarlyStop, LayerWatch, WeightAverage, part_of
+from transformer_lit.training.run import Run, read_log
+from transformer_lit.training.schedule import adamw
+from transformer_lit.training.trainer import Trainer
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    torch.set_default_dtype(torch.float64)  # an equality must hold on every processor
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def step(model, batch):
+    return cross_entropy(model(batch.ids), batch.targets)
+
+
+def open_trainer(optimizer=adamw, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(13, 5), nn.Dropout(0.2), nn.Linear(5, 7), nn.Linear(7, 13))
+    model.register_buffer("count", torch.tensor(3))
+    stream = TextStream(torch.arange(301) % 13, length=7, batch_size=3, seed=0)
+    return Trainer(model, step, optimizer(model), lambda t: 0.01, stream, **options)
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.0)
+
+
+def paths(trainer, steps):
+    torch.manual_seed(1)  # dropout draws the same
+    return [copy.deepcopy(trainer.model.state_dict()) for _ in trainer.run(steps)]
+
+
+@pytest.mark.parametrize("optimizer", [adamw, sgd])
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.99])
+def test_the_average_is_the_sum_of_its_shares(optimizer, decay):
+    trainer = open_trainer(optimizer)
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=decay)
+    path = paths(trainer, 11)
+    shares = [(1 - decay) * decay ** (11 - s) / (1 - decay**11) for s in range(1, 12)]
+    assert sum(shares) == pytest.approx(1)
+    expected = {
+        name: sum(share * w[name] for share, w in zip(shares, path, strict=True))
+        for name, _ in trainer.model.named_parameters()
+    }
+    torch.testing.assert_close(average.weights(), expected | {"count": torch.tensor(3)})
+
+
+def test_an_average_changes_nothing_of_the_training():
+    watched, plain = open_trainer(), open_trainer()
+    WeightAverage(watched.model, watched.optimizer)
+    LayerWatch(watched)
+    torch.testing.assert_close(paths(watched, 5), paths(plain, 5), rtol=0, atol=0)
+
+
+def test_a_weight_without_gradient_is_as_it_is_and_a_later_one_begins_later():
+    trainer = open_trainer()
+    trainer.model[3].requires_grad_(False)
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.5)
+    list(trainer.run(3))
+    torch.testing.assert_close(average.weights()["3.weight"], trainer.model[3].weight.data)
+    trainer.model[3].requires_grad_(True)
+    last = paths(trainer, 5)[-2:]  # Adam's own state is made as ever
+    share = 0.5 / (1 - 0.5**5)
+    expected = last[0]["3.weight"].lerp(last[1]["3.weight"], share)
+    torch.testing.assert_close(average.weights()["3.weight"], expected)
+
+
+def test_a_tied_weight_has_one_average_under_both_names():
+    trainer = open_trainer()
+    trainer.model[3] = nn.Linear(7, 13)
+    trainer.model.append(nn.Linear(13, 5)).append(nn.Linear(5, 13))
+    trainer.model[5].weight = trainer.model[0].weight
+    trainer.optimizer = adamw(trainer.model)
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.5)
+    path = paths(trainer, 2)
+    expected = (path[0]["0.weight"] + 2 * path[1]["0.weight"]) / 3
+    for name in ("0.weight", "5.weight"):
+        torch.testing.assert_close(average.weights()[name], expected)
+
+
+def test_inside_the_model_has_the_averages_and_behind_it_its_own_also_after_an_error():
+    trainer = open_trainer()
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.5)
+    own = paths(trainer, 3)[-1]
+    with pytest.raises(KeyError), average.used():
+        torch.testing.assert_close(trainer.model.state_dict(), average.weights(), rtol=0, atol=0)
+        assert not torch.equal(trainer.model[0].weight, own["0.weight"])
+        raise KeyError
+    torch.testing.assert_close(trainer.model.state_dict(), own, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0, math.nan])
+def test_a_decay_that_is_none_is_refused(decay):
+    trainer = open_trainer()
+    with pytest.raises(ValueError, match=f"at least 0 and below 1, got {decay}"):
+        WeightAverage(trainer.model, trainer.optimizer, decay=decay)
+
+
+def test_half_precision_is_refused():
+    model = nn.Linear(2, 3, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"float32 or float64, got .*bfloat16"):
+        WeightAverage(model, sgd(model))
+
+
+# --- in a run -----------------------------------------------------------------------------------
+
+
+class Cut(Exception):
+    pass
+
+
+def open_run(out: Path, losses, *, patience=None, steps=17, every=2):
+    "A run whose validations give `losses`, with all that can hang on it."
+    trainer = open_trainer()
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.9)
+    out.mkdir(exist_ok=True)
+    run = Run(out, trainer, lambda: losses[trainer.done // every - 1], steps, every)
+    run.watch = LayerWatch(trainer)
+    if patience:
+        keep = lambda: save_weights(trainer.model, out / "best.safetensors")  # noqa: E731
+        run.stop = EarlyStop(patience, keep)
+    run.restore()
+    return run, average
+
+
+def cut_at(step):
+    def on_step(log):
+        if log.step == step:
+            raise Cut
+
+    return on_step
+
+
+@pytest.mark.parametrize("cut", [3, 4, 9])
+def test_a_resumed_run_has_the_average_and_the_log_of_one_that_never_stopped(tmp_path, cut):
+    falling = [1 / n for n in range(1, 11)]
+    whole, expected = open_run(tmp_path / "whole", falling)
+    whole.train()
+    with pytest.raises(Cut):
+        open_run(tmp_path / "cut", falling)[0].train(cut_at(cut))
+    resumed, average = open_run(tmp_path / "cut", falling)
+    resumed.train()
+    torch.testing.assert_close(average.weights(), expected.weights(), rtol=0, atol=0)
+    logs = [read_log(tmp_path / name / "log.jsonl") for name in ("whole", "cut")]
+    assert [row["layers"] for row in logs[0]] == [row["layers"] for row in logs[1]]
+    assert resumed.val_losses == whole.val_losses == falling[:8] + [falling[7]]
+
+
+LOSSES = [3.0, 2.5, 2.6, 2.4, 2.45, 2.41, 2.3, 2.2, 2.1]
+
+
+@pytest.mark.parametrize("cut", [None, 9, 10, 12])
+def test_a_run_ends_in_time_and_keeps_its_best_also_when_it_is_resumed(tmp_path, cut):
+    if cut:
+        with pytest.raises(Cut):
+            open_run(tmp_path, LOSSES, patience=2)[0].train(cut_at(cut))
+    run, _ = open_run(tmp_path, LOSSES, patience=2)
+    run.train()
+    assert run.trainer.done == 12 and run.val_losses == LOSSES[:6]
+    assert not run.trainer.model.training
+    best = checkpoint_of(tmp_path / "other", 8)
+    torch.testing.assert_close(load_tensors(tmp_path / "best.safetensors"), best, rtol=0, atol=0)
+    again, _ = open_run(tmp_path, LOSSES, patience=2)  # it has ended, and stays so
+    again.train()
+    assert again.trainer.done == 12 and len(read_log(tmp_path / "log.jsonl")) == 12
+
+
+def checkpoint_of(out, step):
+    run, _ = open_run(out, LOSSES, steps=step)
+    run.train()
+    return load_tensors(checkpoints(out / "checkpoints")[-1] / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "losses, patience, ends, best",
+    [
+        ([1.0], 1, False, True),
+        ([1.0, 1.0], 1, True, False),  # as good is not better
+        ([1.0, 2.0, 0.5], 2, False, True),
+        ([1.0, 2.0, 2.0], 3, False, False),
+        ([1.0, 2.0, 2.0], 2, True, False),
+        ([1.0, math.nan, math.nan], 2, True, False),
+        ([math.nan, 2.0], 1, False, True),
+    ],
+)
+def test_patience(losses, patience, ends, best):
+    kept = []
+    assert EarlyStop(patience, lambda: kept.append(1))(losses) is ends
+    assert kept == [1] * best
+
+
+def test_no_patience_is_refused():
+    with pytest.raises(ValueError, match="patience must be at least 1, got 0"):
+        EarlyStop(0)
+
+
+# --- the watch ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_the_watch_sees_gradients_and_steps_of_every_part(clip):
+    trainer = open_trainer(sgd, clip=clip)
+    watch, before = LayerWatch(trainer), copy.deepcopy(trainer.model.state_dict())
+    (log,) = trainer.run(1)
+    layers = watch()["layers"]
+    assert list(layers) == ["0", "2", "3"]
+    whole = math.sqrt(sum(seen["grad"] ** 2 for seen in layers.values()))
+    # torch divides by norm + 1e-6
+    assert whole == pytest.approx(min(clip or math.inf, log.grad_norm), rel=1.1e-6 / log.grad_norm)
+    for part, seen in layers.items():
+        names = [name for name in before if name.split(".")[0] == part]
+        length = torch.cat([before[name].flatten() for name in names]).norm().item()
+        assert seen["ratio"] == pytest.approx(0.01 * seen["grad"] / length)  # plain descent
+
+
+def test_a_watch_looks_as_often_as_it_should_and_goes_on_so_after_a_resume():
+    trainer = open_trainer()
+    watch = LayerWatch(trainer, every=3)
+    assert [bool(watch()) for _ in trainer.run(7)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+    trainer.done = 2
+    assert [log.step for log in trainer.run(4) if watch()] == [3]
+
+
+def test_a_part_of_zeros_has_no_ratio_and_one_without_gradient_has_length_0():
+    trainer = open_trainer()
+    nn.init.zeros_(trainer.model[3].weight)
+    nn.init.zeros_(trainer.model[3].bias)
+    trainer.model[0].requires_grad_(False)
+    watch = LayerWatch(trainer)
+    next(trainer.run(1))
+    seen = watch()["layers"]
+    assert seen["3"]["ratio"] is None and seen["3"]["grad"] > 0
+    assert seen["0"] == {"grad": 0.0, "ratio": 0.0}
+
+
+@pytest.mark.parametrize(
+    "name, part",
+    [
+        ("layers.3.attn.q_proj.weight", "layers.3"),
+        ("encoder.layers.11.ffn.up_proj.weight", "encoder.layers.11"),
+        ("tok_emb.weight", "tok_emb"),
+        ("norm2.weight", "norm2"),
+        ("weight", "weight"),
+    ],
+)
+def test_parts(name, part):
+    assert part_of(name) == part
+
+
+def test_a_watch_that_never_looks_is_refused():
+    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
+        LayerWatch(open_trainer(), every=0)
+
+
+# --- the compiled step --------------------------------------------------------------------------
+
+
+def test_a_compiled_step_keeps_names_and_learns_the_same():
+    "What the graph computes; the code that a compiler makes of it is the experiment's."
+
+    def bare(model, batch):  # without the checks of types that the tests add to ours
+        logits = model(batch.ids).flatten(0, 1)
+        loss = nn.functional.cross_entropy(logits, batch.targets.flatten(), reduction="sum")
+        return loss, batch.targets.numel()
+
+    torch.compiler.reset()
+    plain, fast = open_trainer(), open_trainer()
+    for trainer in (plain, fast):
+        trainer.model[1].p = 0.0
+    plain.step, fast.step = bare, torch.compile(bare, backend="aot_eager")
+    names = list(fast.model.state_dict())
+    for one, other in zip(plain.run(5), fast.run(5), strict=True):
+        assert one.loss == pytest.approx(other.loss)
+    assert list(fast.model.state_dict()) == names
+    torch.testing.assert_close(fast.model.state_dict(), plain.model.state_dict())
