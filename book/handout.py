@@ -51,7 +51,8 @@ You need Python {oldest} or newer, and older than {too_new}. In this folder:
 
 Leave the notebooks where they are: some read records from `../../results`. What the site folds is
 collapsed here; a click on the dots opens it. Collapsed code may be the course's own version of what
-an exercise asks you for, so write yours first.
+an exercise asks you for, so write yours first; some chapters derive it in the open, so write yours
+without scrolling back. The first line of a chapter says what it needs.
 
 Every exercise ends with a line `check(…)`: run it, and it says what it found. Run the cells of a
 chapter from the top, or the imports are missing.
@@ -62,7 +63,7 @@ The first pass is the whole course without rigour, variants and comparisons:
 
 {first}
 
-All other chapters are the second pass. The first lines of each say what it needs. The folders in
+All other chapters are the second pass. The folders in
 the order of the book: {folders}.
 
 ## my_transformer.py
@@ -124,6 +125,16 @@ def _bare(cell: dict, text: str) -> dict:
     return {**bare, "outputs": [], "execution_count": None} if "outputs" in cell else bare
 
 
+def _with_card(cells: list[dict], notebook: dict, root: Path) -> list[dict]:
+    "The cells, below the title what the site says there: pass, time, exercises, what is needed."
+    places, card = cards.chapters(root), notebook["metadata"]["chapter"]
+    pages = [places[need].relative_to(root).with_suffix("") for need in card["needs"]]
+    needs = ["needs " + ", ".join(f"{{doc}}`/{page}`" for page in pages)] if pages else []
+    title, _, rest = exercise_cells.source(cells[0]).partition("\n")
+    line = " · ".join([*ways.facts(notebook), *needs])
+    return [_bare(cells[0], f"{title}\n\n{line}\n{rest}"), *cells[1:]]
+
+
 def chapters(root: Path = ROOT) -> dict[Path, dict]:
     "The notebooks of a class by their place, each with the cells that it keeps."
     found = {}
@@ -131,7 +142,8 @@ def chapters(root: Path = ROOT) -> dict[Path, dict]:
         if path.parent.name != plain.MACHINERY:
             notebook = json.loads(path.read_text(encoding="utf-8"))
             place = path.relative_to(root)
-            cells = plain.book(root).cells(split(notebook["cells"])[0], str(place.with_suffix("")))
+            kept = _with_card(split(notebook["cells"])[0], notebook, root)
+            cells = plain.book(root).cells(kept, str(place.with_suffix("")))
             found[place] = {**notebook, "cells": cells}
     return found
 
