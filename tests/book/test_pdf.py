@@ -124,7 +124,7 @@ def starts(book):
 def test_the_contents_have_the_right_numbers(small):
     texts = [page.extract_text() for page in small.pages]
     assert "transformer_lit" in texts[0] and "The whole book" in texts[0]
-    found = dict(re.findall(r"^(Start here|One & only|Two)\s+(\d+)$", texts[1], re.M))
+    found = dict(re.findall(r"^(Start here|One & only|Two)[ \t]+(\d+)$", texts[1], re.M))
     assert list(found) == ["Start here", "One & only", "Two"]
     for title, number in found.items():
         assert texts[int(number) - 1].lstrip().startswith(title)
@@ -134,7 +134,8 @@ def test_the_contents_have_the_right_numbers(small):
 
 def test_every_page_has_its_number_at_its_foot(small):
     for number, page in enumerate(small.pages, 1):
-        assert re.search(rf"(^|\n){number}\s*$", page.extract_text()), number
+        lines = page.extract_text().splitlines()  # the contents' numbers are laid over the page
+        assert str(number) in (lines if number == 2 else lines[-1:]), number
 
 
 def test_folds_are_open_and_nothing_wide_or_tall_is_cut(small):

@@ -135,7 +135,7 @@ class Run:
     tokens: int = 0  # learned from
     notes: list[str] = field(default_factory=list)  # what `restore` had to step over
     stop: Callable[[Sequence[float]], bool] = lambda losses: False  # whether to end here
-    watch: Callable[[], dict[str, Any]] = dict  # what the last step showed beside its `StepLog`
+    watch: Callable[[], dict[str, Any]] = lambda: {}  # shown beside each `StepLog`
     val_losses: list[float] = field(default_factory=list)  # over all resumes
 
     def restore(self) -> None:
