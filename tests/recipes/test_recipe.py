@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -65,15 +66,16 @@ open_training(recipe, sys.argv[1], device="cpu", resume="resume" in sys.argv).ru
 """
 
 
+def begin(steps, *arguments):
+    "A training in a process of its own: its folder, and `resume` to go on."
+    code = KILLED.format(sizes={**SIZES, "max_len": 97}, steps=steps)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
 def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
     "`kill -9` while it trains, wherever that hits; the log may end in half a line."
-    code = KILLED.format(sizes={**SIZES, "max_len": 97}, steps=40)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def start(*arguments):
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        return subprocess.Popen(command, env=environment)
-
+    start = partial(begin, 40)
     whole, killed = start(tmp_path / "whole"), start(tmp_path / "killed")
     log = tmp_path / "killed/log.jsonl"
     while not (log.exists() and log.read_text().count("\n") >= 10):
@@ -92,12 +94,7 @@ def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
 @pytest.mark.slow
 def test_twenty_kills_change_no_bit_of_the_weights(tmp_path):
     "Every third step writes a checkpoint, so a part of the kills hits the writing."
-    code = KILLED.format(sizes={**SIZES, "max_len": 97}, steps=331)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def start(*arguments):
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        return subprocess.Popen(command, env=environment)
+    start = partial(begin, 331)
 
     def rows(log):
         return log.read_bytes().count(b"\n") if log.exists() else 0
