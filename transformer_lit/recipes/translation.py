@@ -95,11 +95,11 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         A beam wider than 1 is told what it adds: the greedy search's score stands beside its own.
         """
         sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
-        metric, form = self.info["metric"], self.info["form"]
+        metric = self.info["metric"]
         found = self.translate(sources, beam=beam, alpha=alpha, progress=progress)
-        measured = {**_METRICS[metric](found, targets, form), "beam": beam, "alpha": alpha}
+        measured = {**_METRICS[metric](found, targets, self.info), "beam": beam, "alpha": alpha}
         if beam > 1:
-            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, form)
+            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, self.info)
             measured[f"greedy_{metric}"] = greedy[metric]
         return {**measured, "sentences": len(examples)}
 
