@@ -1,4 +1,4 @@
-"""Figures that follow the reader's mode: each SVG stands in its page, with a colour for light and one for dark.
+"""Figures that follow the reader's mode: an SVG stands in its page, in colours for both.
 
 A page that only links to an SVG cannot change it when the reader switches the theme. So the drawing
 itself stands in the page, in place of the image, and every colour in it is a pair,
@@ -78,9 +78,10 @@ def data_colours():
 def dark(colour, filled=False):
     "What a colour becomes on a dark page."
     red, green, blue = parts(colour)
-    if filled and colour in data_colours():
+    data = colour in data_colours()
+    if data and filled:
         return colour
-    if max(red, green, blue) - min(red, green, blue) < 0.12:
+    if not data and max(red, green, blue) - min(red, green, blue) < 0.12:
         ink = 1 - (red + green + blue) / 3
         return mix(CHALK, GROUND, ink**0.75 if filled else ink)  # a dark area needs more to be seen
     light = luminance((red, green, blue))
@@ -95,8 +96,8 @@ def dark(colour, filled=False):
 def dark_text(colour, ground):
     "The ink of a text on a dark page, where it lies on `ground`."
     made = dark(colour)
-    if apart(made, ground) >= TEXT:
-        return made
+    if found := next((ink for ink in (made, colour) if apart(ink, ground) >= TEXT), None):
+        return found
     end = max((GROUND, CHALK, PAPER), key=lambda end: apart(end, ground))
     return towards(made, end, lambda ink: apart(ink, ground) >= TEXT)
 
@@ -122,9 +123,7 @@ def placed(how, x, y):
             a, b, turn = x - cx, y - cy, radians(one)
             x, y = cx + a * cos(turn) - b * sin(turn), cy + a * sin(turn) + b * cos(turn)
         else:
-            raise ValueError(
-                f"a drawing is transformed by {name!r}, which inline_figures cannot read"
-            )
+            raise ValueError(f"inline_figures cannot read the transformation {name!r} of a drawing")
     return x, y
 
 
@@ -157,9 +156,8 @@ def middle(corners):
 def holds(corners, x, y):
     "Whether a point lies in a polygon: a line to its left crosses an odd number of sides."
     sides = zip(corners, corners[1:] + corners[:1], strict=True)
-    crossed = (
-        a + (y - b) / (d - b) * (c - a) < x for (a, b), (c, d) in sides if (b > y) != (d > y)
-    )
+    passed = (side for side in sides if (side[0][1] > y) != (side[1][1] > y))
+    crossed = (a + (y - b) / (d - b) * (c - a) < x for (a, b), (c, d) in passed)
     return sum(crossed) % 2 == 1
 
 
@@ -292,10 +290,9 @@ def tidy(element, names):
             value = names.get(value)
         if value and not (key == "transform" and value.startswith("rotate(-0 ")) and key != "class":
             said["href" if key == XLINK else key] = value
-    inside = escape((element.text or "").strip(), quote=False) + "".join(
-        tidy(child, names) for child in element
-    )
-    if tag == "g" and not said or tag in ("g", "defs", "clipPath") and not inside:
+    inside = escape((element.text or "").strip(), quote=False)
+    inside += "".join(tidy(child, names) for child in element)
+    if (tag == "g" and not said) or (tag in ("g", "defs", "clipPath") and not inside):
         return inside
     opening = f"<{tag}" + "".join(f' {key}="{quoted(value)}"' for key, value in said.items())
     return f"{opening}>{inside}</{tag}>" if inside else f"{opening}/>"
@@ -322,12 +319,10 @@ def inline(drawing, image, name):
     root = ET.fromstring(drawing)
     spread(root)
     paint(root, Pile())
-    used = sorted(
-        {ref for x in root.iter() for v in x.attrib.values() for ref in REFERENCE.findall(v)}
-    )
-    inside = "".join(
-        tidy(child, {ref: f"{name}-{i}" for i, ref in enumerate(used)}) for child in root
-    )
+    values = (value for element in root.iter() for value in element.attrib.values())
+    used = sorted({label for value in values for label in REFERENCE.findall(value)})
+    names = {label: f"{name}-{i}" for i, label in enumerate(used)}
+    inside = "".join(tidy(child, names) for child in root)
     least = least_width(drawing)
     style = image.get("style", "") + (f"--least:{least}px" if least else "")
     said = {

@@ -8,7 +8,6 @@ settings.ini.
 
 import base64
 import posixpath
-import re
 import sys
 from html import escape
 from pathlib import Path
