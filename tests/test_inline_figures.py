@@ -133,7 +133,7 @@ def test_a_corner_of_the_box_lies_outside_a_triangle():
 
 def test_an_image_becomes_a_drawing_with_its_text_for_those_who_listen():
     page = made()
-    assert page.startswith("<p>A</p><svg ") and "<img" not in page
+    assert page.startswith('<p>A</p><span class="drawing-box"><svg ') and "<img" not in page
     [root] = parsed(page)
     assert root.get("aria-label") == 'One "dot", < two'
     assert (root.get("role"), root.get("class")) == ("img", "drawing wide")

@@ -334,7 +334,7 @@ def inline(drawing, image, name):
         "style": style,
     }
     opening = " ".join(f'{key}="{quoted(value)}"' for key, value in said.items())
-    return f"<svg {opening}>{inside}</svg>"
+    return f'<span class="drawing-box"><svg {opening}>{inside}</svg></span>'
 
 
 def inline_all(page, read):
