@@ -38,6 +38,7 @@ MAY_IMPORT = {
 }
 COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
 MAX_FUNCTION_LINES = 40
+SHOWS = ("print", "show", "Table")  # what a cell calls to be seen
 SAME_BODY_LINES = 3  # shorter bodies are equal by chance
 MAX_MODULE_LINES = 300
 MAX_LINE = 100
@@ -335,7 +336,7 @@ def lost_outputs(root):
             run = [s for s in body if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
             for node in (node for statement in run for node in ast.walk(statement)):
                 called = getattr(node, "func", None)
-                if getattr(called, "attr", getattr(called, "id", None)) in ("print", "show"):
+                if getattr(called, "attr", getattr(called, "id", None)) in SHOWS:
                     yield f"{path.name}: no output is stored of {source[:60]!r}"
                     break
 
@@ -635,6 +636,7 @@ BREACHES = {
     lost_outputs: [
         lambda h: add(h, WORDS, cell("for x in (1, 2):\n    print(x)")),
         lambda h: add(h, WORDS, cell("def f():\n    return 1\n\n\nplt.show()")),
+        lambda h: add(h, WORDS, cell('Table(["x"], [[1]])')),
     ],
     unlisted_modules: [lambda h: (h / "book/api.md").write_text("")],
 }
