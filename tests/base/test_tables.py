@@ -8,6 +8,7 @@ import pytest
 from transformer_lit.base.tables import Table
 
 LEFT, RIGHT = 'style="text-align: left"', 'style="text-align: right; white-space: nowrap"'
+HEAD = 'style="text-align: right"'  # a header may break
 
 
 def test_lines_by_hand():
@@ -30,7 +31,7 @@ def test_html_by_hand():
     assert Table(["name", "n"], [["a", 1000], ["b", 2]], "Sizes")._repr_html_().splitlines() == [
         '<table class="tl-table">',
         "<caption>Sizes</caption>",
-        f'<thead><tr><th scope="col" {LEFT}>name</th><th scope="col" {RIGHT}>n</th></tr></thead>',
+        f'<thead><tr><th scope="col" {LEFT}>name</th><th scope="col" {HEAD}>n</th></tr></thead>',
         "<tbody>",
         f'<tr><th scope="row" {LEFT}>a</th><td {RIGHT}>1,000</td></tr>',
         f'<tr><th scope="row" {LEFT}>b</th><td {RIGHT}>2</td></tr>',
@@ -66,7 +67,7 @@ def test_cells_header_and_caption_are_escaped():
 def right(*column):
     "Whether the column stands to the right, in HTML and in lines."
     table = Table(["x", "a wide header"], [["row", cell] for cell in column])
-    numbers = f'<th scope="col" {RIGHT}>a wide header</th>' in table._repr_html_()
+    numbers = f'<th scope="col" {HEAD}>a wide header</th>' in table._repr_html_()
     for line, (_, cell) in zip(repr(table).splitlines()[1:], table.rows):
         assert line == f"row  {cell.rjust(13) if numbers else cell}".rstrip()
     return numbers

@@ -35,7 +35,18 @@ def _is_numbers(column: Sequence[str]) -> bool:
     return bool(filled) and all(_NUMBER.match(text) for text in filled)
 
 # %% ../../nbs/base/14_tables.ipynb #table
-_LEFT, _RIGHT = 'style="text-align: left"', 'style="text-align: right; white-space: nowrap"'
+_LEFT, _RIGHT = "text-align: left", "text-align: right"
+_COLUMN, _ROW = 'th scope="col"', 'th scope="row"'
+
+
+def _tr(cells: Sequence[str], styles: Sequence[str], first: str, others: str) -> str:
+    "A row in HTML: what the first cell is, and what the others are."
+    parts = []
+    for text, style, tag in zip(cells, styles, [first] + [others] * len(cells)):
+        tag = tag if text else "td"  # an empty cell heads nothing
+        inside = html.escape(text, quote=False).replace("\n", "<br>")
+        parts.append(f'<{tag} style="{style}">{inside}</{tag.split()[0]}>')
+    return f"<tr>{''.join(parts)}</tr>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,20 +88,11 @@ class Table:
         return "\n".join([self.caption, *shown] if self.caption else shown)
 
     def _repr_html_(self) -> str:
-        sides = [_RIGHT if numbers else _LEFT for numbers in self._columns_of_numbers()]
-
-        def tr(cells: Sequence[str], first: str, others: str) -> str:
-            parts = []
-            for text, side, tag in zip(cells, sides, [first] + [others] * len(sides)):
-                tag = tag if text else "td"  # an empty cell heads nothing
-                inside = html.escape(text, quote=False).replace("\n", "<br>")
-                parts.append(f"<{tag} {side}>{inside}</{tag.split()[0]}>")
-            return f"<tr>{''.join(parts)}</tr>"
-
-        column, row = 'th scope="col"', 'th scope="row"'
+        head = [_RIGHT if numbers else _LEFT for numbers in self._columns_of_numbers()]
+        body = [f"{side}; white-space: nowrap" if side == _RIGHT else side for side in head]
         lines = ['<table class="tl-table">']
         if self.caption:
             lines.append(f"<caption>{html.escape(self.caption, quote=False)}</caption>")
-        lines += [f"<thead>{tr(self.header, column, column)}</thead>", "<tbody>"]
-        lines += [tr(cells, row, "td") for cells in self.rows]
+        lines += [f"<thead>{_tr(self.header, head, _COLUMN, _COLUMN)}</thead>", "<tbody>"]
+        lines += [_tr(cells, body, _ROW, "td") for cells in self.rows]
         return "\n".join([*lines, "</tbody>", "</table>"])
