@@ -105,9 +105,9 @@ def test_a_cell_has_several_lines():
     table = Table(["name", "hint", "n"], [["a", "one\ntwo is longer", 1], ["b", "three", 22]])
     assert repr(table).splitlines() == [
         "name  hint            n",
-        "a     one            1",
+        "a     one             1",
         "      two is longer",
-        "b     three         22",
+        "b     three          22",
     ]
     assert "<td " + LEFT + ">one<br>two is longer</td>" in table._repr_html_()
 
