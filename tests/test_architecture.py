@@ -38,7 +38,6 @@ MAY_IMPORT = {
 }
 COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
 MAX_FUNCTION_LINES = 40
-SHOWS = ("print", "show", "Table")  # what a cell calls to be seen
 SAME_BODY_LINES = 3  # shorter bodies are equal by chance
 MAX_MODULE_LINES = 300
 MAX_LINE = 100
@@ -327,7 +326,7 @@ def silent_figures(root):
 
 
 def lost_outputs(root):
-    "A cell that prints or draws stores what it gave; strict nbval asks nothing of an empty cell."
+    "A cell that shows something stores what it gave; strict nbval asks nothing of an empty cell."
     for path in notebooks(root):
         for source, cell in code_cells(path):
             if cell["outputs"] or re.search(r"^#\|\s*eval:\s*false", source, re.M):
@@ -336,7 +335,10 @@ def lost_outputs(root):
             run = [s for s in body if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
             for node in (node for statement in run for node in ast.walk(statement)):
                 called = getattr(node, "func", None)
-                if getattr(called, "attr", getattr(called, "id", None)) in SHOWS:
+                name = getattr(called, "attr", getattr(called, "id", None))
+                if name in ("print", "show") or (
+                    name == "Table" and node is getattr(body[-1], "value", 0)
+                ):
                     yield f"{path.name}: no output is stored of {source[:60]!r}"
                     break
 
