@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.runner import Cell, Experiment, Row
+from experiments.runner import Cell, Experiment, Row, val_losses
 from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.checkpoint import average_weights, checkpoints
@@ -32,7 +32,11 @@ def measure(training: Training) -> list[Row]:
     last = run.evaluate()
     files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
     trained.model.load_state_dict(average_weights(files[-recipe.average :]))
-    losses = {"last_loss": last, "val_loss": run.evaluate(), "lowest_loss": min(run.val_losses)}
+    losses = {
+        "last_loss": last,
+        "val_loss": run.evaluate(),
+        "lowest_loss": min(val_losses(training)),
+    }
     sentences, rows = recipe.examples("val"), []
     for alpha in ALPHAS:
         scored = trained.score(sentences, alpha=alpha)
