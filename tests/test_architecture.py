@@ -326,7 +326,7 @@ def silent_figures(root):
 
 
 def lost_outputs(root):
-    "A cell that prints or draws stores what it gave; strict nbval asks nothing of an empty cell."
+    "A cell that shows something stores what it gave; strict nbval asks nothing of an empty cell."
     for path in notebooks(root):
         for source, cell in code_cells(path):
             if cell["outputs"] or re.search(r"^#\|\s*eval:\s*false", source, re.M):
@@ -335,7 +335,10 @@ def lost_outputs(root):
             run = [s for s in body if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
             for node in (node for statement in run for node in ast.walk(statement)):
                 called = getattr(node, "func", None)
-                if getattr(called, "attr", getattr(called, "id", None)) in ("print", "show"):
+                name = getattr(called, "attr", getattr(called, "id", None))
+                if name in ("print", "show") or (
+                    name == "Table" and node is getattr(body[-1], "value", 0)
+                ):
                     yield f"{path.name}: no output is stored of {source[:60]!r}"
                     break
 
@@ -635,6 +638,7 @@ BREACHES = {
     lost_outputs: [
         lambda h: add(h, WORDS, cell("for x in (1, 2):\n    print(x)")),
         lambda h: add(h, WORDS, cell("def f():\n    return 1\n\n\nplt.show()")),
+        lambda h: add(h, WORDS, cell('Table(["x"], [[1]])')),
     ],
     unlisted_modules: [lambda h: (h / "book/api.md").write_text("")],
 }

@@ -22,6 +22,7 @@ from transformer_lit.base.exercises import Verdict, check, find_exercise
 from transformer_lit.base.files import InputError, write_text
 from transformer_lit.base.own_file import OWN_FILE, find_file, run_file
 from transformer_lit.base.sandbox import Prints
+from transformer_lit.base.tables import Table
 
 # %% ../../nbs/base/12_thread.ipynb #steps
 @dataclass(frozen=True)
@@ -203,13 +204,11 @@ class Progress:
         return "\n".join([*lines, *self.notes, *filter(None, (self.line, self.next))])
 
     def _repr_html_(self) -> str:
-        rows = [["step", "chapter", "verdict", "hint"]]
-        rows += [[*row[:3], "\n".join(filter(None, (row[3], *row[4])))] for row in self._rows()]
-        cells = [[html.escape(cell).replace("\n", "<br>") for cell in row] for row in rows]
-        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+        rows = [[*row[:3], "\n".join(filter(None, (row[3], *row[4])))] for row in self._rows()]
+        table = Table(["step", "chapter", "verdict", "hint"], rows)._repr_html_() if rows else ""
         last = *self.notes, self.line, self.next
         below = "<br>".join(html.escape(line) for line in last if line)
-        return f"{f'<table>{body}</table>' if self.verdicts else ''}<p>{below}</p>"
+        return f"{table}<p>{below}</p>"
 
 # %% ../../nbs/base/12_thread.ipynb #uses
 def _uses(tree: ast.Module) -> dict[str, set[str]]:
