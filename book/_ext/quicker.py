@@ -10,6 +10,8 @@ import os
 import sys
 
 import pybtex.plugin
+from sphinx.ext import viewcode
+from sphinx.util.parallel import ParallelTasks, make_chunks
 
 MOST = 4  # processes at once: each holds the whole book
 
@@ -30,10 +32,31 @@ def drop_unused(app, env):
         del found[name]
 
 
+def write_sources(app, collect=viewcode.collect_pages):
+    "The pages of the modules, in as many processes; what is left for this one is their list."
+    every = getattr(app.env, "_viewcode_modules", {})
+
+    def write(names):  # what is False has no page of its own
+        app.env._viewcode_modules = {n: n in names and entry for n, entry in every.items()}
+        for page, context, template in collect(app):
+            if page != f"{viewcode.OUTPUT_DIRNAME}/index":
+                app.builder.handle_page(page, context, template)
+
+    if app.parallel > 1:
+        tasks = ParallelTasks(app.parallel - 1)
+        for names in make_chunks(sorted(every), app.parallel - 1):
+            tasks.add_task(write, names)
+        tasks.join()
+        app.env._viewcode_modules = dict.fromkeys(every, False)
+    yield from collect(app)
+    app.env._viewcode_modules = every
+
+
 def setup(app):
     gc.set_threshold(100_000, 50, 50)  # trees of text are many objects, and most of them stay
     # pybtex looks through all installed packages again for each citation
     pybtex.plugin.entry_points = functools.cache(pybtex.plugin.entry_points)
+    viewcode.collect_pages = write_sources  # before that extension is loaded
     app.connect("builder-inited", prepare)
     app.connect("env-updated", drop_unused)
     app.connect("build-finished", lambda app, error: gc.freeze())  # the system takes it all back
