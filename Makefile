@@ -37,9 +37,9 @@ serve: book  ## build the site and serve it at http://127.0.0.1:8000
 	python -m http.server --bind 127.0.0.1 --directory _build/html 8000
 
 pdf: book  ## print the book and its first pass (needs Chromium)
-	python book/make_pdf.py _build/html _build/pdf/transformer_lit.pdf
-	python book/make_pdf.py _build/html _build/pdf/first-pass.pdf --first-pass
-	@echo "open $(CURDIR)/_build/pdf/transformer_lit.pdf"
+	python book/make_pdf.py _build/html _build/html/pdf/transformer_lit.pdf
+	python book/make_pdf.py _build/html _build/html/pdf/first-pass.pdf --first-pass
+	@echo "open $(CURDIR)/_build/html/pdf/transformer_lit.pdf"
 
 lab: setup  ## edit the notebooks in JupyterLab
 	jupyter lab nbs

@@ -2,7 +2,8 @@
 
 All articles, in the order of the contents, become one page that Chromium prints: a title, contents
 with page numbers, folds open, no navigation. Links within the book lead to its pages, all others to
-the site. What is wider than the paper is made smaller.
+the site. What is wider than the paper is made smaller. Each core prints a volume; they are joined,
+and get their numbers, at the end.
 """
 
 import argparse
@@ -18,13 +19,21 @@ import re
 import shutil
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import yaml
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import Fit
+from pypdf.generic import (
+    ArrayObject,
+    DecodedStreamObject,
+    DictionaryObject,
+    Fit,
+    NameObject,
+)
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book/_ext"))
@@ -34,9 +43,8 @@ from site_pages import part_name  # noqa: E402
 ALWAYS = ("book/glossary", "book/bibliography")  # where links lead to, also of the first pass
 WIDTH, HEIGHT = 673, 994  # pixels that A4 leaves between the margins: 178 by 263 mm
 MARGINS = {"top": "16mm", "right": "16mm", "bottom": "18mm", "left": "16mm"}
-FOOT = (
-    '<div style="font: 8pt sans-serif; width: 100%; text-align: center; color: #444">'
-    '<span class="pageNumber"></span></div>'
+BESIDE = (
+    "https://volume.invalid/#"  # what a link to another volume begins with, until all are joined
 )
 ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*)</article>', re.S)
 TITLE = re.compile(r"<h1>(.*?)</h1>", re.S)
@@ -169,6 +177,49 @@ def front(chapters: list[Chapter], title: str, lines: list[str], places: dict[st
     )
 
 
+def split(chapters: list[Chapter], volumes: int) -> list[list[Chapter]]:
+    "The chapters in order, in volumes of about equal length."
+    ends = list(accumulate(len(one.body) for one in chapters))
+    found = [[] for _ in range(volumes)]
+    for chapter, end in zip(chapters, ends, strict=True):
+        found[min(volumes - 1, volumes * (end - len(chapter.body)) // max(1, ends[-1]))].append(
+            chapter
+        )
+    return [volume for volume in found if volume]
+
+
+def bind(volumes: list[list[Chapter]], opening: str) -> list[str]:
+    """What is printed of each volume; the first has the title and the contents.
+
+    Chromium names the places in a volume that a link of that volume leads to. So those that are
+    asked for from elsewhere get a link of no size.
+    """
+    home = {anchor(one.path).removesuffix("--"): n for n, v in enumerate(volumes) for one in v}
+    asked: list[set[str]] = [set() for _ in volumes]
+
+    def leads(match, here):
+        there = home.get(html.unescape(match[1]).split("--")[0], here)
+        asked[there].add(match[1])
+        return match[0] if there == here else f'href="{BESIDE}{match[1]}"'
+
+    bodies = [
+        (opening if n == 0 else "")
+        + "".join(
+            f'<article class="bd-article" id="{anchor(v.path)}">{v.body}</article>' for v in volume
+        )
+        for n, volume in enumerate(volumes)
+    ]
+    bodies = [
+        re.sub(r'(?<=\s)href="#([^"]*)"', functools.partial(leads, here=n), body)
+        for n, body in enumerate(bodies)
+    ]
+    starts = [{anchor(one.path) for one in volume} for volume in volumes]
+    marks = [
+        "".join(f'<a href="#{to}">.</a>' for to in sorted(a | b)) for a, b in zip(asked, starts)
+    ]
+    return [f'<div class="asked">{m}</div>{body}' for m, body in zip(marks, bodies, strict=True)]
+
+
 def document(head: str, inside: str, classes: str = "") -> str:
     "A page at the top of the site."
     style = (ROOT / "book/print.css").read_text(encoding="utf-8")
@@ -227,8 +278,8 @@ FIT = """() => {
 }"""
 
 
-def print_page(browser, address: str, footed: bool = True) -> bytes:
-    "A page as Chromium prints it, with numbers at its foot."
+def print_page(browser, address: str) -> bytes:
+    "A page as Chromium prints it."
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     try:
         page.set_default_timeout(600_000)
@@ -236,31 +287,94 @@ def print_page(browser, address: str, footed: bool = True) -> bytes:
         page.goto(address, wait_until="load")
         page.evaluate("document.fonts.ready.then(() => true)")
         page.evaluate(FIT)
-        paper = {"format": "A4", "margin": MARGINS, "print_background": True}
-        foot = {
-            "display_header_footer": footed,
-            "header_template": "<i></i>",
-            "footer_template": FOOT,
-        }
-        return page.pdf(**paper, **foot)
+        return page.pdf(format="A4", margin=MARGINS, print_background=True)
     finally:
         page.close()
 
 
-def find_places(book: PdfReader, paths: list[str]) -> dict[str, int]:
+def print_all(chromium: str, addresses: list[str]) -> list[PdfReader]:
+    "The printed pages, each made by a browser of its own, at the same time."
+    from playwright.sync_api import sync_playwright
+
+    def one(address):
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            return PdfReader(io.BytesIO(print_page(browser, address)))
+
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        return list(pool.map(one, addresses))
+
+
+def join(volumes: list[PdfReader]) -> PdfWriter:
+    "One book of all volumes. Links between them lead to their places; those of no size are gone."
+    writer = PdfWriter(clone_from=volumes[0])
+    places = writer.root_object["/Dests"]
+    firsts = [0]
+    for volume in volumes[1:]:
+        first = len(writer.pages)
+        firsts.append(first)
+        writer.append_pages_from_reader(volume)
+        pairs = zip(volume.pages, list(writer.pages)[first:], strict=True)
+        moved_to = {a.indirect_reference.idnum: b.indirect_reference for a, b in pairs}
+        for name, (page, *where) in volume.root_object["/Dests"].items():
+            places[NameObject(name)] = ArrayObject([moved_to[page.idnum], *where])
+    for number, page in enumerate(writer.pages):
+        links = [link.get_object() for link in page.get("/Annots", [])]
+        if number in firsts:  # the links of no size
+            links = [one for one in links if one["/Rect"][2] - one["/Rect"][0] > 1.5]
+            page[NameObject("/Annots")] = ArrayObject(map(writer._add_object, links))
+        for link in links:
+            to = link.get("/A", {}).get("/URI", "")
+            if to.startswith(BESIDE):
+                link[NameObject("/Dest")] = NameObject("/" + unquote(to.removeprefix(BESIDE)))
+                del link["/A"]
+    return writer
+
+
+def number_pages(writer: PdfWriter) -> None:
+    "A number at the foot of each page, in one of the fonts that every reader has."
+    font = DictionaryObject({
+        NameObject(key): NameObject(value)
+        for key, value in (("/Type", "/Font"), ("/Subtype", "/Type1"), ("/BaseFont", "/Helvetica"))
+    })  # fmt: skip
+    font = writer._add_object(font)
+    before = DecodedStreamObject()
+    before.set_data(b"q\n")
+    before = writer._add_object(before)
+    for number, page in enumerate(writer.pages, 1):
+        left = float(page.mediabox.width) / 2 - 2.2 * len(str(number))  # half of 8 points' digits
+        after = DecodedStreamObject()
+        after.set_data(f"\nQ q 0.27 g BT /Number 8 Tf {left:.1f} 22 Td ({number}) Tj ET Q".encode())
+        drawn = page["/Contents"]
+        drawn = (
+            drawn if isinstance(drawn, ArrayObject) else ArrayObject([page.raw_get("/Contents")])
+        )
+        page[NameObject("/Contents")] = ArrayObject([before, *drawn, writer._add_object(after)])
+        fonts = page["/Resources"].setdefault(NameObject("/Font"), DictionaryObject())
+        fonts.get_object()[NameObject("/Number")] = font
+
+
+def find_places(book: PdfWriter, paths: list[str]) -> dict[str, int]:
     "The page that each chapter begins on, from 1: where the links of the contents lead."
-    named = book.named_destinations
+    named = book.root_object["/Dests"]
     numbers = {page.indirect_reference.idnum: place for place, page in enumerate(book.pages, 1)}
     places = {}
     for path in paths:
-        found = named.get(f"/{anchor(path)}") or named.get(anchor(path))
+        found = named.get(f"/{anchor(path)}")
         if found is None:
             raise ValueError(f"Chromium printed no place for {path}; is it the system's Chromium?")
-        places[path] = numbers[found.page.idnum]
+        places[path] = numbers[found[0].indirect_reference.idnum]
     return places
 
 
-def make(site: Path, target: Path, browser, first_pass: bool = False, root: Path = ROOT) -> None:
+def make(
+    site: Path,
+    target: Path,
+    chromium: str,
+    first_pass: bool = False,
+    root: Path = ROOT,
+    volumes: int | None = None,  # printed at the same time; one for each core unless given
+) -> None:
     "Write the book to `target`."
     known = settings(root)
     base = known["doc_host"] + known["doc_baseurl"]
@@ -272,26 +386,21 @@ def make(site: Path, target: Path, browser, first_pass: bool = False, root: Path
         + '<link rel="stylesheet" href="_static/katex/katex.min.css">'
     )
     opening = functools.partial(front, chapters, title, lines)
-    bodies = "".join(
-        f'<article class="bd-article" id="{anchor(one.path)}">{one.body}</article>'
-        for one in chapters
-    )
-    pages = {"/book-to-print": document(head, opening({}) + bodies)}
+    bound = bind(split(chapters, volumes or min(4, os.cpu_count() or 1)), opening({}))
+    pages = {f"/volume-{n}": document(head, body) for n, body in enumerate(bound)}
     with served(site, pages) as server:
-        book = PdfReader(io.BytesIO(print_page(browser, f"{server}/book-to-print")))
+        book = join(print_all(chromium, [server + path for path in pages]))
         places = find_places(book, [one.path for one in chapters])
         pages["/numbers-to-print"] = document(head, opening(places), "numbers-alone")
-        numbers = PdfReader(
-            io.BytesIO(print_page(browser, f"{server}/numbers-to-print", footed=False))
-        )
+        (numbers,) = print_all(chromium, [f"{server}/numbers-to-print"])
     write(book, numbers, chapters, places, title, target)
 
 
-def write(book, numbers, chapters, places, title, target) -> None:
-    "The book with the numbers on its contents and an outline; whole, or not at all."
-    writer = PdfWriter(clone_from=book)
+def write(writer, numbers, chapters, places, title, target) -> None:
+    "The book with the numbers on its contents and its pages, and an outline; whole, or not at all."
     for number, page in zip(range(1, len(numbers.pages)), numbers.pages[1:]):
         writer.pages[number].merge_page(page)
+    number_pages(writer)
     part = None
     for chapter in chapters:
         if chapter.part:
@@ -322,11 +431,7 @@ def main() -> None:
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         parser.error("there is no Chromium; install it, or name it in CHROMIUM")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        make(given.site.resolve(), given.target, browser, given.first_pass)
+    make(given.site.resolve(), given.target, found, given.first_pass)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
+from experiments.captions import CAPTIONS
 from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
@@ -33,6 +34,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
     "averaging": AVERAGING,
     "beam_widths": BEAM_WIDTHS,
+    "captions": CAPTIONS,
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,

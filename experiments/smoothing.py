@@ -1,7 +1,7 @@
 """What label smoothing does to a small translator: its loss, its certainty, its translations."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -9,19 +9,9 @@ import torch
 from experiments.runner import Cell, Experiment, Row, held_out
 from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.training.schedule import cosine
 
 SHARES, SEEDS, BINS, SENTENCES = (0.0, 0.1, 0.2), range(3), 10, 300
 STEPS = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Short(Translation):
-    "A translation whose rate comes to an end: half a cosine instead of 1/√step."
-
-    def schedule(self) -> Callable[[int], float]:
-        "Down to a twentieth of the peak."
-        return cosine(self.peak, self.warmup, self.steps, final=0.05)
 
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
@@ -36,9 +26,10 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         "warmup": 200,
         "peak": 3e-3,
         "average": 1,
+        "fall": "cosine",
     }
     for seed, share in product(SEEDS, SHARES):
-        recipe = Short(**{**vars(preset), **changes, "smoothing": share})
+        recipe = replace(preset, **changes, smoothing=share)
         yield Cell({"smoothing": share, "seed": seed}, recipe, seed)
 
 

@@ -198,6 +198,9 @@ def add_addresses(app, config):
         "launch_buttons": {"colab_url": "https://colab.research.google.com"},
     }
     config.html_baseurl = found["doc_host"] + found["doc_baseurl"] + "/"
+    printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
+    whole, first = (f"[{n}]({config.html_baseurl}pdf/{file}.pdf)" for n, file in printed.items())
+    config.myst_substitutions = {"printed": f"{whole} and {first}"}
 
 
 def setup(app):

@@ -35,14 +35,22 @@ def find_chromium():
 
 
 @pytest.fixture(scope="session")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def chromium():
+    "The path of a browser that Playwright can drive."
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = find_chromium()
     if found is None:
         pytest.skip("there is no Chromium; install it, or name it in CHROMIUM")
-    with api.sync_playwright() as playwright:
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         # root in a container has no sandbox
-        yield playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
 
 @pytest.fixture

@@ -95,8 +95,8 @@ TOC += "      - file: nbs/a/01_one\n      - file: nbs/a/02_two\n"
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory, browser):
-    "A book of three pages, printed."
+def small(tmp_path_factory, chromium):
+    "A book of three pages, printed in two volumes."
     root = tmp_path_factory.mktemp("book")
     for path, (title, body) in PAGES.items():
         file = root / "site" / f"{path}.html"
@@ -107,7 +107,7 @@ def small(tmp_path_factory, browser):
     (root / "book").mkdir()
     (root / "book/_toc.yml").write_text(TOC)
     (root / "settings.ini").write_text((ROOT / "settings.ini").read_text())
-    make_pdf.make(root / "site", root / "out/book.pdf", browser, root=root)
+    make_pdf.make(root / "site", root / "out/book.pdf", chromium, root=root, volumes=2)
     assert [file.name for file in (root / "out").iterdir()] == ["book.pdf"]  # nothing half-written
     return PdfReader(root / "out/book.pdf")
 
@@ -147,11 +147,23 @@ def test_folds_are_open_and_nothing_wide_or_tall_is_cut(small):
     assert len(small.pages) <= last + 1  # the tall figure fits one page
 
 
-def test_a_link_leads_to_its_place_in_the_book(small):
+def test_a_link_leads_to_its_place_in_another_volume(small):
     first = small.pages[starts(small)["Start here"] - 1]
     links = [one.get_object() for one in first.get("/Annots", [])]
-    assert any("far" in str(link.get("/Dest", "")) for link in links)
-    assert not any("/URI" in link.get("/A", {}) for link in links)
+    assert [link["/Dest"] for link in links] == ["/nbs/a/02_two--far"]  # and none of no size
+    place = small.named_destinations["/nbs/a/02_two--far"]
+    assert small.get_destination_page_number(place) + 1 == starts(small)["Two"]
+
+
+def test_volumes_are_of_about_equal_length_and_in_order():
+    chapters = [make_pdf.Chapter(f"{n}.html", str(n), "x" * length) for n, length in
+                enumerate((5, 3, 2, 7, 1, 2))]  # fmt: skip
+    volumes = make_pdf.split(chapters, 2)
+    assert [[one.title for one in volume] for volume in volumes] == [
+        ["0", "1", "2"],
+        ["3", "4", "5"],
+    ]
+    assert make_pdf.split(chapters[:1], 3) == [chapters[:1]]
 
 
 def test_a_folder_that_is_no_site_is_refused(tmp_path):
@@ -179,9 +191,9 @@ def plain(text):
     "BOOK_HTML" not in os.environ, reason="BOOK_HTML names no built site (make book)"
 )
 @pytest.mark.parametrize("first_pass", [True, False])
-def test_the_book_is_printed_whole(tmp_path, browser, first_pass):
+def test_the_book_is_printed_whole(tmp_path, chromium, first_pass):
     site, target = Path(os.environ["BOOK_HTML"]).resolve(), tmp_path / "book.pdf"
-    make_pdf.make(site, target, browser, first_pass)
+    make_pdf.make(site, target, chromium, first_pass)
     check_whole(site, PdfReader(target), first_pass)
 
 

@@ -123,3 +123,23 @@ def test_real_pairs_become_batches_that_a_model_learns_from(
     rows = read_log(tmp_path / "log.jsonl")
     # a blind guess loses log 400 = 5.99
     assert len(rows) == 3 and rows[-1]["val_loss"] < 6.5
+
+
+def test_a_translator_searches_with_its_own_length_penalty(exact):
+    sentences = ["A man is riding a bike.", "bike riding", "A"]
+    assert exact.info["alpha"] == 1.0  # of a model that does not say
+    long = Translator(exact.model, exact.tokenizer, {**exact.info, "alpha": 3.0})
+    assert long.translate(sentences) == exact.translate(sentences, alpha=3.0)
+    pairs = [(s, s) for s in sentences]
+    assert long.score(pairs, beam=2) == exact.score(pairs, beam=2, alpha=3.0)
+    assert exact.score(pairs, beam=2)["alpha"] == 1.0
+
+
+def test_the_rate_falls_as_its_recipe_says():
+    recipe = preset(Translation, "multi30k-cpu", steps=5000, peak=0.003)
+    usual, cosine = (replace(recipe, fall=fall).schedule() for fall in ("inverse_sqrt", "cosine"))
+    assert usual(800) == cosine(800) == 0.003
+    assert usual(3200) == pytest.approx(0.003 / 2)  # √(800 / 3200)
+    assert cosine(5000) == pytest.approx(0.003 / 20)
+    with pytest.raises(InputError, match="unknown fall 'linear'; known are: inverse_sqrt, cosine"):
+        replace(recipe, fall="linear").schedule()

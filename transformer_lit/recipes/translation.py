@@ -8,6 +8,7 @@ __all__ = ['translation_loss', 'Translator', 'Translation']
 # %% ../../nbs/recipes/02_translation.ipynb #imports
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +28,7 @@ from transformer_lit.training.data import (
     fixed_batches,
 )
 from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.schedule import inverse_sqrt
+from transformer_lit.training.schedule import cosine, inverse_sqrt
 
 # %% ../../nbs/recipes/02_translation.ipynb #step
 def translation_loss(
@@ -57,6 +58,9 @@ It knows the language of image captions and little else. It has no notion of wha
 It may not be used commercially; see WEIGHTS-NOTICE.md.
 """
 
+    def __init__(self, model: nn.Module, tokenizer: BPETokenizer, info: dict[str, Any]):
+        super().__init__(model, tokenizer, {"alpha": 1.0, **info})  # the first did not say it
+
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         "Ids of each sentence; `InputError` for one that is empty or longer than the model allows."
         rows = self.tokenizer.encode_all([sentence.strip() for sentence in sentences])
@@ -69,10 +73,11 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         sentences: Sequence[str],
         *,
         beam: int = 5,
-        alpha: float = 1.0,  # strength of the length penalty
+        alpha: float | None = None,  # strength of the length penalty; the model's own unless given
         progress: Callable[[int], Any] = lambda done: None,  # told how many sentences were done
     ) -> list[str]:
         "The best translation of each sentence. Sentences of similar length are searched together."
+        alpha = self.info["alpha"] if alpha is None else alpha
         rows, out = self.encode(sentences), [""] * len(sentences)
         batches = bucket_by_length([(len(row) + 1, 0) for row in rows], _SEARCH_TOKENS)
         for batch in batches:
@@ -87,13 +92,14 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         examples: Sequence[tuple[str, str]],
         *,
         beam: int = 5,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> dict[str, Any]:
         """Translate the sources, compare with the targets in the metric that the model is made for.
 
         A beam wider than 1 is told what it adds: the greedy search's score stands beside its own.
         """
+        alpha = self.info["alpha"] if alpha is None else alpha
         sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
         metric, form = self.info["metric"], self.info["form"]
         found = self.translate(sources, beam=beam, alpha=alpha, progress=progress)
@@ -173,11 +179,13 @@ class Translation(Recipe):
     source: str = "en"
     target: str = "de"
     metric: str = "bleu"  # of the final score; or "exact"
+    alpha: float = 1.0  # strength of the length penalty when the trained model searches
+    fall: str = "inverse_sqrt"  # of the rate; or "cosine", down to a twentieth of the peak
     average: int = 5
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
-    remembers = ("dataset", "form", "source", "target", "metric")
+    remembers = ("dataset", "form", "source", "target", "metric", "alpha")
 
     @property
     def direction(self) -> str:
@@ -212,7 +220,13 @@ class Translation(Recipe):
         return translation_loss(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        return inverse_sqrt(self.peak, self.warmup)
+        falls = {
+            "inverse_sqrt": partial(inverse_sqrt, self.peak, self.warmup),
+            "cosine": partial(cosine, self.peak, self.warmup, self.steps, final=0.05),
+        }
+        if self.fall not in falls:
+            raise InputError(f"unknown fall {self.fall!r}; known are: {', '.join(falls)}")
+        return falls[self.fall]()
 
 
 def _ids(
