@@ -26,6 +26,7 @@ from experiments.scaling import SCALING
 from experiments.sizes import SIZES
 from experiments.smoothing import SMOOTHING
 from experiments.speculation import SPECULATIVE
+from experiments.tatoeba import TATOEBA
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
 from transformer_lit.base.device import keep_freed_memory
@@ -51,6 +52,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "sizes": SIZES,
     "smoothing": SMOOTHING,
     "speculative": SPECULATIVE,
+    "tatoeba": TATOEBA,
     "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,
     "translator_heads": TRANSLATOR_HEADS,

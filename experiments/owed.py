@@ -33,6 +33,7 @@ TRAININGS = (  # recipe, options of the command
     ("translation", {"preset": "multi30k-cpu"}),
     ("translation", {"preset": "multi30k-tiny", "form": "tok"}),  # the paper's post-norm wiring
     ("translation", {"preset": "multi30k-large", "form": "tok"}),  # what size alone does
+    ("translation", {"preset": "tatoeba-cpu"}),  # Chinese to English
     ("language-model", {"preset": "shakespeare-cpu"}),
     ("language-model", {"preset": "shakespeare", "dtype": "bfloat16"}),
     ("language-model", {"preset": "novels", "dtype": "bfloat16"}),

@@ -39,9 +39,9 @@ def data_folder(monkeypatch, tmp_path):
 REAL_DATA = os.environ.get("TRANSFORMER_LIT_DATA", "")  # before any test changes it
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data_folder():
-    "The folder with the real data; for tests marked `multi30k` or `real_data`, skipped without it."
+    "The folder with the real data; for tests marked with one of MARKERS, skipped without it."
     return REAL_DATA
 
 
@@ -57,12 +57,23 @@ def texts_are_here():
     return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
 
 
-MARKERS = {"multi30k": multi30k_is_here, "real_data": texts_are_here}
+def tatoeba_is_here():
+    "Whether Tatoeba's Chinese and English lie there: a text to learn from, and a test set."
+    folders = ("tatoeba/cmn-eng", "tatoeba/test")
+    return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
+
+
+MARKERS = {
+    "multi30k": multi30k_is_here,
+    "real_data": texts_are_here,
+    "tatoeba": tatoeba_is_here,
+}
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "multi30k: needs the real Multi30k in TRANSFORMER_LIT_DATA")
     config.addinivalue_line("markers", "real_data: needs plays, novels and word lists there")
+    config.addinivalue_line("markers", "tatoeba: needs Tatoeba's Chinese and English there")
 
 
 def pytest_collection_modifyitems(items):

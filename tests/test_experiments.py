@@ -17,6 +17,7 @@ from experiments import (
     pooling,
     recurrence,
     scaling,
+    tatoeba,
     tokenizer,
     wirings,
 )
@@ -433,3 +434,19 @@ def test_a_grid_of_rates_grows_until_the_best_lies_inside(lowest, rates):
     best = min(rates, key=lambda rate: abs(rate - lowest))
     assert [(a["seed"], a["rate"]) for a in of_gpt if a["seed"]] == [(1, best), (2, best)]
     assert len(seen) == 6 * (len(rates) + 2)
+
+
+def test_looking_a_test_up_in_a_text_by_hand():
+    text = [("hallo welt", "hello you big world"), ("hallo Welt!", "hi")]
+    text += [("gute nacht", "so good night, all")]
+    test = [("Hallo, Welt", "Hello you big world"), ("guten tag", "So good night all")]
+    test += [("nein", "no")]
+    row = tatoeba.overlap(text, test)
+    shared = {"shared_source": 2, "shared_target": 2, "shared": 3}
+    assert row["pairs"] == 3 and {key: row[key] for key in shared} == shared
+    assert row["found"] == 1 / 3  # with its first target
+    assert row["bleu_found"] == pytest.approx(100)
+    assert row["bleu"] == pytest.approx(100 * math.exp(1 - 9 / 4))  # 4 of 9 words are said at all
+    assert tatoeba.overlap(text[2:], test[2:])["bleu_found"] is None
+    few = tatoeba.vocabulary([("aa ab", "aa")] * 10, 259)
+    assert few == {"vocab_size": 259, "source_tokens": 5, "target_tokens": 2, "seldom": 253 / 256}

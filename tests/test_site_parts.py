@@ -13,7 +13,7 @@ import yaml
 from bs4 import BeautifulSoup
 from formulas import draw, draw_all, fonts
 from nbdev_directives import card_box, cards, fold_name, prove, tags
-from site_pages import contents, least_width, part_name, plain
+from site_pages import contents, part_name, plain
 from site_search import linear
 from ways import hours, lead, part_lines
 
@@ -95,12 +95,6 @@ def test_a_fold_is_named_by_its_purpose(code, outputs, name):
 def test_imports_fold_by_themselves():
     assert "hide-input" in tags({}, "import math")
     assert "hide-input" not in tags({}, "import math\nprint(math.pi)")
-
-
-def test_the_least_width_makes_the_smallest_label_nine_pixels():
-    drawing = '<svg viewBox="0 0 300 100"><text style="font: 10px x">a</text><text font-size="6"/>'
-    assert least_width(drawing + "</svg>") == 450  # 300 · 9 / 6
-    assert least_width('<svg viewBox="0 0 300 100"/>') is None
 
 
 def test_a_description_is_cut_at_a_word():

@@ -8,10 +8,8 @@ settings.ini.
 
 import base64
 import functools
-import re
 import sys
 from html import escape
-from math import ceil
 from pathlib import Path
 
 from docutils import nodes
@@ -45,7 +43,7 @@ def number_chapters(collector, env):
 
 
 def parts(env):
-    "The parts of the book: number, name, the page that opens it or , its pages with titles."
+    "The parts: number, name, the page that opens it (or none), its chapters with their titles."
     for place, part in enumerate(env.get_doctree(env.config.root_doc).findall(addnodes.toctree), 1):
         pages = [page for _, page in part["entries"]]
         opening = next((page for page in pages if page.startswith(OPENING)), "")
@@ -88,33 +86,6 @@ def write_contents(app, pagename, templatename, context, doctree):
         return "".join(contents(app.parts, pagename, way))
 
     context["generate_toctree_html"] = made
-
-
-# --- drawings -----------------------------------------------------------------------------------
-
-LEAST = 9  # pixels: on a narrow page a drawing scrolls rather than shrink its labels further
-IMAGE = re.compile(r'<img (?P<rest>[^>]*src="[^"]*_images/(?P<name>[^"]+\.svg)"[^>]*)>')
-SIZE = re.compile(r"font(?:-size)?: *(?:[a-z]+ )*([\d.]+)px|font-size=\"([\d.]+)")
-
-
-def least_width(drawing):
-    "The width in pixels at which the smallest label of an SVG is LEAST high; None without labels."
-    box = re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', drawing)
-    sizes = [float(found[1] or found[2]) for found in SIZE.finditer(drawing)]
-    return ceil(LEAST * float(box[1]) / min(sizes)) if box and sizes else None
-
-
-def keep_legible(app, pagename, templatename, context, doctree):
-    "The least width of each drawing, for the style sheet of narrow pages."
-    files = {name: path for path, name in getattr(app.builder, "images", {}).items()}
-
-    def widen(image):
-        path = Path(app.srcdir, files[image["name"]])
-        least = least_width(path.read_text(encoding="utf-8"))
-        return f'<img data-least="{least}" {image["rest"]}>' if least else image[0]
-
-    if "body" in context:
-        context["body"] = IMAGE.sub(widen, context["body"])
 
 
 # --- icons --------------------------------------------------------------------------------------
@@ -255,7 +226,6 @@ def setup(app):
     app.add_css_file("icons.css")
     app.connect("env-updated", read_glossary)
     app.connect("doctree-resolved", note_terms)
-    app.connect("html-page-context", keep_legible)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs
     app.connect("write-started", read_parts)  # all are numbered

@@ -73,7 +73,7 @@
 
   // a drawing that would shrink its labels below LEAST keeps a size and scrolls
   const keepLegible = () => {
-    each(".bd-article svg[viewBox]", (drawing) => {
+    each(".bd-article svg[viewBox]:not(.drawing)", (drawing) => {
       if (!drawing.isConnected || drawing.closest(".katex") || !drawing.getClientRects().length) return;
       drawing.style.minWidth = "";
       const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
@@ -86,10 +86,6 @@
       box.className = "drawing-box";
       drawing.replaceWith(box);
       box.append(drawing);
-    });
-    // an image says what it needs
-    each(".bd-article img[data-least]", (image) => {
-      image.style.minWidth = innerWidth <= 720 ? `${image.dataset.least}px` : "";
     });
   };
 

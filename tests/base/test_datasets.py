@@ -94,7 +94,7 @@ class TestLoadPairs:
         )
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "", "", files, pairs=pairs))
         assert load_pairs("toy", "fr", "en", "all") == [("un", "one"), ("trois", "three")]
-        with pytest.raises(InputError, match="these do: multi30k, numbers, toy"):
+        with pytest.raises(InputError, match="these do: multi30k, numbers, tatoeba, toy"):
             load_pairs("book", "fr", "en", "all")
 
     @pytest.mark.parametrize(

@@ -166,8 +166,9 @@ FOUND = r"""(least) => {
                 || !image.complete || !image.naturalWidth).map(told),
             labels: all(".bd-article svg[viewBox]").filter((drawing) => seen(drawing)
                 && small(drawing)).map(told),
-            drawings: all(".bd-article img[data-least]").filter((image) => seen(image)
-                && image.clientWidth < Number(image.dataset.least) - 1).map(told),
+            drawings: all(".bd-article svg.drawing").filter((drawing) => seen(drawing)
+                && drawing.getBoundingClientRect().width
+                < parseFloat(drawing.style.getPropertyValue("--least")) - 1).map(told),
             cues: all(".bd-article *").filter((box) => seen(box) && scrolls(box)
                 && !box.closest(".more-right, .widget-scroll, .katex")).map(told),
             twice: scripts.filter((script, i) => scripts.indexOf(script) !== i),

@@ -16,6 +16,15 @@ from importlib import resources
 
 from transformer_lit.base.files import DataFile, InputError, read_file, read_local, sha256
 from transformer_lit.base.numbers import NUMBER_SPLITS, number_pairs
+from transformer_lit.base.parallel import (
+    CAPTION_FILES,
+    TATOEBA_FILES,
+    TATOEBA_SPLITS,
+    caption_lines,
+    github_files,
+    tatoeba_lines,
+    text_lines,
+)
 
 # %% ../../nbs/base/02_datasets.ipynb #registry
 @dataclass(frozen=True)
@@ -41,66 +50,29 @@ class DataSet:
     pairs: Pairs | None = None
     text: Callable[[str, str], str] | None = None  # (whole running text, split) -> that part
 
-# %% ../../nbs/base/02_datasets.ipynb #multi30k
-def _on_github(folder: str, source: str, listing: str) -> tuple[DataFile, ...]:
-    "`source` is owner/repository@commit/folder; a line of `listing` is a path in it and a hash."
-    home = f"https://raw.githubusercontent.com/{source.replace('@', '/')}/"
-    mirror = f"https://cdn.jsdelivr.net/gh/{source}/"
-    return tuple(
-        DataFile(f"{folder}/{path.removesuffix('.gz')}", digest, (home + path, mirror + path))
-        for path, digest in map(str.split, listing.strip().splitlines())
-    )
-
-
-def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")  # str.splitlines breaks at form feeds, too
-
 # %% ../../nbs/base/02_datasets.ipynb #captions
-_CAPTIONS = "multi30k/dataset@a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1"
-_CAPTIONS_HASHES = """
-raw/train.en.gz 460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6
-raw/train.de.gz 2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72
-raw/val.en.gz 1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227
-raw/val.de.gz 660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660
-raw/test_2016_flickr.en.gz 399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182
-raw/test_2016_flickr.de.gz 4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16
-raw/test_2017_flickr.en.gz ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98
-raw/test_2017_flickr.de.gz c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081
-raw/test_2017_mscoco.en.gz 43051fdfa86fd5395182e718a94ca67b1b227b9f7c79596ff0f6b813216981d2
-raw/test_2017_mscoco.de.gz 58277df3c75f92f7145a11b910b553d1cf82c439249d4dc237c899609eafac22
-tok/train.lc.norm.tok.en 08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119
-tok/train.lc.norm.tok.de cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505
-tok/val.lc.norm.tok.en 46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec
-tok/val.lc.norm.tok.de 97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00
-tok/test_2016_flickr.lc.norm.tok.en 5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2
-tok/test_2016_flickr.lc.norm.tok.de c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4
-tok/test_2017_flickr.lc.norm.tok.en c9d1dfd7a26add989382e534af235af9f0f658b2a30e7eb0efdaf142496ee54f
-tok/test_2017_flickr.lc.norm.tok.de 02067e4a9402786a4fcb8c1b6f4307e4a5073ced64800abead5273b54f5f31f6
-tok/test_2017_mscoco.lc.norm.tok.en fe69ae004d71c42ead0301e70c57de5b1b6b5fb7f52210d42b22801e98e656f3
-tok/test_2017_mscoco.lc.norm.tok.de e2825990b8a4e5289d2cdba801d57c187810bab9b4f5d87a30c35800a0d871b6
-"""
-
-
-def _captions(read: Callable[[str], str], split: str, language: str, form: str) -> list[str]:
-    suffix = language if form == "raw" else f"lc.norm.tok.{language}"
-    return _lines(read(f"multi30k/{form}/{split}.{suffix}"))
-
-
 _MULTI30K = DataSet(
     "multi30k",
     "29,000 image captions in English and German, with validation and test sets",
     "no licence file; for non-commercial research and education only (Flickr30k's terms)",
-    _on_github("multi30k", _CAPTIONS, _CAPTIONS_HASHES),
+    CAPTION_FILES,
     pairs=Pairs(
         ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "train", "val"),
-        _captions,
+        caption_lines,
         broken={"train": {16_509, 16_663}},  # German lines that hold only `@@`
     ),
+)
+_TATOEBA = DataSet(
+    "tatoeba",
+    "18,549 everyday sentences in English and Chinese, and a test set that shares none with them",
+    "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
+    TATOEBA_FILES,
+    pairs=Pairs(TATOEBA_SPLITS, tatoeba_lines, languages=("en", "zh"), forms=("raw",)),
 )
 
 # %% ../../nbs/base/02_datasets.ipynb #numbers
 def _number_words(read: Callable[[str], str], split: str, language: str, form: str) -> list[str]:
-    return [line.split("\t")[language == "de"] for line in _lines(read(f"numbers/{split}"))]
+    return [line.split("\t")[language == "de"] for line in text_lines(read(f"numbers/{split}"))]
 
 
 def _number_text(split: str) -> str:
@@ -145,7 +117,7 @@ _PLAYS = DataSet(
     "tinyshakespeare",
     "40,000 lines of Shakespeare's plays, 65 different characters",
     "public domain",
-    _on_github(
+    github_files(
         "tinyshakespeare",
         "karpathy/char-rnn@6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare",
         "input.txt 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
@@ -191,7 +163,7 @@ _WORDS = DataSet(
     "word_eval",
     "analogies (Google), WordSim-353 and SimLex-999: judgements about English words",
     "analogies: Apache 2.0; the other two state none, see their home pages",
-    _on_github(
+    github_files(
         "word_eval",
         "piskvorky/gensim@37f90ec121eb7cd401448a947e80953e0c53ccdc/gensim/test/test_data",
         """questions-words.txt 8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36
@@ -199,7 +171,7 @@ _WORDS = DataSet(
         simlex999.txt d5e0501971478a511430ee880bd0121e94ac701ba86d90544d83e6d2ba3db05d""",
     ),
 )
-DATASETS = {s.name: s for s in (_MULTI30K, _NUMBERS, _BOOK, _PLAYS, _NOVELS, _WORDS)}
+DATASETS = {s.name: s for s in (_MULTI30K, _NUMBERS, _TATOEBA, _BOOK, _PLAYS, _NOVELS, _WORDS)}
 
 # %% ../../nbs/base/02_datasets.ipynb #here
 def _find(name: str, kind: str = "name", what: str = "") -> DataSet:
@@ -253,7 +225,8 @@ def load_pairs(
     `multi30k`: languages en, de; splits train, val, test_2016_flickr, test_2017_flickr,
     test_2017_mscoco; `form` raw or tok (lower-cased, Moses-tokenised). Two training pairs whose
     German side is empty in the release are left out. `numbers`: languages en, de; splits train,
-    val, test; its text has one form.
+    val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
+    test_mandarin (its lines in Mandarin), released (the training file with its overlap).
     """
     dataset = _find(name, "pairs", "sentence pairs")
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
@@ -286,7 +259,7 @@ def load_word_pairs(name: str) -> list[tuple[str, str, float]]:
     paths = {"wordsim353": "word_eval/wordsim353.tsv", "simlex999": "word_eval/simlex999.txt"}
     if name not in paths:
         raise InputError(f"there are no word pairs {name!r}; known are: {', '.join(paths)}")
-    lines = _lines(_read(DATASETS["word_eval"], paths[name]))
+    lines = text_lines(_read(DATASETS["word_eval"], paths[name]))
     rows = [line.split("\t") for line in lines if line[:1] != "#"]
     return [(first, second, float(score)) for first, second, score in rows]
 
@@ -294,5 +267,5 @@ def load_word_pairs(name: str) -> list[tuple[str, str, float]]:
 def load_analogies() -> dict[str, list[tuple[str, ...]]]:
     "Google's 19,544 questions by group: the second is to the first as the fourth to the third."
     blocks = _read(DATASETS["word_eval"], "word_eval/questions-words.txt").split(": ")[1:]
-    groups = (_lines(block) for block in blocks)
+    groups = (text_lines(block) for block in blocks)
     return {name: [tuple(line.split()) for line in questions] for name, *questions in groups}

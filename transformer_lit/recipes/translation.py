@@ -101,11 +101,11 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         """
         alpha = self.info["alpha"] if alpha is None else alpha
         sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
-        metric, form = self.info["metric"], self.info["form"]
+        metric = self.info["metric"]
         found = self.translate(sources, beam=beam, alpha=alpha, progress=progress)
-        measured = {**_METRICS[metric](found, targets, form), "beam": beam, "alpha": alpha}
+        measured = {**_METRICS[metric](found, targets, self.info), "beam": beam, "alpha": alpha}
         if beam > 1:
-            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, form)
+            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, self.info)
             measured[f"greedy_{metric}"] = greedy[metric]
         return {**measured, "sentences": len(examples)}
 
@@ -153,13 +153,17 @@ def _search(
     return [hypotheses[0] for hypotheses in found]
 
 # %% ../../nbs/recipes/02_translation.ipynb #score
-def _bleu(found: list[str], expected: list[str], form: str) -> dict[str, Any]:
+_WORDS = {"zh": "zh"}  # where no space parts them: what sacreBLEU takes for words of a language
+
+
+def _bleu(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[str, Any]:
     "Lower-cased BLEU; the form `tok` is scored as it stands, raw text with sacreBLEU's own words."
-    result = bleu(found, expected, lowercase=True, tokenize="none" if form == "tok" else "13a")
+    words = "none" if info["form"] == "tok" else _WORDS.get(info.get("target"), "13a")
+    result = bleu(found, expected, lowercase=True, tokenize=words)
     return {"bleu": result.value, "signature": result.signature}
 
 
-def _exact(found: list[str], expected: list[str], form: str) -> dict[str, Any]:
+def _exact(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[str, Any]:
     "The share of translations that equal the reference letter by letter."
     return {"exact": sum(a == b for a, b in zip(found, expected, strict=True)) / len(found)}
 
@@ -279,4 +283,15 @@ Translation.presets |= {
     "multi30k-tiny": _TINY,
     "multi30k-cpu": _CPU,
     "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}),  # what size alone does
+    "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
+        _CPU,
+        dataset="tatoeba",
+        source="zh",
+        target="en",
+        sizes={**_CPU.sizes, "dropout": 0.3},
+        vocab_size=6_000,
+        steps=5_400,
+        test="test",
+        every=150,
+    ),
 }

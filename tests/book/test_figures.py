@@ -1,0 +1,167 @@
+"""Figures and text of the built site: what is drawn can be read in light and dark, in its own font.
+
+`BOOK_HTML` names the folder of the site.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
+pytestmark = pytest.mark.skipif(SITE is None, reason="BOOK_HTML names no built site (make book)")
+
+PAGES = [  # boxes, heat maps, bars, curves, points, coloured words, the family
+    *("book/intro", "nbs/attention/03_attend", "nbs/attention/05_multihead", "nbs/base/03_figures"),
+    *("nbs/block/06_wiring", "nbs/inference/02_beam", "nbs/position/01_absolute"),
+    *("nbs/text/03_word_vectors", "nbs/training/02_data", "nbs/training/03_schedule"),
+]
+TEXT, LINE = 4.5, 3
+FONTS = 60_000  # bytes
+
+# of each figure: its texts, each with its ink and the ground under it, and the colours of its lines
+SEEN = r"""() => {
+    document.querySelectorAll("details").forEach((fold) => (fold.open = true));
+    const paper = getComputedStyle(document.body).backgroundColor;
+    const parts = (colour) => {
+        const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
+        return [r, g, b, a];
+    };
+    const over = ([r, g, b, a], ground) =>
+        [r, g, b].map((c, i) => a * c + (1 - a) * ground[i]);
+    const under = (drawing, x, y) => {
+        const found = [];
+        for (const it of document.elementsFromPoint(x, y)) {
+            if (it === drawing) break;
+            if (!drawing.contains(it) || it.closest("text")) continue;
+            if (it.tagName === "image") return null;
+            const style = getComputedStyle(it);
+            if (style.fill === "none") continue;
+            const [r, g, b, a] = parts(style.fill);
+            found.push([r, g, b, a * style.fillOpacity * style.opacity]);
+        }
+        return found.reverse().reduce((ground, top) => over(top, ground), parts(paper).slice(0, 3));
+    };
+    return [...document.querySelectorAll(".bd-article svg.drawing")].map((drawing) => {
+        drawing.scrollIntoView({ block: "center", behavior: "instant" });
+        const texts = [...drawing.querySelectorAll("text")].map((text) => {
+            const box = text.getBoundingClientRect();
+            const ground = under(drawing, box.x + box.width / 2, box.y + box.height / 2);
+            return [text.textContent, parts(getComputedStyle(text).fill).slice(0, 3), ground];
+        });
+        const images = [...drawing.querySelectorAll("image")];
+        const boxes = images.map((image) => image.getBoundingClientRect());
+        const apart = (line) => {
+            const box = line.getBoundingClientRect();
+            const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+            return !boxes.some((b) => b.left < x && x < b.right && b.top < y && y < b.bottom);
+        };
+        const lines = [...drawing.querySelectorAll("path, use")]
+            .filter((line) => !line.closest("defs") && apart(line))
+            .map((line) => getComputedStyle(line))
+            .filter((style) => style.stroke !== "none" && style.fill === "none")
+            .map((style) => parts(style.stroke).slice(0, 3));
+        const scheme = getComputedStyle(drawing).colorScheme;
+        return { texts, lines, paper: parts(paper).slice(0, 3), scheme };
+    });
+}"""
+
+
+def luminance(colour):
+    "As WCAG 2 defines it."
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def apart(one, other):
+    low, high = sorted(luminance([part / 255 for part in colour]) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.fixture(scope="module")
+def place(served):
+    return served(SITE)
+
+
+@pytest.fixture
+def seen(page, place):
+    "`seen(path)`: what the figures of a page look like in light and in dark, after a switch."
+
+    def look(path):
+        page.set_viewport_size({"width": 1280, "height": 1600})
+        page.goto(f"{place}/{path}.html", wait_until="load")
+        found = {}
+        for mode in ("light", "dark"):
+            page.evaluate("(mode) => (document.documentElement.dataset.theme = mode)", mode)
+            found[mode] = page.evaluate(SEEN)
+        return found
+
+    return look
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_figure_follows_the_mode_and_can_be_read_in_both(seen, path):
+    found = seen(path)
+    assert found["light"]
+    for light, dark in zip(found["light"], found["dark"], strict=True):
+        assert (light["scheme"], dark["scheme"]) == ("light", "dark")
+        assert apart(light["paper"], dark["paper"]) > 15
+        for (text, ink, ground), (_, other, night) in zip(
+            light["texts"], dark["texts"], strict=True
+        ):
+            if ground is None:  # on an image, which stays as it is
+                assert (night, other) == (None, ink), text
+            else:
+                assert apart(other, night) >= TEXT - 0.05, (text, other, night)
+        for line, other in zip(light["lines"], dark["lines"], strict=True):
+            least = min(LINE, 0.9 * apart(line, light["paper"]))  # a grid is as faint as it was
+            assert apart(other, dark["paper"]) >= least, (line, other)
+
+
+def test_paper_is_light(seen, page):
+    seen("nbs/attention/03_attend")
+    page.emulate_media(media="print")
+    scheme = "getComputedStyle(document.querySelector('svg.drawing')).colorScheme"
+    assert page.evaluate(scheme) == "light"
+
+
+def test_a_figure_has_a_text_for_those_who_listen(seen, page):
+    for path in PAGES:
+        seen(path)
+        labels = "(all) => all.map((one) => one.getAttribute('aria-label'))"
+        for label in page.eval_on_selector_all(".bd-article svg.drawing[role=img]", labels):
+            assert len(label) >= 20, (path, label)
+        names = "(all) => all.map((one) => one.id)"
+        ids = page.eval_on_selector_all("svg.drawing [id]", names)
+        assert len(ids) == len(set(ids)), path
+
+
+def test_the_text_has_the_fonts_of_the_book_and_moves_little_when_they_come(page, place):
+    def late(route):
+        time.sleep(0.4)
+        route.continue_()
+
+    page.route("**/fonts/SourceSans3-*.woff2", late)
+    page.goto(f"{place}/nbs/attention/03_attend.html", wait_until="load")
+    shift = """() => new Promise((go) => {
+        let sum = 0;
+        const add = (list) => list.getEntries().forEach((one) => (sum += one.value));
+        new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+        document.fonts.ready.then(() => setTimeout(() => go(sum), 300));
+    })"""
+    assert page.evaluate(shift) <= 0.1
+    family = "getComputedStyle(document.querySelector('.bd-article p')).fontFamily"
+    assert page.evaluate(family).startswith('"Source Sans 3"')
+    for style in ("", "bold ", "italic "):
+        assert page.evaluate("(font) => document.fonts.check(font)", f"{style}17px 'Source Sans 3'")
+    loaded = {url.rpartition("/")[2] for url in page.asked if "SourceSans3" in url}
+    assert {"SourceSans3-Regular.woff2", "SourceSans3-Bold.woff2"} <= loaded
+    assert sum((SITE / "_static/fonts" / name).stat().st_size for name in loaded) <= FONTS
+
+
+def test_the_fonts_lie_beside_their_licence():
+    folder = SITE / "_static/fonts"
+    assert "SIL OPEN FONT LICENSE Version 1.1" in (folder / "LICENSE").read_text(encoding="utf-8")
+    for path in folder.glob("*.woff2"):
+        assert path.read_bytes()[:4] == b"wOF2"
