@@ -6,6 +6,7 @@ A card reads {"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "
 chapters by part and topic, without their number, so that a new order changes no card.
 """
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -25,9 +26,14 @@ ASIDE = re.compile(
 )
 
 
+@functools.cache  # the book asks for the same contents some thousand times
+def _parsed(text: str) -> dict:
+    return yaml.safe_load(text)
+
+
 def contents(root: Path = ROOT) -> list[tuple[str, list[str]]]:
     "The parts of the book in their order, each by its name with all of its pages."
-    toc = yaml.safe_load((root / "book/_toc.yml").read_text())
+    toc = _parsed((root / "book/_toc.yml").read_text())
     return [(p.get("caption", ""), [c["file"] for c in p["chapters"]]) for p in toc["parts"]]
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import posixpath
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import yaml
 from bs4 import BeautifulSoup
 from formulas import draw, draw_all, fonts
 from nbdev_directives import card_box, cards, fold_name, prove, tags
-from site_pages import number_captions, part_name, plain
+from site_pages import contents, part_name, plain
 from site_search import linear
 from ways import hours, lead, part_lines
 
@@ -146,11 +147,10 @@ def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
     assert facts == "**First pass** · 30 minutes · 6 exercises"
 
 
-CONTENTS = """<p><span class="caption-text">Text</span></p>
-<ul><li><a href="{opening}">Text</a></li><li><a href="{first}">2.1 Tokenizer</a></li></ul>
-<p><span class="caption-text">The family</span></p>
-<ul><li><a href="../../x.html">11.1 Tree</a></li></ul>
-"""
+BESIDE = [
+    (2, "Text", "book/parts/text", {"nbs/text/01_tokenizer": "2.1 Tokenizer: <BPE>"}),
+    ("A", "Appendix", "", {"book/tree": "A.1 Tree"}),
+]
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,21 @@ CONTENTS = """<p><span class="caption-text">Text</span></p>
         ("book/parts/start", "text.html", "../../nbs/text/01_tokenizer.html"),
     ],
 )
-def test_the_name_of_a_part_in_the_contents_leads_to_its_page(here, opening, first):
-    made = BeautifulSoup(CONTENTS.format(opening=opening, first=first), "html.parser")
-    context = {"generate_toctree_html": lambda: made}
-    number_captions(None, here, None, context, None)
-    for _ in range(2):  # the theme asks more than once
-        text, family = context["generate_toctree_html"]().select(".caption-text")
-        assert str(text.a) == f'<a href="{opening}">1 · Text</a>' and not family.a
-        assert [link["href"] for link in made.select("li a")] == [first, "../../x.html"]
+def test_the_contents_lead_to_the_page_of_a_part_and_mark_where_one_is(here, opening, first):
+    def address(page):
+        return "" if page == here else f"{posixpath.relpath(page, posixpath.dirname(here))}.html"
+
+    made = BeautifulSoup("".join(contents(BESIDE, here, address)), "html.parser")
+    text, appendix = made.select(".caption-text")
+    assert text.a["href"] == opening and text.get_text() == "2 · Text" and text["data-part"] == "2"
+    assert appendix.get_text() == "A · Appendix" and not appendix.a
+    links = made.select("li a")
+    assert [link["href"] for link in links] == [first, address("book/tree")]
+    assert [link.get_text() for link in links] == ["2.1 Tokenizer: <BPE>", "A.1 Tree"]
+    marked = [link.get_text() for link in made.select("a.current")]
+    assert marked == [link.get_text() for link in made.select("a[href='#']")]
+    assert len(made.select("li.current.active")) == (here == "nbs/text/01_tokenizer")
+    assert [*map(bool, marked)] == [True] * len(made.select("ul.current"))
 
 
 # --- the box of a chapter -------------------------------------------------------------------------

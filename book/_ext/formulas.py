@@ -7,6 +7,7 @@ it cannot draw is a warning. A page with formulas has KaTeX's style sheet and fo
 import functools
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -50,8 +51,8 @@ def find_node():
 
 
 @functools.cache
-def drawer():
-    "The process that draws; it ends with this one, which holds the other end of its input."
+def drawer(process):
+    "What draws for a process of ours; it ends with that one, which holds the end of its input."
     script = Path(__file__).with_name("draw_formulas.js")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     return subprocess.Popen([find_node(), str(script)], text=True, encoding="utf-8", **pipes)
@@ -60,10 +61,10 @@ def drawer():
 @functools.cache
 def draw(text, display=False):
     "A formula in LaTeX as HTML, with MathML for those who listen; ValueError where it is none."
-    process = drawer()
-    process.stdin.write(json.dumps({"text": text, "display": display}) + "\n")
-    process.stdin.flush()
-    answer = json.loads(process.stdout.readline())
+    own = drawer(os.getpid())
+    own.stdin.write(json.dumps({"text": text, "display": display}) + "\n")
+    own.stdin.flush()
+    answer = json.loads(own.stdout.readline())
     if "error" in answer:
         raise ValueError(f"{answer['error']} (in the formula {text.strip()!r})")
     return answer["html"]
@@ -88,7 +89,8 @@ def draw_all(page, complain=None):
 
 def fonts(page):
     "The names of KaTeX's fonts that the HTML of a page needs."
-    return [name for name, classes in FONTS.items() if re.search(rf'"[^"]*\b({classes})\b', page)]
+    written = "\n".join(set(re.findall(r'class="([^"]*)"', page)))
+    return [name for name, classes in FONTS.items() if re.search(rf"\b({classes})\b", written)]
 
 
 def add_formulas(app, pagename, templatename, context, doctree):
@@ -105,4 +107,4 @@ def add_formulas(app, pagename, templatename, context, doctree):
 def setup(app):
     app.add_html_math_renderer("katex", (html_visit_math, None), (html_visit_displaymath, None))
     app.connect("html-page-context", add_formulas)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,6 +7,7 @@ The script is loaded where there is a question, and nowhere else. The last chapt
 the last of its first pass, end with a link to the part's questions.
 """
 
+import functools
 import json
 import sys
 from dataclasses import dataclass
@@ -74,10 +75,15 @@ def _question(written):
     return Question(**{**written, "choices": choices})
 
 
+@functools.cache
+def _parsed(text):
+    written = yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    return {part: [_question(one) for one in questions] for part, questions in written.items()}
+
+
 def read(file=FILE):
     "The questions of each part, in the order of the file: part -> list. All values are strings."
-    written = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    return {part: [_question(one) for one in questions] for part, questions in written.items()}
+    return _parsed(file.read_text(encoding="utf-8"))
 
 
 def titles(root=ROOT):
@@ -181,6 +187,7 @@ def add_script(app, pagename, templatename, context, doctree):
 # --- links from the chapters --------------------------------------------------------------------
 
 
+@functools.cache  # every page asks
 def last_chapters(root=ROOT):
     "Where a part ends, and where its first pass ends: page -> part."
     found, parts = {}, read()

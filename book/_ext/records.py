@@ -6,6 +6,7 @@ not count, nor does transformer_lit/base, which reads, writes and draws.
 """
 
 import ast
+import hashlib
 import json
 import re
 import subprocess
@@ -108,27 +109,29 @@ def _git(*command, root):
     return told.stdout.decode() if told.returncode == 0 else None
 
 
-class _Meaning(ast.NodeTransformer):
-    "A tree without what a reader needs and the machine does not."
+def _silent(node):
+    said = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return said or isinstance(node, ast.Import | ast.ImportFrom)
 
-    def generic_visit(self, node):
-        super().generic_visit(node)
-        for name in ("annotation", "returns"):
-            if hasattr(node, name):
-                setattr(node, name, None)
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [n for n in body if not self._text(n)]
-        return node
 
-    def _text(self, node):
-        said = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        return said or isinstance(node, ast.Import | ast.ImportFrom)
+def _done(node):
+    "A tree as tuples, without what a reader needs and the machine does not."
+    if isinstance(node, list):
+        return [_done(one) for one in node]
+    if not isinstance(node, ast.AST):
+        return type(node), node
+    kept = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if name == "body" and isinstance(value, list):
+            value = [one for one in value if not _silent(one)]
+        kept.append(None if name in ("annotation", "returns") else _done(value))
+    return type(node), *kept
 
 
 def meaning(source):
     "What a module does, whatever it says about it."
-    return ast.dump(_Meaning().visit(ast.parse(source)))
+    return _done(ast.parse(source))
 
 
 @cache
@@ -148,7 +151,8 @@ def _now(name, root):
 
 @cache
 def _same(blob, name, root):
-    if _then("HEAD", root).get(name) == blob and not _git("diff", "HEAD", "--", name, root=root):
+    text = (root / name).read_bytes()
+    if hashlib.sha1(b"blob %d\0%b" % (len(text), text)).hexdigest() == blob:  # as git names it
         return True
     return meaning(_git("cat-file", "blob", blob, root=root)) == _now(name, root)
 

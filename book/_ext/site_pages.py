@@ -7,7 +7,7 @@ settings.ini.
 """
 
 import base64
-import posixpath
+import functools
 import sys
 from html import escape
 from pathlib import Path
@@ -42,34 +42,50 @@ def number_chapters(collector, env):
     return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
 
 
-def opening_link(pages, here):
-    "The link to the page that opens a part, where a list of its pages begins with one."
-    link = pages.find("a")
-    beside = posixpath.join(posixpath.dirname(here), link["href"])
-    page = here if link["href"] == "#" else posixpath.normpath(beside)
-    return link if page.startswith(OPENING) else None
+def parts(env):
+    "The parts: number, name, the page that opens it (or none), its chapters with their titles."
+    for place, part in enumerate(env.get_doctree(env.config.root_doc).findall(addnodes.toctree), 1):
+        pages = [page for _, page in part["entries"]]
+        opening = next((page for page in pages if page.startswith(OPENING)), "")
+        counted = {page: env.toc_secnumbers[page][""] for page in numbered(pages)}
+        titles = {
+            page: f"{'.'.join(map(str, number))} {env.titles[page].astext()}"
+            for page, number in counted.items()
+        }
+        yield part_name(place, part["caption"]), part["caption"], opening, titles
 
 
-def number_captions(app, pagename, templatename, context, doctree):
-    "The names of the parts in the contents: their number, and a link to the page that opens them."
-    make = context.get("generate_toctree_html")
-    if make is None:
-        return
+def contents(found, here, address):
+    "The contents beside the page `here` as HTML; `address` gives the way to a page."
 
-    def numbered(*args, **how):
-        made = make(*args, **how)
-        for place, caption in enumerate(made.select(".caption-text:not([data-part])"), 1):
-            caption["data-part"] = part_name(place, caption.get_text())
-            caption.insert(0, f"{caption['data-part']} · ")
-            pages = caption.find_parent("p").find_next_sibling("ul")
-            if opening := pages and opening_link(pages, pagename):
-                opening.find_parent("li").extract()
-                opening.string = caption.get_text()
-                caption.clear()
-                caption.append(opening)
-        return made
+    def link(page, said):
+        current = "current " if page == here else ""
+        return f'<a class="{current}reference internal" href="{address(page) or "#"}">{said}</a>'
 
-    context["generate_toctree_html"] = numbered
+    for number, name, opening, titles in found:
+        said = escape(f"{number} · {name}", quote=False)
+        yield '<p aria-level="2" class="caption" role="heading">'
+        yield f'<span class="caption-text" data-part="{number}">'
+        yield f"{link(opening, said) if opening else said}</span></p>\n"
+        yield f'<ul class="{"current " if here in (opening, *titles) else ""}nav bd-sidenav">\n'
+        for page, title in titles.items():
+            current = " current active" if page == here else ""
+            yield f'<li class="toctree-l1{current}">{link(page, escape(title, quote=False))}</li>\n'
+        yield "</ul>\n"
+
+
+def read_parts(app, builder):
+    app.parts = list(parts(app.env))
+
+
+def write_contents(app, pagename, templatename, context, doctree):
+    "In place of the theme's contents, which copy and parse the book's again for each page."
+
+    def made(*args, **how):
+        way = functools.partial(app.builder.get_relative_uri, pagename)
+        return "".join(contents(app.parts, pagename, way))
+
+    context["generate_toctree_html"] = made
 
 
 # --- icons --------------------------------------------------------------------------------------
@@ -212,7 +228,8 @@ def setup(app):
     app.connect("doctree-resolved", note_terms)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs
-    app.connect("html-page-context", number_captions, priority=900)
+    app.connect("write-started", read_parts)  # all are numbered
+    app.connect("html-page-context", write_contents, priority=900)
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", finish)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
