@@ -8,11 +8,11 @@ from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.checkpoint import average_weights, checkpoints
 
-ALPHAS = (0.5, 1.0, 1.5, 2.0)
+ALPHAS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 USUAL = {"dropout": 0.1, "fall": "inverse_sqrt", "peak": 2e-3}
 TRIED = (
     USUAL,
-    *({"dropout": dropout, "fall": "cosine", "peak": 3e-3} for dropout in (0.2, 0.3)),
+    {"dropout": 0.2, "fall": "cosine", "peak": 3e-3},
 )
 
 

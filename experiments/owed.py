@@ -27,7 +27,7 @@ SEEDS = range(3)
 DIRECTIONS = (("en", "de"), ("de", "en"))
 TRAININGS = (  # recipe, options of the command
     *(
-        ("translation", {"preset": "multi30k-cpu", "source": a, "target": b, "form": "tok"})
+        ("translation", {"preset": "multi30k-tuned", "source": a, "target": b, "form": "tok"})
         for a, b in DIRECTIONS
     ),
     ("translation", {"preset": "multi30k-cpu"}),
