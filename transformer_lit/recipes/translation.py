@@ -283,7 +283,7 @@ Translation.presets |= {
     "multi30k-tiny": _TINY,
     "multi30k-cpu": _CPU,
     "multi30k-tuned": replace(  # what a search on the validation set found
-        _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, peak=3e-3, fall="cosine", alpha=2.5
+        _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, peak=3e-3, fall="cosine"
     ),
     "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}),  # what size alone does
     "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
