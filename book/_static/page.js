@@ -93,7 +93,7 @@
   const cue = (box) => {
     const wide = box.scrollWidth > box.clientWidth + 1;
     box.classList.toggle("scrolls", wide);
-    box.classList.toggle("more-right", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    box.classList.toggle("more-right", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
     if (wide && !box.hasAttribute("tabindex")) box.tabIndex = 0;
     if (!wide || box.dataset.cued) return;
     box.dataset.cued = "true";
