@@ -19,15 +19,11 @@ _NOTHING = ("", "–")  # a cell without a value
 
 
 def _text(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return (
-        f"{cell:,}"
-        if isinstance(cell, int)
-        else str(cell)
-        if isinstance(cell, str)
-        else f"{cell:g}"
-    )
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:g}"
 
 
 def _is_numbers(column: Sequence[str]) -> bool:
