@@ -223,7 +223,8 @@ def on_source_read(app, docname, source):
             (n for n, c in enumerate(cells) if "".join(c["source"]).startswith("## Summary")),
             default=len(cells) - 1,
         )
-        table = {"cell_type": "markdown", "id": "records", "metadata": {}, "source": note(groups)}
+        table = {"cell_type": "markdown", "id": "records-behind", "metadata": {}}
+        table["source"] = note(groups)
         cells.insert(last + 1, table)
         source[0] = json.dumps(notebook)
 

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from docutils import nodes
+from pydata_sphinx_theme.toctree import add_toctree_functions
 from sphinx import addnodes
 from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
@@ -86,6 +87,14 @@ def write_contents(app, pagename, templatename, context, doctree):
         return "".join(contents(app.parts, pagename, way))
 
     context["generate_toctree_html"] = made
+
+
+def offer_contents(app):
+    "As soon as the theme has offered its own, before it tries which parts of a page are empty."
+    app.connect("html-page-context", write_contents)
+    hooks = app.events.listeners["html-page-context"]
+    theirs = next(n for n, hook in enumerate(hooks) if hook.handler is add_toctree_functions)
+    hooks.insert(theirs + 1, hooks.pop())
 
 
 # --- icons --------------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ def setup(app):
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs
     app.connect("write-started", read_parts)  # all are numbered
-    app.connect("html-page-context", write_contents, priority=900)
+    app.connect("builder-inited", offer_contents)
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", finish)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,7 +25,7 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 def use_style() -> None:
     """Set the course's style for matplotlib, and SVG output where a notebook shows the figure.
 
-    A figure has an opaque white ground, so it reads the same on a light page and on a dark one.
+    A figure has an opaque white ground. A dark page of the book turns its colours.
     """
     plt.rcParams.update(
         {

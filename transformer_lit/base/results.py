@@ -120,25 +120,48 @@ def read_measurement(path: str | Path) -> Measurement:
     return _read_record(path, Measurement)
 
 # %% ../../nbs/base/04_results.ipynb #table
-def _score(metrics: dict[str, Any]) -> str:
-    if "bleu" in metrics:
-        signature = metrics["signature"].replace("|", " ")  # a bar would end the cell
-        return f"BLEU {metrics['bleu']:.2f}, beam {metrics['beam']} (`{signature}`)"
-    if "exact" in metrics:
-        return f"{metrics['exact']:.1%} exact, beam {metrics['beam']}"
-    if "perplexity" in metrics:
-        return f"perplexity {metrics['perplexity']:.2f} at hidden tokens"
-    return f"{metrics['bits_per_byte']:.3f} bits per byte"
+_SCORES = {  # the first that a record has: its name, its digits, how it was taken
+    "bleu": ("BLEU", ".2f", ", beam {beam}"),
+    "exact": ("exact", ".1%", ", beam {beam}"),
+    "perplexity": ("perplexity", ".2f", " at hidden tokens"),
+    "bits_per_byte": ("bits per byte", ".3f", ""),
+}
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    deviation = [statistics.stdev(values)] if len(values) > 1 else []
+    return " ± ".join(format(value, form) for value in [statistics.mean(values), *deviation])
+
+
+def _score(seeds: Sequence[dict[str, Any]]) -> str:
+    "What the metrics of one training's seeds say."
+    name = next(name for name in _SCORES if name in seeds[0])
+    called, form, how = _SCORES[name]
+    score = f"{called} {_mean([m[name] for m in seeds], form)}{how.format(**seeds[0])}"
+    if (greedy := f"greedy_{name}") in seeds[0]:
+        score += f"; greedy {_mean([m[greedy] for m in seeds], form)}"
+    return score
+
+
+def _signature(metrics: dict[str, Any]) -> str:
+    "How sacreBLEU counted; a bar would end the cell."
+    return f"`{metrics['signature'].replace('|', ' ')}`" if "signature" in metrics else "–"
 
 
 def result_table(results: Iterable[Result]) -> str:
-    "The records as a Markdown table, one row each."
-    head = "| data set | direction | test | score | loss | parameters | seed | minutes | machine |"
+    "The records as a Markdown table: a row for each training, with the mean of its seeds."
+    trainings: dict[str, list[Result]] = {}
+    for r in sorted(results, key=lambda r: r.seed):
+        trainings.setdefault(r.name.removesuffix(f"-seed{r.seed}"), []).append(r)
+    head = "| training | test | score | loss | parameters | seeds | minutes | machine | signature |"
     rows = [head, "|---|---|---|---|---|---|---|---|---|"]
-    for r in results:
-        loss, minutes = f"{r.metrics['val_loss']:.3f}", f"{r.minutes:.0f}"
-        cells = [r.dataset, r.direction or "–", r.split, _score(r.metrics), loss]
-        cells += [f"{r.parameters:,}", str(r.seed), minutes, r.device]
+    for name, group in sorted(trainings.items()):
+        first, metrics = group[0], [r.metrics for r in group]
+        cells = [f"`{name}`", first.split, _score(metrics)]
+        cells += [_mean([m["val_loss"] for m in metrics], ".3f"), f"{first.parameters:,}"]
+        cells += [", ".join(str(r.seed) for r in group)]
+        cells += [f"{statistics.mean(r.minutes for r in group):.0f}"]
+        cells += [", ".join(sorted({r.device for r in group})), _signature(first.metrics)]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
