@@ -1,7 +1,7 @@
 """What a small translator of captions needs: a search over its settings on the validation set."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from experiments.runner import Cell, Experiment, Row, val_losses
 from transformer_lit.recipes.recipe import Training
@@ -16,9 +16,16 @@ TRIED = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Captions(Translation):
+    "The recipe, and how many sentences of the validation set are translated."
+
+    scored: int | None = None  # all unless given
+
+
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "One seed: this finds settings, and what they are worth is measured with others."
-    preset = Translation.presets["multi30k-cpu"]
+    preset = Captions(**vars(Translation.presets["multi30k-cpu"]))
     for about in TRIED:
         sizes = {**preset.sizes, "dropout": about["dropout"]}
         rest = {key: value for key, value in about.items() if key != "dropout"}
@@ -37,7 +44,7 @@ def measure(training: Training) -> list[Row]:
         "val_loss": run.evaluate(),
         "lowest_loss": min(val_losses(training)),
     }
-    sentences, rows = recipe.examples("val"), []
+    sentences, rows = recipe.examples("val")[: recipe.scored], []
     for alpha in ALPHAS:
         scored = trained.score(sentences, alpha=alpha)
         rows.append({**losses, **scored, "minutes": run.seconds / 60})
@@ -55,5 +62,5 @@ CAPTIONS = Experiment(
     measure,
     cells,
     {"dataset": "numbers", "form": "raw", "metric": "bleu", "vocab_size": 320, "steps": 4}
-    | {"every": 2, "warmup": 1},
+    | {"every": 2, "warmup": 1, "scored": 3},
 )
