@@ -91,7 +91,7 @@
 
   // it can be reached with the keyboard, and it fades where more follows
   const cue = (box) => {
-    const wide = box.scrollWidth > box.clientWidth + 1;
+    const wide = box.scrollWidth > box.clientWidth;
     box.classList.toggle("scrolls", wide);
     box.classList.toggle("more-right", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
     if (wide && !box.hasAttribute("tabindex")) box.tabIndex = 0;
