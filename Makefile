@@ -14,7 +14,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup book pdf serve lab handout copies prove export test test-native test-avx2 \
-	test-default test-book test-processors test-fast test-slow bench lint clean
+	test-default test-book test-book-slow test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -67,6 +67,9 @@ test-native test-avx2 test-default: test-%: lint
 
 test-book: book  ## what the pages do, in Chromium
 	BOOK_HTML=_build/html $(WORKERS) tests/book
+
+test-book-slow: book  ## each article for readers with a screen reader, times, the whole PDF
+	BOOK_HTML=_build/html $(WORKERS) -m slow tests/book
 
 test-processors: setup  ## the same as older processors compute, with 1 and 2 threads, another seed
 	for threads in 1 2; do for isa in default avx2; do \

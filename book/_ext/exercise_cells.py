@@ -67,18 +67,25 @@ def topics(cells):
     return {match[1] for cell in cells if (match := CHECKS.match(source(cell)))}
 
 
+WHERE = (
+    '<p class="where-to-write">You write in a copy of this notebook: the links below the title '
+    "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
+)
+
+
 def show(cells):
     "The cells as the site shows them: links there and back, and text and code in one fold."
-    after = {}
+    after, where = {}, f"{WHERE}\n\n"  # said once
     for written in exercises(cells):
         name = written.id.replace(".", "-")
         if written.solution is None or written.text_place is None:
             continue
         statement = source(cells[written.place]).replace("<details>", '<details class="hint">')
         cells[written.place]["source"] = (
-            f"(exercise-{name})=\n{statement}\n\n"
+            f"(exercise-{name})=\n{statement}\n\n{where}"
             f'<p class="to-solution"><a href="#solution-{name}">Solution</a></p>'
         )
+        where = ""
         text = source(cells[written.text_place]).removesuffix("</details>")
         opening = f'<details class="solution" id="solution-{name}">'
         cells[written.text_place]["source"] = text.replace("<details>", opening, 1)

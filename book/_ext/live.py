@@ -152,11 +152,12 @@ class Written(SphinxDirective):
 
 
 class Results(SphinxDirective):
-    "The records in results/, a row each."
+    "The records in results/, a row for each training, and of the columns those that fit a phone."
 
     def run(self):
         table = nodes.container()
-        lines = result_table(read_results(ROOT / "results")).splitlines()
+        columns = ("training", "score", "parameters", "minutes")
+        lines = result_table(read_results(ROOT / "results"), columns).splitlines()
         self.state.nested_parse(StringList(lines), self.content_offset, table)
         return table.children
 

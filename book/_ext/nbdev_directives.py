@@ -199,8 +199,8 @@ def add_addresses(app, config):
     }
     config.html_baseurl = found["doc_host"] + found["doc_baseurl"] + "/"
     printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
-    whole, first = (f"[{n}]({config.html_baseurl}pdf/{file}.pdf)" for n, file in printed.items())
-    config.myst_substitutions = {"printed": f"{whole} and {first}"}
+    whole, first = (f'<a href="../pdf/{file}.pdf">{n}</a>' for n, file in printed.items())
+    config.myst_substitutions |= {"printed": f"{whole} and {first}"}
 
 
 def setup(app):

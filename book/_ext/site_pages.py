@@ -63,6 +63,7 @@ def contents(found, here, address):
         current = "current " if page == here else ""
         return f'<a class="{current}reference internal" href="{address(page) or "#"}">{said}</a>'
 
+    yield '<p class="contents-note">(2): second pass, may be left out</p>\n'
     for number, name, opening, titles in found:
         said = escape(f"{number} · {name}", quote=False)
         yield '<p aria-level="2" class="caption" role="heading">'

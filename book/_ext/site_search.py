@@ -6,6 +6,7 @@ the glossary's entries that lead to it, by its headings, and by its text, in thi
 """
 
 import json
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -51,6 +52,14 @@ def _sign(command):
     return SIGNS.get(command[1], command[1] if command[1] in SAID else " ")
 
 
+NAMED = {"ref": "", "numref": "the figure", "eq": "the formula"}
+
+
+def work(key):
+    "A key of the bibliography in words: `vaswani2017` -> `Vaswani 2017`."
+    return re.sub(r"^([a-z]+)(\d{4}).*", r"\1 \2", key.strip()).capitalize()
+
+
 def said(node, titles):
     "What a node says: formulas on a line, links with the title of their page, no raw HTML."
     if isinstance(node, nodes.Text):
@@ -58,11 +67,14 @@ def said(node, titles):
     if isinstance(node, (nodes.math, nodes.math_block)):
         return f" {linear(node.astext())} "
     if isinstance(node, addnodes.pending_xref) and not node.get("refexplicit"):
-        page = node["reftarget"].lstrip("/")
+        target, here = node["reftarget"], posixpath.dirname(node.get("refdoc", ""))
+        page = posixpath.join(here, target) if target[0] != "/" else target[1:]
         if node["reftype"] == "doc" and page in titles:
             return titles[page].astext()
-        if node["refdomain"] == "cite" or node["reftype"] in ("ref", "numref", "eq"):
-            return ""  # a key, not a word
+        if node["refdomain"] == "cite":
+            return ", ".join(work(key) for key in target.split(","))
+        if node["reftype"] in NAMED:  # a label, not a word
+            return NAMED[node["reftype"]]
     if isinstance(node, SILENT) or "chapter-card" in node.get("classes", ()):
         return ""
     gap = " " if isinstance(node, nodes.Element) and not isinstance(node, nodes.Inline) else ""

@@ -51,6 +51,17 @@ def hours(minutes):
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
+def minutes(path):
+    "The time for the chapters of a path."
+    return sum(card["minutes"] for _, card in path)
+
+
+def say_hours(app, config):
+    "The length of the paths, for the pages that name it."
+    paths = {"attention": path_to(["attention/multihead"]), "first_pass": first_pass()}
+    config.myst_substitutions |= {f"hours_{n}": hours(minutes(path)) for n, path in paths.items()}
+
+
 def facts(notebook):
     "What a card says in words: the pass, the time, the exercises where there are any."
     card, found = notebook["metadata"]["chapter"], len(exercise_cells.exercises(notebook["cells"]))
@@ -71,12 +82,13 @@ class ReadingPath(SphinxDirective):
         goals = (self.arguments[0] if self.arguments else "").split()
         path = first_pass() if goals == ["first-pass"] else path_to(goals)
         files = {name: file.relative_to(ROOT) for name, file in cards.chapters().items()}
-        total = sum(card["minutes"] for _, card in path)
-        lines = [*self.content, "", f"*{len(path)} chapters, {hours(total)}.*", ""]
+        said = f"{len(path)} chapters, {hours(minutes(path))}"
+        lines = [*self.content, "", f"<details><summary>{said}</summary>", ""]
         lines += [
             f"1. {{doc}}`/{files[name].with_suffix('')}` ({card['minutes']} min)"
             for name, card in path
         ]
+        lines += ["", "</details>"]
         node = nodes.container(classes=["reading-path"])
         self.state.nested_parse(StringList(lines), self.content_offset, node)
         return [node]
@@ -262,6 +274,7 @@ def mark_second_pass(app, error):
 
 def setup(app):
     app.add_css_file("passes.css")
+    app.connect("config-inited", say_hours)
     app.connect("build-finished", mark_second_pass)
     app.add_directive("reading-path", ReadingPath)
     app.add_directive("transformer-map", TransformerMap)

@@ -69,7 +69,7 @@
 
   // ---- what scrolls ----
   const LEAST = 9; // pixels: no text of a drawing is smaller
-  const SCROLLS = ".bd-article :is(pre, figure, p, div.math, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box)";
+  const SCROLLS = ".bd-article :is(pre, figure, p, .katex-display, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box)";
 
   // a drawing that would shrink its labels below LEAST keeps a size and scrolls
   const keepLegible = () => {

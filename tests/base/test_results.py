@@ -209,6 +209,8 @@ def test_seeds_of_one_training_share_a_row():
     assert "| exact 300.0% ± 264.6%, beam 5 | 30.000 ± 26.458 |" in rows[1]
     assert "| 0, 1, 2 | 3 |" in rows[1]
     assert "±" not in rows[0]
+    few = result_table([alone], ["score", "training"]).splitlines()
+    assert few == ["| score | training |", "| --- | --- |", "| exact 100.0%, beam 5 | `a` |"]
 
 
 def test_every_score_names_how_it_was_taken():

@@ -40,7 +40,8 @@ def chromium():
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = find_chromium()
     if found is None:
-        pytest.skip("there is no Chromium; install it, or name it in CHROMIUM")
+        leave = pytest.fail if os.environ.get("CI") else pytest.skip
+        leave("there is no Chromium; install it, or name it in CHROMIUM")
     return found
 
 

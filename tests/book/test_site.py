@@ -161,6 +161,9 @@ FOUND = r"""(least) => {
             overflow: over(document.documentElement) ? [document.documentElement.scrollWidth] : [],
             formulas: all(".bd-article .math").filter((math) => !math.querySelector(".katex")
                 || math.querySelector(".katex-error")).map(told),
+            cut: all(".bd-article .katex-display").filter((box) => seen(box)
+                && box.querySelector(".base").getBoundingClientRect().left
+                < box.parentElement.getBoundingClientRect().left - 1).map(told),
             code: all(".bd-article pre").filter((pre) => seen(pre) && over(pre)).map(told),
             images: all(".bd-article img").filter((image) => image.alt.trim().length < 20
                 || !image.complete || !image.naturalWidth).map(told),

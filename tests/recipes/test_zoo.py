@@ -1,6 +1,7 @@
 """A model comes back as it was saved, by folder or by name, or one error says what is wrong."""
 
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -194,3 +195,14 @@ def test_a_model_of_an_unknown_task_is_named(tmp_path, tiny_translator):
     write_json(tmp_path / "model/config.json", {**config, "task": "vision"})
     with pytest.raises(InputError, match=r"config\.json is of a task 'vision'"):
         load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_flipped_bit_in_a_shipped_model_is_found(tmp_path, name, file):
+    folder = shutil.copytree(zoo._WEIGHTS / name, tmp_path / name)
+    damaged = bytearray((folder / file).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (folder / file).write_bytes(damaged)
+    with pytest.raises(InputError, match=file.replace(".", r"\.")):
+        load(folder)

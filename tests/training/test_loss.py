@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from jaxtyping import TypeCheckError
 
 from transformer_lit.training.loss import cross_entropy
 
@@ -145,3 +146,10 @@ def test_targets_in_another_order_are_refused():
     plain = inspect.unwrap(cross_entropy)  # without the test run's own check of shapes
     with pytest.raises(ValueError, match=r"logits \(3, 7, 11\) do not fit targets \(7, 3\)"):
         plain(torch.randn(B, T, V), torch.randint(V, (T, B)))
+
+
+def test_a_mask_of_integers_is_refused():
+    "It would pick rows by number, and count each of them."
+    logits, targets, keep = batch()
+    with pytest.raises((ValueError, TypeCheckError), match="keep|Bool"):
+        cross_entropy(logits, targets, keep=keep.long())

@@ -56,13 +56,16 @@ def cross_entropy(
     """The summed loss in nats and the number of tokens in the sum.
 
     A sum and a count, not a mean: a mean over several batches or ranks must weigh tokens, and only
-    the caller knows all of them. Smoothing: Szegedy et al. 2016, section 7.
+    the caller knows all of them. Smoothing: Szegedy et al. 2016, section 7. The derivative is the
+    first one, backwards; there is none forwards (`torch.func.jvp`), and no `vmap`.
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
     if logits.shape[:-1] != targets.shape:  # equal numbers in another order would pass the reshape
         raise ValueError(f"logits {tuple(logits.shape)} do not fit targets {tuple(targets.shape)}")
     if keep is not None:
+        if keep.dtype != torch.bool:  # integers would be taken for row numbers, and count wrongly
+            raise ValueError(f"keep is {keep.dtype}, not bool; give keep.bool()")
         logits, targets = logits[keep], targets[keep]
     logits, targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
     logits = logits.to(

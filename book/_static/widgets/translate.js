@@ -75,10 +75,12 @@ export async function mount(root, say) {
   async function run() {
     const mine = (newest += 1);
     note.textContent = "Searching …";
+    root.classList.add("widget-stale"); // what stands there is not of this caption
     try {
       const result = await model.ask("translate", { text: caption.value, beam: Number(beams.value) });
       if (mine !== newest) return; // a later caption is on its way
       german.textContent = result.text;
+      root.classList.remove("widget-stale");
       const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
       note.textContent = `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser`;
       attention.show(result);
