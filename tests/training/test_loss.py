@@ -151,5 +151,5 @@ def test_targets_in_another_order_are_refused():
 def test_a_mask_of_integers_is_refused():
     "It would pick rows by number, and count each of them."
     logits, targets, keep = batch()
-    with pytest.raises((ValueError, TypeCheckError), match="keep|Bool"):
+    with pytest.raises((ValueError, TypeCheckError), match="keep"):
         cross_entropy(logits, targets, keep=keep.long())
