@@ -195,14 +195,17 @@ def _row(title, paths, root):
 
 
 def note(groups, root=ROOT):
-    "The folded table for a page."
+    "The folded table for a page; its title says how many were made with other code than today's."
+    rows = [_row(title, paths, root) for title, paths in groups.items()]
+    older = sum("**changed**" in row for row in rows)
+    said = f": code changed since for {older} of {len(rows)}" if older else ""
     return "\n".join(
         (
-            '<details class="records"><summary>Records behind this page</summary>',
+            f'<details class="records"><summary>Records behind this page{said}</summary>',
             "",
             "| record | made by | when | code since |",
             "|---|---|---|---|",
-            *(_row(title, paths, root) for title, paths in groups.items()),
+            *rows,
             "",
             "The numbers of this page are read from these files. Code that changed since may give "
             "others: its command makes the record anew.",

@@ -1,6 +1,7 @@
 """Every page of the built site, on a desk and on a phone: nothing breaks, all is read and found.
 
-`BOOK_HTML` names the folder of the site. Each page is loaded twice: wide light, narrow dark.
+`BOOK_HTML` names the folder of the site. Each page is loaded twice, wide light and narrow dark; the
+slow tests load it wide dark and narrow light, too.
 """
 
 import functools
@@ -34,9 +35,12 @@ WHOLE = [  # axe looks at all of these, light and dark; of the others at the art
     *("404.html", "search.html", "book/intro.html", "book/tree.html", "book/glossary.html"),
     *("nbs/attention/03_attend.html", "nbs/results/03_gpt_to_llama.html"),
 ]
+DESK, PHONE = ({"viewport": {"width": w, "height": h}} for w, h in ((1280, 800), (390, 844)))
 VIEWS = {
-    "wide": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+    "wide": {**DESK, "color_scheme": "light"},
+    "narrow": {**PHONE, "color_scheme": "dark"},
+    "wide-dark": {**DESK, "color_scheme": "dark"},  # each width and each colour was seen once: slow
+    "narrow-light": {**PHONE, "color_scheme": "light"},
 }
 PACKED = {".html", ".css", ".js", ".svg", ".json", ".xml", ".txt"}  # a server compresses these
 CHAPTER, FIRST = 450_000, 250_000  # bytes, compressed
@@ -115,7 +119,9 @@ def views(browser, home):
         page.context.close()
 
 
-@pytest.fixture(params=VIEWS)
+@pytest.fixture(
+    params=["wide", "narrow", *(pytest.param(v, marks=pytest.mark.slow) for v in [*VIEWS][2:])]
+)
 def view(request, views):
     page = views[request.param]
     page.said.clear()
@@ -193,7 +199,7 @@ def test_a_page_works_and_can_be_read(view, path, axe):
     found = view.evaluate(FOUND, 9)
     assert not view.said
     loaded = found.pop("loaded")
-    if view.name == "wide":
+    if view.name.startswith("wide"):
         del found["labels"], found["drawings"], found["cues"]  # there is room
         if path.startswith("nbs/"):
             assert weight(path, loaded) <= CHAPTER
