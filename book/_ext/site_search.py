@@ -68,7 +68,7 @@ def said(node, titles):
         return f" {linear(node.astext())} "
     if isinstance(node, addnodes.pending_xref) and not node.get("refexplicit"):
         target, here = node["reftarget"], posixpath.dirname(node.get("refdoc", ""))
-        page = posixpath.join(here, target) if target[0] != "/" else target[1:]
+        page = posixpath.normpath(posixpath.join("/", here, target))[1:]
         if node["reftype"] == "doc" and page in titles:
             return titles[page].astext()
         if node["refdomain"] == "cite":
