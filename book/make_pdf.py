@@ -16,7 +16,6 @@ import json
 import os
 import posixpath
 import re
-import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from pypdf.generic import (
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book/_ext"))
+from browser import find_chromium  # noqa: E402
 from nbdev_directives import settings  # noqa: E402
 from site_pages import part_name  # noqa: E402
 
@@ -427,8 +427,7 @@ def main() -> None:
     given = parser.parse_args()
     if not (given.site / "index.html").is_file():
         parser.error(f"{given.site} is no built site; run make book first")
-    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
+    found = find_chromium()
     if found is None:
         parser.error("there is no Chromium; install it, or name it in CHROMIUM")
     make(given.site.resolve(), given.target, found, given.first_pass)

@@ -309,18 +309,21 @@ def unproven_formulas(root):
 
 
 def silent_figures(root):
-    "A picture needs a caption and an alt text of 15 characters or more, and is at most 60 kB."
+    "A picture is SVG, has a caption and an alt text of 15 characters or more, and at most 60 kB."
     for path in notebooks(root):
         for source, cell in code_cells(path):
-            pictures = [
-                "".join(data)
+            shown = [
+                (kind, "".join(data))
                 for out in cell["outputs"]
                 for kind, data in out.get("data", {}).items()
                 if kind.startswith("image/")
             ]
+            pictures = [data for _, data in shown]
             alt = re.search(r"^#\|\s*fig-alt:\s*(.*)$", source, re.M)
             if pictures and (not alt or len(alt[1]) < 15 or "fig-cap:" not in source):
                 yield f"{path.name}: a figure without caption or telling alt text: {source[:60]!r}"
+            if any(kind != "image/svg+xml" for kind, _ in shown):
+                yield f"{path.name}: a figure that is no SVG; call use_style(): {source[:60]!r}"
             if any(len(p.encode()) > 60_000 for p in pictures):
                 yield f"{path.name}: a figure of over 60 kB: {source[:60]!r}"
 
@@ -560,6 +563,7 @@ WORDS, LINES = "nbs/text/01_words.ipynb", "nbs/text/02_lines.ipynb"
 
 def module(house, name, source):
     (house / PACKAGE / f"{name}.py").write_text(source)
+DOTS = {"data": {"image/png": "iVBORw0KGgo="}}
 
 
 PICTURE = {"data": {"image/svg+xml": "<svg/>"}}
@@ -634,6 +638,7 @@ BREACHES = {
     silent_figures: [
         lambda h: add(h, WORDS, cell("plot()", outputs=[PICTURE])),
         lambda h: add(h, WORDS, cell("#| fig-cap: c\n#| fig-alt: short\n", outputs=[PICTURE])),
+        lambda h: add(h, WORDS, cell(f"#| fig-cap: c\n#| fig-alt: {'long ' * 5}", outputs=[DOTS])),
     ],
     lost_outputs: [
         lambda h: add(h, WORDS, cell("for x in (1, 2):\n    print(x)")),

@@ -11,6 +11,7 @@ import pytest
 from family_tree import TREE
 
 from benchmarks import table
+from transformer_lit import load
 from transformer_lit.base.results import read_measurement, read_results, result_table
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
 
@@ -62,6 +63,20 @@ def test_every_card_is_made_from_a_record():
     assert model_names()
     for name in model_names():
         assert model_card(name) in [card_text(name, record) for record in records]
+
+
+def test_the_first_page_says_how_large_its_models_are():
+    page = (ROOT / "book/intro.md").read_text()
+    (said,) = re.findall(r"It has ([\d.]+) million parameters", page)
+    count = sum(weight.numel() for weight in load("multi30k-en-de").model.parameters())
+    assert said == f"{count / 1e6:.2f}"
+    asked = re.findall(r":ask: Load the (\w+) \(([\d.]+) MB\)", page)
+    shipped = {"translator": "multi30k-en-de", "writer": "shakespeare"}
+    assert dict(asked).keys() == shipped.keys()
+    for name, megabytes in asked:
+        folder = ROOT / "transformer_lit/weights" / shipped[name]
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+        assert abs(float(megabytes) - size) <= 0.1, name
 
 
 def test_links_between_files_of_the_repository_lead_somewhere():

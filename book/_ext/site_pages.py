@@ -157,6 +157,8 @@ def describe(app, pagename, templatename, context, doctree):
         "og:title": f"{'.'.join(map(str, number))} {name}" if number else name,
         "og:url": app.config.html_baseurl + app.builder.get_target_uri(pagename),
         "og:description": plain(first, 200),
+        "og:image": f"{app.config.html_baseurl}_static/card.png",
+        "og:image:alt": f"The book's mark and its title: {app.env.titles['book/intro'].astext()}",
     }
     tags = [f'<meta property="{key}" content="{escape(said)}" />' for key, said in facts.items()]
     tags.append(f'<meta name="description" content="{escape(facts["og:description"])}" />')

@@ -14,7 +14,13 @@ from transformer_lit.base.files import InputError
 def test_pick_device():
     assert pick_device("cpu") == torch.device("cpu")
     assert pick_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert "CPU" in device_name(torch.device("cpu"))
+    now = torch.get_num_threads()
+    try:
+        for count, said in ((1, "CPU, 1 thread"), (2, "CPU, 2 threads")):
+            torch.set_num_threads(count)
+            assert device_name(torch.device("cpu")).endswith(said)
+    finally:
+        torch.set_num_threads(now)
 
 
 @pytest.mark.parametrize("name", ["abacus", "", "cuda:99", "meta", "hpu", "xla", "cpu:x", "auto "])

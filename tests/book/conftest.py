@@ -14,6 +14,7 @@ from pathlib import Path
 
 import live
 import pytest
+from browser import find_chromium
 from chapter_widgets import chapter_widgets
 
 STATIC = Path(__file__).parents[2] / "book/_static"
@@ -26,12 +27,6 @@ PAGE = """<!DOCTYPE html>
 <style>* {{ box-sizing: border-box; }}</style>
 <main class="bd-article"><h1>Widgets</h1>{inside}</main>
 """
-
-
-def find_chromium():
-    "The browser that CHROMIUM names, or the system's; None where there is none."
-    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 @pytest.fixture(scope="session")

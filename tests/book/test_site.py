@@ -11,6 +11,7 @@ import http.server
 import importlib.util
 import os
 import re
+import struct
 import threading
 from collections import Counter
 from pathlib import Path
@@ -58,6 +59,7 @@ QUERIES = {
     "掩码": "attention/02_masks",
     "label smoothing": "training/01_loss",
 }
+ABSENT = ("mixture of experts", "MoE", "Mamba", "LoRA")  # what the family tree says is left out
 
 
 # --- a server that compresses, as those of the net do --------------------------------------------
@@ -288,15 +290,24 @@ def test_formulas_stand_soon_on_a_slow_phone(browser, home, path):
 # --- search --------------------------------------------------------------------------------------
 
 
+def searched(page, query):
+    "Search for it; give the addresses of the first three pages that were found."
+    page.goto("search.html")
+    page.fill(".search-page input[name=q]", query)
+    page.press(".search-page input[name=q]", "Enter")
+    page.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
+    links = "(links) => links.map((link) => link.getAttribute('href'))"
+    return page.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
+
+
+@pytest.mark.parametrize("query", ABSENT)
+def test_what_the_book_leaves_out_is_found_where_it_says_so(wide, query):
+    assert "book/tree.html" in searched(wide, query)
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_right_chapter_is_among_the_first_three(wide, query):
-    wide.goto("search.html")
-    wide.fill(".search-page input[name=q]", query)
-    wide.press(".search-page input[name=q]", "Enter")
-    wide.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
-    links = "(links) => links.map((link) => link.getAttribute('href'))"
-    first = wide.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
-    assert f"nbs/{QUERIES[query]}.html" in first
+    assert f"nbs/{QUERIES[query]}.html" in searched(wide, query)
     excerpts = wide.locator("#search-results p").all_inner_texts()
     assert excerpts
     assert not any("Show code" in text or "Link to this" in text for text in excerpts)
@@ -426,6 +437,11 @@ def test_every_page_of_the_book_is_described_and_listed(parsed):
         assert len(meta["description"]) > 30, page
         assert meta["og:title"] and meta["og:url"].endswith(page)
         assert f"{meta['og:url']}</loc>" in listed
+        assert meta["og:image"].removesuffix("_static/card.png") == meta["og:url"].removesuffix(page)
+        assert len(meta["og:image:alt"]) > 20
+    card = (SITE / "_static/card.png").read_bytes()
+    assert card[:8] == b"\x89PNG\r\n\x1a\n" and len(card) < 60_000
+    assert struct.unpack(">II", card[16:24]) == (1200, 630)  # what the sites that show it ask for
     said = Counter(parsed[page].meta["description"] for page in READ)
     assert not [text for text, times in said.items() if times > 1]
 

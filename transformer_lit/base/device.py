@@ -31,7 +31,8 @@ def device_name(device: torch.device) -> str:
     "What the device is, for a record: its model, and the number of threads of a CPU."
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"{platform.machine()} CPU, {count} thread{'s' if count > 1 else ''}"
 
 # %% ../../nbs/base/05_device.ipynb #memory
 def keep_freed_memory() -> None:

@@ -1,0 +1,10 @@
+"The browser that prints the book, draws its card and tests its pages."
+
+import os
+import shutil
+
+
+def find_chromium() -> str | None:
+    "The browser that CHROMIUM names, or the system's; None where there is none."
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
