@@ -19,6 +19,7 @@ from experiments.heads import HEADS
 from experiments.inside import INDUCTION, TRANSLATOR_HEADS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.learning import LEARNING
+from experiments.muon import MUON
 from experiments.pooling import POOLING
 from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
@@ -45,6 +46,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
     "learning": LEARNING,
+    "muon": MUON,
     "recurrence": RECURRENCE,
     "scaling": SCALING,
     "scored_sentences": SCORED,

@@ -563,6 +563,8 @@ WORDS, LINES = "nbs/text/01_words.ipynb", "nbs/text/02_lines.ipynb"
 
 def module(house, name, source):
     (house / PACKAGE / f"{name}.py").write_text(source)
+
+
 DOTS = {"data": {"image/png": "iVBORw0KGgo="}}
 
 

@@ -84,7 +84,11 @@ def test_a_page_asks_for_the_fonts_of_its_formulas():
         ("def f():\n    pass\n\n\ndef _g():\n    pass", [], "Code: f"),
         ("def a(): 1\ndef b(): 1\ndef c(): 1\ndef d(): 1", [], "Code: a, b, c …"),
         ("print(1)", [{"text": "1"}], "Code of the output"),
-        ("x = 1", [], "Code"),
+        ("x = y = 1\nx.z = 2", [], "Code: x"),
+        ("def _g():\n    pass", [], "Code: _g"),
+        ("# Checked by: the loops.\ndef f():\n    assert x", [], "Check: the loops"),
+        ("for x in y:\n    assert x", [], "Check"),
+        ("f()", [], "Code"),
         ("!pip list", [], "Code"),
     ],
 )

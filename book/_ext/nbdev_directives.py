@@ -52,6 +52,13 @@ def only_imports(code):
     return bool(found) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in found)
 
 
+CHECKED = re.compile(r"^# Checked by: (.+)$", re.M)
+
+
+def is_named(statement):
+    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+
+
 def fold_name(cell, code):
     """What is written on a fold: its purpose."""
     if only_imports(code):
@@ -59,14 +66,19 @@ def fold_name(cell, code):
     shown = {kind for out in cell.get("outputs", []) for kind in out.get("data", {})}
     if any(kind.startswith("image/") for kind in shown):
         return "Code of the figure"
-    defined = [
-        one.name
-        for one in statements(code)
-        if isinstance(one, ast.FunctionDef | ast.ClassDef) and not one.name.startswith("_")
-    ]
-    if defined:
-        return "Code: " + ", ".join(defined[:3]) + (" …" if len(defined) > 3 else "")
-    return "Code of the output" if cell.get("outputs") else "Code"
+    if checked := CHECKED.search(code):
+        return f"Check: {checked[1].rstrip('.')}"
+    found = statements(code)
+    defined = [one.name for one in found if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    names = [name for name in defined if not name.startswith("_")] or defined
+    if names:
+        return "Code: " + ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    if cell.get("outputs"):
+        return "Code of the output"
+    if any(isinstance(node, ast.Assert) for one in found for node in ast.walk(one)):
+        return "Check"
+    assigned = [one.targets[0].id for one in found if is_named(one)]
+    return f"Code: {', '.join(assigned[:3])}" if assigned else "Code"
 
 
 def convert(cell):

@@ -8,6 +8,7 @@ settings.ini.
 
 import base64
 import functools
+import re
 import sys
 from html import escape
 from pathlib import Path
@@ -178,6 +179,15 @@ def definitions(doctree):
         yield [term.astext() for term in terms], labels, plain(text.astext(), 400), chapters
 
 
+HAN = re.compile(r'<dt id="([^"]*)">(?=[^<]*[\u4e00-\u9fff])')
+
+
+def mark_chinese(app, pagename, templatename, context, doctree):
+    "The language of the Chinese names: it decides on a screen reader's voice, and on the font."
+    if pagename == GLOSSARY:
+        context["body"] = HAN.sub(r'<dt id="\1" lang="zh-Hans">', context["body"])
+
+
 def read_glossary(app, env):
     "What a link to a term says when it is pointed at."
     app.term_notes = {
@@ -237,6 +247,7 @@ def setup(app):
     TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
     app.add_css_file("icons.css")
     app.connect("env-updated", read_glossary)
+    app.connect("html-page-context", mark_chinese)
     app.connect("doctree-resolved", note_terms)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs

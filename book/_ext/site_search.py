@@ -30,6 +30,7 @@ SILENT = (
     *(nodes.raw, nodes.literal_block, nodes.Invisible, nodes.image),
     *(addnodes.desc_parameterlist, addnodes.desc_returns),
 )
+KIND = re.compile(r"[\w-]+ · \d+ minutes · [\w ]+")  # the line below an exercise's title
 SAID = {"log", "ln", "exp", "sin", "cos", "tanh", "max", "min", "arg"}
 SIGNS = dict(pair.split() for pair in WRITTEN.strip().split(";"))
 
@@ -77,6 +78,8 @@ def said(node, titles):
             return NAMED[node["reftype"]]
     if isinstance(node, SILENT) or "chapter-card" in node.get("classes", ()):
         return ""
+    if isinstance(node, nodes.paragraph) and KIND.fullmatch(node.astext()):
+        return ""  # every chapter has a warm-up
     gap = " " if isinstance(node, nodes.Element) and not isinstance(node, nodes.Inline) else ""
     return gap + "".join(said(child, titles) for child in node.children) + gap
 

@@ -2,6 +2,7 @@
 {
   const WEIGHT = { chapter: 1, appendix: 0.6, page: 0.5, api: 0.35 };
   const LABEL = { chapter: "Chapter", appendix: "Appendix", page: "Page", api: "API" };
+  const SHOWN = 20;
   const address = document.currentScript.dataset.index;
 
   // one form for all spellings: warm-up and Warm up, d_k and dk stay what they are
@@ -126,9 +127,11 @@
       try {
         const pages = await load();
         if (query !== field.value.trim()) return; // typed on
-        const found = rank(pages, query).slice(0, 20);
-        list.replaceChildren(...found.map(show));
-        said.textContent = found.length ? `${found.length} pages` : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
+        const found = rank(pages, query);
+        list.replaceChildren(...found.slice(0, SHOWN).map(show));
+        const count = `${found.length} page${found.length > 1 ? "s" : ""}`;
+        const part = found.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
+        said.textContent = found.length ? count + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
       } catch (error) {
         loaded = undefined;
         said.textContent = location.protocol === "file:"

@@ -229,6 +229,8 @@ def axe():
     "The checker of accessibility; None where it is not installed."
     if found := importlib.util.find_spec("axe_playwright_python"):
         return (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+    if os.environ.get("CI"):
+        pytest.fail("axe-playwright-python is not installed; make setup brings it")
     return None
 
 
@@ -312,6 +314,18 @@ def test_the_right_chapter_is_among_the_first_three(wide, query):
     assert excerpts
     assert not any("Show code" in text or "Link to this" in text for text in excerpts)
     assert not wide.said
+
+
+def test_the_kind_of_an_exercise_is_no_find(wide):
+    searched(wide, "warm-up")
+    excerpts = wide.locator("#search-results p").all_inner_texts()
+    assert excerpts and not any("minutes · " in text for text in excerpts)
+
+
+def test_the_count_of_a_search_is_that_of_all_pages(wide):
+    searched(wide, "attention")
+    said, shown = wide.inner_text("#search-count"), wide.locator("#search-results > li").count()
+    assert shown == 20 and int(said.split()[0]) > 20 and "the first 20" in said
 
 
 def test_a_search_from_any_page_that_finds_nothing_says_so(view):
@@ -508,9 +522,16 @@ def test_formulas_and_figures_are_numbered_by_chapter():
             assert all(number.startswith(f"{found[1]}.") for number in numbers), page
 
 
+def test_the_chinese_names_of_the_glossary_say_their_language():
+    text = (SITE / "book/glossary.html").read_text(encoding="utf-8")
+    count = int(re.search(r"The (\d+) terms", text)[1])
+    assert text.count('lang="zh-Hans"') == count
+
+
 def test_folds_are_named_by_what_is_in_them():
     for page in READ:
         text = (SITE / page).read_text(encoding="utf-8")
         assert "code cell source" not in text, page
+        assert text.count('admonition-title">Code</p>') <= 1, page
     attend = (SITE / "nbs/attention/03_attend.html").read_text(encoding="utf-8")
     assert '<p class="collapsed admonition-title">Imports</p>' in attend

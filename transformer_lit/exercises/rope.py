@@ -18,7 +18,7 @@ from transformer_lit.position.rope import RoPE, rotate_half_split, rotate_interl
     "warm-up",
     minutes=3,
     mistakes={
-        "You turned the other way. Before the query stands s − t < 0: with the clock.": (
+        "You turned the other way. Before the query stands s − t < 0: clockwise.": (
             [0, 1, 0, -1, 0]
         ),
         "Only the key was turned. The query is turned too, by 5 quarters.": [-1, 0, 1, 0, -1],
