@@ -1,11 +1,15 @@
 """Below each chapter stands which records it reads, and whether the code behind them changed."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 import records
+
+from transformer_lit.recipes.recipe import preset
+from transformer_lit.recipes.zoo import RECIPES
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,6 +38,7 @@ COMMANDS = {
     "python -m experiments recurrence": "experiments/recurrence.py",
     "python -m experiments block_rates": "experiments/bakeoffs.py",
     "python -m experiments dead_relus": "experiments/feedforward.py",
+    "python -m experiments.diverse": "experiments/diverse.py",
     "python -m experiments.word_vectors": "experiments/word_vectors.py",
     "python -m benchmarks": "benchmarks/models.py",
     "python -m benchmarks.block": "benchmarks/block.py",
@@ -47,6 +52,25 @@ def test_a_command_leads_to_its_code(command):
     assert not any("/base/" in name for name in behind)
     if "block" not in command.split()[-1]:  # its timings take one layer
         assert "transformer_lit/attention/multihead.py" in behind
+
+
+def test_a_record_is_named_as_its_command_names_it():
+    "So a training that is repeated takes the place of its own record, and of no other."
+    named = 0
+    for path in sorted((ROOT / "results").glob("*.json")):
+        record = json.loads(path.read_text())
+        _, verb, *words = shlex.split(record["command"])
+        if verb != "train":
+            continue
+        task, *options = words
+        given = dict(zip(options[::2], options[1::2], strict=True))
+        changes = {key: given.get(f"--{key}") for key in ("source", "target", "form")}
+        kind, name = RECIPES[task], given.get("--preset", next(iter(RECIPES[task].presets)))
+        steps = f"steps{given['--steps']}" if "--steps" in given else ""
+        parts = (name, preset(kind, name, **changes).variant, steps, f"seed{given['--seed']}")
+        assert path.stem == record["name"] == "-".join(filter(None, parts))
+        named += 1
+    assert named > 5
 
 
 def test_every_record_leads_to_code():

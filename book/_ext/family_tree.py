@@ -295,10 +295,12 @@ def build(entry: Entry) -> nn.Module | None:
 
 
 def classes(model: nn.Module) -> Iterator[type]:
-    "Every class of this package that the model holds, plugs among them."
+    "Every public class of this package that the model holds, plugs among them."
     for part in model.modules():
         held = (part, getattr(part, "residual", None), getattr(part, "attend", None))
-        yield from (type(x) for x in held if type(x).__module__.startswith("transformer_lit."))
+        for kind in map(type, held):
+            if kind.__module__.startswith("transformer_lit.") and not kind.__name__.startswith("_"):
+                yield kind
 
 
 def parts(model: nn.Module) -> dict[str, list[str]]:
