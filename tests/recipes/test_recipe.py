@@ -31,6 +31,7 @@ from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES
 from transformer_lit.text.tokenizer import CharTokenizer
 from transformer_lit.training.checkpoint import checkpoints, save_weights
+from transformer_lit.training.muon import OPTIMIZERS
 from transformer_lit.training.run import read_log
 from transformer_lit.training.trainer import World
 
@@ -179,6 +180,26 @@ def test_a_folder_of_before_a_setting_existed_goes_on_with_its_default(recipe, t
     resumed = train(recipe, tmp_path / "old", resume=True)
     logs = [losses(training.run.out / "log.jsonl") for training in (whole, resumed)]
     assert [row[:2] for row in logs[0]] == [row[:2] for row in logs[1]]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_stopped_run_goes_on_whatever_its_optimizer(recipe, tmp_path, optimizer):
+    recipe = replace(recipe, optimizer=optimizer)
+    whole = train(recipe, tmp_path / "whole")
+    cut = open_training(recipe, tmp_path / "cut", device="cpu")
+    cut.run.steps = 4
+    cut.run.train()
+    resumed = train(recipe, tmp_path / "cut", resume=True)
+    logs = [losses(training.run.out / "log.jsonl") for training in (whole, resumed)]
+    assert logs[0] == logs[1] and len(logs[0]) == 7
+
+
+def test_optimizers_differ_and_an_unknown_one_is_refused(recipe, tmp_path):
+    two = [train(replace(recipe, optimizer=name), tmp_path / name).run for name in OPTIMIZERS]
+    first, second = (losses(run.out / "log.jsonl") for run in two)
+    assert first[0] == second[0] and first[2] != second[2]
+    with pytest.raises(InputError, match="unknown optimizer 'sgd'; known are: adamw, muon"):
+        open_training(replace(recipe, optimizer="sgd"), tmp_path / "sgd", device="cpu")
 
 
 def test_a_world_is_handed_to_the_trainer(recipe, tmp_path):

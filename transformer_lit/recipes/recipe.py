@@ -34,8 +34,8 @@ from transformer_lit.training.checkpoint import (
     load_weights,
     save_weights,
 )
+from transformer_lit.training.muon import make_optimizer
 from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
-from transformer_lit.training.schedule import adamw
 from transformer_lit.training.trainer import ALONE, Trainer, World
 
 # %% ../../nbs/recipes/01_recipe.ipynb #models
@@ -134,6 +134,7 @@ class Recipe(ABC):
     warmup: int
     peak: float  # the highest learning rate
     test: str = "test"  # split of the final score
+    optimizer: str = "adamw"  # see OPTIMIZERS in training.muon
     clip: float = 1.0
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
@@ -144,8 +145,7 @@ class Recipe(ABC):
     kind: ClassVar[type[Trained]]  # what comes out
     presets: ClassVar[dict[str, "Recipe"]]  # by name; the first is the default
     remembers: ClassVar[tuple[str, ...]] = ("dataset",)  # fields that a trained model keeps
-    direction = ""  # "en-de", where there is one
-    variant = ""  # what a run's name says beside its preset
+    direction = variant = ""  # "en-de", where there is one; what a run's name says of the task
 
     @abstractmethod
     def examples(self, split: str, *, progressbar: bool = False) -> Any:
@@ -216,8 +216,7 @@ def open_training(
 ) -> Training:
     """Set up a run in the folder `out`, or with `resume` go on from its newest checkpoint.
 
-    A resumed run gives the same losses as one that never stopped, bit by bit on a CPU with the same
-    number of threads.
+    A resumed run gives the losses of one that never stopped: bit by bit with as many CPU threads.
     """
     out, where = Path(out), pick_device(device)
     train, val = (recipe.examples(split) for split in ("train", "val"))  # before a file is written
@@ -229,10 +228,11 @@ def open_training(
     tokenizer = load_tokenizer(out / "tokenizer.json")
     torch.manual_seed(seed)
     model = world.place(recipe.build(tokenizer.vocab_size).to(where))
+    how = {name: getattr(recipe, name) for name in ("betas", "eps", "weight_decay")}
     trainer = Trainer(
         model,
         recipe.step,
-        adamw(model, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay),
+        make_optimizer(recipe.optimizer, model, **how),
         recipe.schedule(),
         recipe.stream(tokenizer, train, seed),
         clip=recipe.clip,
