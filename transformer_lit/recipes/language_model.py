@@ -156,7 +156,7 @@ LanguageModeling.presets |= {
     # the prose of this book: always at hand
     "book": replace(_CPU, dataset="book", tokens=512, steps=1500, every=500),
     "shakespeare-cpu": _CPU,
-    # what three minutes of two CPU cores give with orthogonal steps and a longer context
+    # orthogonal steps, and a longer context
     "shakespeare-muon": replace(
         _CPU, optimizer="muon", length=256, batch_size=4, steps=1700, every=600
     ),
