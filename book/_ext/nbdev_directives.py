@@ -55,8 +55,20 @@ def only_imports(code):
 CHECKED = re.compile(r"^# Checked by: (.+)$", re.M)
 
 
-def is_named(statement):
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+def assigned(statement):
+    """The name that a statement gives something to, if it is one."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        target = getattr(statement, "targets", [getattr(statement, "target", None)])[0]
+        return target.id if isinstance(target, ast.Name) else None
+    return None
+
+
+def checks(statement):
+    """Whether it asserts something, itself or by `assert_close`."""
+    nodes = list(ast.walk(statement))
+    called = (node.func for node in nodes if isinstance(node, ast.Call))
+    names = {getattr(func, "attr", getattr(func, "id", "")) for func in called}
+    return "assert_close" in names or any(isinstance(node, ast.Assert) for node in nodes)
 
 
 def fold_name(cell, code):
@@ -75,10 +87,12 @@ def fold_name(cell, code):
         return "Code: " + ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
     if cell.get("outputs"):
         return "Code of the output"
-    if any(isinstance(node, ast.Assert) for one in found for node in ast.walk(one)):
+    if any(map(checks, found)):
         return "Check"
-    assigned = [one.targets[0].id for one in found if is_named(one)]
-    return f"Code: {', '.join(assigned[:3])}" if assigned else "Code"
+    if found and isinstance(found[0], ast.Import | ast.ImportFrom):
+        return "Imports and settings"
+    given = list(filter(None, map(assigned, found)))
+    return f"Code: {', '.join(given[:3])}" if given else "Code"
 
 
 def convert(cell):
