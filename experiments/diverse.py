@@ -3,7 +3,8 @@
 `python -m experiments.diverse --source en --target de` does all of it, in pieces. A model of each
 direction is trained, or taken from its run. One translates the sources of the training set, the
 other its targets, and both lots stand beside the pairs that people wrote: three pairs for one, as
-in data diversification (Nguyen et al., 2020). The third model learns from these, and is recorded.
+in data diversification (Nguyen et al., 2020). The third model learns from these, and is recorded;
+`--optimizer muon` is for this one alone.
 A call ends at the last checkpoint that fits into its minutes; it exits with 1 while work is left.
 """
 
@@ -26,6 +27,8 @@ Pair = tuple[str, str]
 AT_ONCE = 2000  # sentences between two looks at the clock
 # Three pairs for one need a wider model, and no more than 2.6 million parameters.
 WIDER = {"d_ff": 512}
+# What an optimiser other than the preset's needs: fewer steps, as each takes longer.
+NEEDS = {"adamw": {}, "muon": {"peak": 5e-3, "steps": 9000}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +108,18 @@ def make_pairs(recipe: Translation, given: argparse.Namespace, deadline: float) 
 def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: float) -> str:
     "The last training, and its record; its name."
     added = {"made": str(made), "made_sha256": file_sha256(made)}
-    diverse = Diverse(**{**vars(recipe), "sizes": {**recipe.sizes, **WIDER}}, **added)
-    name, on_step = run_name(recipe, given, given.seed, "diverse"), until(deadline)
+    other = () if given.optimizer == recipe.optimizer else (given.optimizer,)
+    changes = {"sizes": {**recipe.sizes, **WIDER}}
+    if other:
+        changes |= {"optimizer": given.optimizer, **NEEDS[given.optimizer]}
+    changes |= {"steps": given.steps} if given.steps else {}
+    diverse = Diverse(**{**vars(recipe), **changes}, **added)
+    name, on_step = run_name(recipe, given, given.seed, "diverse", *other), until(deadline)
     how = {"seed": given.seed, "device": given.device, "resume": True}
     training = open_training(diverse, given.out / name, **how)
     training.run.train(lambda log: on_step(log.step, diverse))
     words = ["--preset", given.preset, *words_of(recipe, given, given.seed)]
+    words += ["--optimizer", *other] if other else []
     command = shlex.join(["python", "-m", "experiments.diverse", *words])
     finish_training(training, name=name, command=command, results=given.results)
     return name
@@ -123,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--form", default="tok")
     parser.add_argument("--seed", type=int, default=0, help="of the last training")
     parser.add_argument("--preset", default="multi30k-tuned", help="of all three trainings")
+    parser.add_argument("--optimizer", choices=NEEDS, default="adamw", help="of the last training")
     parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
     parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
     parser.add_argument("--device", default="auto")
