@@ -158,7 +158,7 @@ LanguageModeling.presets |= {
     "shakespeare-cpu": _CPU,
     # orthogonal steps, and a longer context
     "shakespeare-muon": replace(
-        _CPU, optimizer="muon", length=256, batch_size=4, steps=1700, every=850
+        _CPU, optimizer="muon", length=256, batch_size=4, steps=1200, every=600
     ),
     "shakespeare": _SHAKESPEARE,
     "novels": replace(  # about 30M parameters
