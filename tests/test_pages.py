@@ -67,7 +67,7 @@ def test_every_card_is_made_from_a_record():
 
 def test_the_first_page_says_how_large_its_models_are():
     page = (ROOT / "book/intro.md").read_text()
-    (said,) = re.findall(r"It has ([\d.]+) million parameters", page)
+    (said,) = re.findall(r"The model has ([\d.]+) million parameters", page)
     count = sum(weight.numel() for weight in load("multi30k-en-de").model.parameters())
     assert said == f"{count / 1e6:.2f}"
     asked = re.findall(r":ask: Load the (\w+) \(([\d.]+) MB\)", page)

@@ -447,9 +447,7 @@ def test_on_a_phone_nothing_overflows(page, address, scheme):
 # --- the text around it -------------------------------------------------------------------------
 
 
-def test_the_first_page_says_the_size_and_names_widgets_that_exist(translator):
-    size = sum(weight.numel() for weight in translator.model.parameters())
-    assert f"It has {size / 1e6:.2f} million parameters" in INTRO
+def test_the_first_page_names_widgets_that_exist():
     names = re.findall(r"`{3,}\{widget\} (\S+)", INTRO)
     assert names == ["translate", "write"]
     assert all(f'data-widget="{name}"' in live.opening(name) for name in names)
