@@ -141,6 +141,14 @@ def test_real_pairs_become_batches_that_a_model_learns_from(
     assert len(rows) == 3 and rows[-1]["val_loss"] < 6.5
 
 
+@pytest.mark.multi30k
+def test_captions_are_as_long_as_the_chapter_says(real_data_folder, monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+    recipe = preset(Translation, "multi30k-tuned", form="tok")
+    words = [[len(said.split()) for _, said in recipe.examples(s)] for s in ("val", recipe.test)]
+    assert [round(sum(counts) / len(counts), 2) for counts in words] == [12.65, 12.10]
+
+
 @pytest.mark.tatoeba
 def test_chinese_pairs_become_batches_and_the_preset_reads_them_forty_times(
     real_data_folder, monkeypatch

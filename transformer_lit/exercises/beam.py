@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['scores', 'smallest_width', 'step_cases', 'stepped', 'beam_step', 'over_cases', 'stops_at_stumps', 'bound_of_today',
-           'is_over']
+           'never_gives_up', 'is_over']
 
 # %% ../../nbs/inference/02_beam.ipynb #check-imports
 import math
@@ -92,7 +92,7 @@ def over_cases():
     settings = {"max_len": 20, "width": 3, "alpha": 1.0}
     made = {
         "three stumps, and a good sequence is open": (-2.5, 3, -0.4, 4),
-        "three are finished, and none would win as it stands": (-0.3, 3, -2.0, 4),
+        "three are finished, and none would win as it stands": (-0.9, 3, -1.5, 4),
         "one is finished, and a long future could still win": (-0.9, 1, -1.5, 4),
         "one is finished, and no future can win": (-0.1, 1, -3.0, 4),
     }
@@ -107,6 +107,10 @@ def bound_of_today(best, finished, log_p, length, max_len, width, alpha):
     return log_p / length_penalty(length, alpha) <= best
 
 
+def never_gives_up(best, finished, log_p, length, max_len, width, alpha):
+    return log_p / length_penalty(max_len, alpha) <= best
+
+
 @exercise(
     "beam.4",
     "repair",
@@ -118,6 +122,9 @@ def bound_of_today(best, finished, log_p, length, max_len, width, alpha):
         ),
         "One fault is left: with few finished, judge a beginning by its best possible future.": (
             bound_of_today
+        ),
+        "It never gives up: with `width` finished, judge a beginning by what it is now.": (
+            never_gives_up
         ),
     },
 )

@@ -2,14 +2,17 @@
 
 # %% auto #0
 __all__ = ['FILES', 'WRITE', 'megabytes', 'first_loss_right', 'average_cases', 'apart', 'in_their_own_type', 'average', 'Kill',
-           'content', 'through_a_kill', 'tidies_up', 'file_by_file', 'trips_over_itself', 'write_checkpoint']
+           'content', 'through_a_kill', 'tidies_up', 'file_by_file', 'makes_all_first', 'trips_over_itself',
+           'write_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #check-imports
 import contextlib
+import os
 import random
 import tempfile
 from pathlib import Path
 from shutil import rmtree
+from unittest import mock
 
 import safetensors.torch
 import torch
@@ -125,7 +128,11 @@ def content(folder):
 def through_a_kill(answer, files, killed_at):
     "What stands under the name while the files are made, after the kill, and after the next try."
     with tempfile.TemporaryDirectory() as folder:
-        target, early = Path(folder, "step-7"), []
+        target, early, folders, mkdir = Path(folder, "step-7"), [], [], os.mkdir
+
+        def making(path, *mode, **options):
+            folders.append(Path(path))
+            mkdir(path, *mode, **options)
 
         def part(name, killed):
             def make():
@@ -137,7 +144,7 @@ def through_a_kill(answer, files, killed_at):
             return make
 
         found = {}
-        with contextlib.suppress(Kill):
+        with contextlib.suppress(Kill), mock.patch("os.mkdir", making):
             answer(target, {name: part(name, name == killed_at) for name in files})
         found["the folder"] = content(target)
         if killed_at:
@@ -148,6 +155,7 @@ def through_a_kill(answer, files, killed_at):
             else:
                 found["the next try"] = content(target)
         found["in the folder above"] = sorted(p.name for p in Path(folder).iterdir())
+        found["a folder begins empty under the name"] = target in folders
         return {"an unfinished folder has the name": early, **found}
 
 
@@ -168,6 +176,13 @@ def file_by_file(target, parts):
         (target / f".{name}").rename(target / name)
 
 
+def makes_all_first(target, parts):
+    made = {name: make() for name, make in parts.items()}
+    target.mkdir()
+    for name, data in made.items():
+        (target / name).write_bytes(data)
+
+
 def trips_over_itself(target, parts):
     temporary = target.with_name(f".{target.name}.part")
     temporary.mkdir()
@@ -185,6 +200,9 @@ def trips_over_itself(target, parts):
     mistakes={
         "A kill runs no `except`. Until the folder is whole it must have another name.": tidies_up,
         "Each file is whole now, and the folder is not: rename the folder, once.": file_by_file,
+        "The name still comes before the files, if only just. Rename a folder that is whole.": (
+            makes_all_first
+        ),
         "One fault is left: the next try trips over what the kill left. Remove that first.": (
             trips_over_itself
         ),

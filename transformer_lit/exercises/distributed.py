@@ -90,7 +90,7 @@ def gradient_cases():
         "It no longer stops, but it is still a mean of means: three tokens weigh as one.": (
             lambda shares, mean: mean([total / max(tokens, 1) for total, tokens in shares])
         ),
-        "The sum is right; divide by all tokens, not by the mean count times n twice.": (
+        "Above stands a mean over the processes, below a sum: the result is n times too small.": (
             lambda shares, mean: mean([t for t, _ in shares]) / sum(n for _, n in shares)
         ),
     },

@@ -70,7 +70,7 @@ def by_logs(o_1, L_1, o_2, L_2):
     minutes=10,
     cases=join_cases,
     mistakes={
-        "The two parts do not count the same: the larger L has seen more.": (
+        "The two parts do not count the same: the larger L has the larger share.": (
             lambda o_1, L_1, o_2, L_2: (o_1 + o_2) / 2
         ),
         "L is a logarithm: the shares are as e to the L.": by_logs,

@@ -39,7 +39,7 @@ def name_of_output():
     },
 )
 def others():
-    return ["logits", "perplexity", "probabilities"]
+    return ["logits", "probabilities", "perplexity"]
 
 # %% ../../nbs/models/09_interop.ipynb #checks-functions
 def vectors():

@@ -29,7 +29,7 @@ from transformer_lit.base.exercises import exercise
         "C · H · D are the numbers of one map for all heads: do not multiply by H again.": [
             8_388_608,
             16_777_216,
-            8_388_608,
+            4_194_304,
         ],
         "In the third case a map leads from C to H · D: 512 · 256 numbers.": [
             1_048_576,

@@ -20,7 +20,7 @@ from transformer_lit.training import loss as oracle
     "warm-up",
     minutes=3,
     mistakes={
-        "The rate is the task's, too: both papers have a schedule of their own.": [4, 6],
+        "The rate is the task's, too: it says its own schedule.": [4, 6],
         "Every training clips; by how much is a number, a field, and no method.": [1, 2, 4, 6],
         "How many checkpoints are averaged is a field. How, is the same for all.": [2, 4, 5, 6],
         "Each of the three that are left needs a method.": [2, 6],

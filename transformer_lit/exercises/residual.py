@@ -62,7 +62,7 @@ def gate_cases():
 def use_gate(answer, gate, x, W):
     "The learned numbers, and the output with a gate of ours; the sublayer is x W, bent."
     wiring = answer()
-    found = {name: list(p.shape) for name, p in wiring.named_parameters()}
+    found = {name: p.numel() for name, p in wiring.named_parameters()}  # of shape () or (1,)
     if gate is not None and list(found) == ["gate"]:
         nn.init.constant_(wiring.gate, gate)
     return {"output": wiring(x, lambda z: (z @ W).tanh()), "learned": found}

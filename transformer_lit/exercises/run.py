@@ -24,7 +24,7 @@ from transformer_lit.training.checkpoint import checkpoints
     tolerance=0.1,
     mistakes={
         "Right after a checkpoint nothing is lost: 0 to 49 steps, not 1 to 50.": [25.5, 50.0],
-        "The average of 0 to 49 is not their middle number, 25.": [25.0, 49.0],
+        "The fifty numbers 0 to 49 lie around 24.5, not around 25.": [25.0, 49.0],
         "At worst the kill comes just before the next checkpoint: after 49 steps.": [24.5, 50.0],
     },
 )

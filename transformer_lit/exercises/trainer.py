@@ -34,7 +34,7 @@ def step_loss():
     mistakes={
         "So it would be with cleared gradients. Here they add up.": -0.4,
         "Against the gradient: the sign is the other one.": 1.0,
-        "The last gradient is four times the first. The steps before it count too.": -0.7,
+        "Those are three steps. There are four.": -0.6,
     },
     tolerance=0.01,
 )

@@ -103,7 +103,7 @@ def made_up(src, tgt):
 
 def translate_cases():
     return {f"source {src}": (made_up, src, 1, 2, 17) for src in ([3, 4], [5], [7, 7, 8])} | {
-        "cut at the longest length": (made_up, [3, 4], 1, 2, 1)
+        "cut at the longest length": (made_up, [5], 1, 2, 1)
     }
 
 
