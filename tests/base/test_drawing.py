@@ -43,3 +43,8 @@ def test_a_frame_is_closed(sketch):
     sketch.frame(1, 1, 3, 1, "layer")
     ends = [line.get_xydata().tolist() for line in sketch.ax.lines]
     assert ends[0][0] == ends[-1][1] and len(ends) == 4
+
+
+def test_an_unknown_kind_is_named(sketch):
+    with pytest.raises(ValueError, match="unknown kind 'unheard-of'; known are: data, "):
+        sketch.box(2, 1, "?", "unheard-of")

@@ -121,6 +121,18 @@ class TestAtomicPath:
         assert (tmp_path / "a.txt").read_text() in texts
         assert everything(tmp_path) == ["a.txt"]
 
+    def test_files_and_folders_are_on_the_disk_before_the_name_is(self, tmp_path, monkeypatch):
+        # This catches a folder whose list of names a power cut would lose.
+        synced, before = [], set()
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+        replace = os.replace
+        monkeypatch.setattr(os, "replace", lambda *two: (before.update(synced), replace(*two)))
+        with atomic_path(tmp_path / "model") as temporary:
+            (temporary / "inner").mkdir(parents=True)
+            (temporary / "inner/a.txt").write_text("x")
+        made = ("model", "model/inner", "model/inner/a.txt")
+        assert before == {(tmp_path / name).stat().st_ino for name in made}
+
     def test_a_kill_leaves_the_old_content(self, tmp_path):
         (tmp_path / "a.txt").write_text("old")
         code = (

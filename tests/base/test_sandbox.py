@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import functools
+import re
 import signal
 import sys
 import threading
@@ -137,6 +138,12 @@ def test_what_does_not_end_is_left_in_time(function):
     began = time.monotonic()
     assert found(function, 0.3).line.startswith("It did not end within 0.3 seconds. Line ")
     assert time.monotonic() - began < 10
+
+
+def test_what_ends_late_is_no_result():
+    "A regular expression keeps Python to itself until it ends: nobody can stop it in time."
+    line = found(lambda: re.fullmatch("(a|aa)+b", 33 * "a"), 0.05).line
+    assert line.startswith("It did not end within 0.05 seconds.")
 
 
 def test_a_thread_that_listens_is_gone_afterwards():

@@ -169,6 +169,11 @@ def test_one_step_is_checked_with_those_that_it_uses(checked):
     assert found.verdicts["MultiHead"].line == "Mend attend first: MultiHead uses it."
 
 
+def test_an_unknown_step_is_named(checked):
+    with pytest.raises(InputError, match="unknown step 'atend'; known are: self_attention, "):
+        checked("", only="atend")
+
+
 def test_a_notebook_in_a_folder_below_finds_the_file(here, monkeypatch):
     (here / FILE).write_text("def causal_mask(T, S): return T")
     (here / "nbs/attention").mkdir(parents=True)

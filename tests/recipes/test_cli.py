@@ -296,13 +296,19 @@ class TestCheck:
         code, out, err = run("check", "mine.py", "--step", "atend")
         assert (code, out) == (2, "") and "unknown step 'atend'" in err
 
+    def test_json_stays_json(self, run, here):
+        code, out, err = run("check", "--json", "--write")
+        assert (code, out) == (2, "") and "leave out --write" in err and err.count("\n") == 1
+
     def test_a_finished_model_is_trained_and_writes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())
         code, out, _ = run("check", "--write", "--steps", "2")
         assert code == 0 and out.startswith("2 steps: from ") and out.count("\nThe model ") == 2
         (here / "my_transformer.py").write_text("")
         code, out, err = run("check", "--write")
-        assert (code, out) == (2, "") and "not there: MyLlama" in err and err.count("\n") == 1
+        assert (
+            (code, out) == (2, "") and "does not pass yet: MyLlama" in err and err.count("\n") == 1
+        )
 
     @pytest.mark.parametrize(
         "text,told",

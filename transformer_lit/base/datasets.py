@@ -224,7 +224,7 @@ def load_pairs(
 
     `multi30k`: languages en, de; splits train, val, test_2016_flickr, test_2017_flickr,
     test_2017_mscoco; `form` raw or tok (lower-cased, Moses-tokenised). Two training pairs whose
-    German side is empty in the release are left out. `numbers`: languages en, de; splits train,
+    German side holds only `@@` are left out. `numbers`: languages en, de; splits train,
     val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
     test_mandarin (its lines in Mandarin), released (the training file with its overlap).
     """

@@ -15,7 +15,7 @@ from transformer_lit.base.files import InputError
 
 # %% ../../nbs/base/05_device.ipynb #device
 def pick_device(name: str = "auto") -> torch.device:
-    "The device of that name, `InputError` if it is not there; `auto` is a GPU where there is one."
+    "The device of that name, `InputError` if it is not there; `auto` is `cuda` if that is there."
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -28,7 +28,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    "What the device is, for a record: its model, and the number of threads of a CPU."
+    "For a record: the model of a GPU, or the architecture of a CPU and the number of its threads."
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()

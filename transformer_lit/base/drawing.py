@@ -75,6 +75,8 @@ class Sketch:
         size: Number = 10,  # of the text, in points
     ) -> Box:
         "A box with a text in its middle; the kind says what it stands for."
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}; known are: {', '.join(KINDS)}")
         ground, border = KINDS[kind]
         self.ax.add_patch(
             FancyBboxPatch(
@@ -91,7 +93,7 @@ class Sketch:
         return Box(x, y, width, height)
 
     def arrow(self, start: Point, end: Point, *, via: Sequence[Point] = (), text: str = "") -> None:
-        "An arrow between two points, with corners at `via`; its text stands beside its middle."
+        "An arrow between two points, with corners at `via`; its text is beside its last part."
         corners = [start, *via]
         for one, other in pairwise(corners):
             self.line(one, other)

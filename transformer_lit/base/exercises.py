@@ -113,7 +113,7 @@ def exercise(
     `cases`: makes the inputs, by name; without it the answer is a value, and the reference returns
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `mistakes`:
     typical wrong answers, each under the line that helps. `tolerance`: the largest difference; for
-    a function it is multiplied by the expected number where that is above 1. `seconds`: the time
+    a function it is multiplied by |expected| where that is above 1. `seconds`: the time
     limit of one call.
     """
     if kind not in KINDS or level not in LEVELS:
@@ -128,7 +128,7 @@ def exercise(
 
 # %% ../../nbs/base/09_exercises.ipynb #gradients
 def with_gradients(answer: Callable, *inputs: Any, names: tuple[str, ...] = ()) -> Any:
-    "A `run`: the result, and the gradient of a random sum by each input, `names`, that is a float."
+    "A `run`: the result, and the gradient of its randomly weighted sum by each float in `names`."
     floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
     leaves = [x.detach().requires_grad_() if f else x for x, f in zip(inputs, floats)]
     result = answer(*leaves)

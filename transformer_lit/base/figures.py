@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
 # %% ../../nbs/base/03_figures.ipynb #style
-# Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out best from white.
+# Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
 PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")
 SEQUENTIAL = "cividis"  # for weights and counts: even steps of lightness
 DIVERGING = "PuOr"  # for values around zero

@@ -58,12 +58,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 def _settle(path: Path, of_a_folder: int) -> None:
-    "Bring files to the disk; some libraries let only their owner read them: as `open` would give."
-    for file in (path, *path.rglob("*")):
-        if file.is_file():
-            file.chmod(of_a_folder & 0o666)
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())
+    "Bring all of it to the disk; some libraries let only the owner read files: as `open` gives."
+    for part in (path, *path.rglob("*")):
+        if part.is_file():
+            part.chmod(of_a_folder & 0o666)
+        written = os.open(part, os.O_RDONLY)  # of a folder: the names in it
+        try:
+            os.fsync(written)
+        finally:
+            os.close(written)
 
 # %% ../../nbs/base/01_files.ipynb #parents
 @contextmanager

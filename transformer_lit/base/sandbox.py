@@ -18,6 +18,7 @@ import linecache
 import sys
 import sysconfig
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +92,7 @@ def put_torch_back() -> None:
 
 @functools.cache
 def import_what_gradients_need() -> None:
-    "sympy takes seconds: of nobody's time."
+    "Import sympy, which takes seconds, before the clock of an answer runs."
     x = torch.ones(1, requires_grad=True)
     torch.autograd.grad(x * x, x, x)
 
@@ -147,10 +148,12 @@ def _limited(function: Callable[[], Any], seconds: float | int) -> Any:
     box = {}
 
     def work():
+        began = time.monotonic()
         try:
             box["value"] = function()
         except BaseException as error:
             box["error"] = error
+        box["late"] = time.monotonic() - began > seconds  # a call into C may keep Python to itself
 
     thread = threading.Thread(target=work, daemon=True)
     reason = f"It did not end within {seconds:g} seconds."
@@ -166,6 +169,8 @@ def _limited(function: Callable[[], Any], seconds: float | int) -> Any:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), stop)
             thread.join(0.02)
         raise Found(reason + line)
+    if box["late"]:
+        raise Found(reason)
     if "error" in box:
         raise box["error"]
     return box["value"]
@@ -201,7 +206,7 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
 
 # %% ../../nbs/base/08_sandbox.ipynb #look
 def is_blank(answer: Any) -> bool:
-    "Whether a function has no body but a docstring, `...` or `pass`."
+    "Whether a function only returns a constant, as where its body is a docstring, `...` or `pass`."
     code = getattr(inspect.unwrap(answer), "__code__", None)
     nothing = {"RESUME", "RETURN_CONST", "LOAD_CONST", "RETURN_VALUE", "NOP"}
     return code is not None and {step.opname for step in dis.get_instructions(code)} <= nothing

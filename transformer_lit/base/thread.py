@@ -251,9 +251,11 @@ def check_file(
     """Import a file in the sandbox and check every step of the thread that is written in it.
 
     Where it is not here, it is looked for up to three folders above. What the file does wrong is
-    in the result, and nothing raises. `only`: this step and those that it uses. `seconds`: for the
+    in the result, and raises nothing. `only`: this step and those that it uses. `seconds`: for the
     import; each step has the time limits of its exercise. `progress` is called after each step.
     """
+    if only is not None and only not in STEPS:
+        raise InputError(f"unknown step {only!r}; known are: {', '.join(STEPS)}")
     prints = Prints()
     file, verdicts = Path(path).name, {}
     try:

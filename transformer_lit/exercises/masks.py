@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['keys_seen', 'empty_rows', 'causal_cases', 'causal_mask', 'window_cases', 'window_both_ways', 'window_mask',
-           'same_sentence', 'packed_mask', 'score_cases', 'visible_weights']
+           'same_sentence', 'same_length', 'packed_mask', 'score_cases', 'visible_weights']
 
 # %% ../../nbs/attention/02_masks.ipynb #check-imports
 import math
@@ -123,17 +123,28 @@ def same_sentence(lengths):
     return number[:, None] == number
 
 
+def same_length(lengths):
+    number = torch.repeat_interleave(torch.tensor(lengths), torch.tensor(lengths))
+    return (number[:, None] == number) & causal_mask(sum(lengths), sum(lengths))
+
+
 @exercise(
     "masks.6",
     "build",
     minutes=15,
     level="extra",
-    cases=lambda: {"one sentence": ([5],), "two": ([7, 4],), "three": ([2, 3, 5],)},
+    cases=lambda: {
+        "one sentence": ([5],),
+        "two": ([7, 4],),
+        "three": ([2, 3, 5],),
+        "two of one length": ([3, 3],),
+    },
     mistakes={
         "The second sentence reads the first: hide keys of another sentence too.": lambda lengths: (
             causal_mask(sum(lengths), sum(lengths))
         ),
         "Inside a sentence the future shows: join with the causal mask.": same_sentence,
+        "Number the sentences; two of one length are not one sentence.": same_length,
     },
 )
 def packed_mask(lengths):
@@ -148,6 +159,7 @@ def score_cases():
         "ordinary scores": (scores, mask),
         "a hidden score far above the visible ones": (scores + 1000 * ~mask, mask),
         "a row that sees nothing": (scores, some_empty),
+        "large visible scores": (scores + 1000, mask),
     }
 
 
@@ -158,6 +170,12 @@ def score_cases():
     cases=score_cases,
     run=with_gradients,
     mistakes={
+        "e^1000 is inf. The softmax takes the largest visible score away first: let it.": (
+            lambda s, m: (
+                s.masked_fill(~m, -math.inf).exp()
+                / s.masked_fill(~m, -math.inf).exp().sum(-1, keepdim=True).clamp(min=1e-30)
+            )
+        ),
         "Clearing nan away hides the fault: where a hidden score is large, visible keys get 0.": (
             lambda s, m: (
                 s.softmax(-1) * m / (s.softmax(-1) * m).sum(-1, keepdim=True)

@@ -434,7 +434,7 @@ def lines_4():
     minutes=3,
     mistakes={
         "The comparison is right: shifted, and without padding.": "e",
-        "With this rate the same model learns in 100 steps.": "b",
+        "With this rate the same model learns in 120 steps.": "b",
         "The rows of source and target are drawn together.": "c",
     },
 )

@@ -273,7 +273,7 @@ def evaluate(
     beam: _Beam = 5,
     device: _Device = "auto",
 ) -> None:
-    "Score a model on a data set: BLEU with its signature, exact translations, or bits per byte."
+    "Score a model on a data set: BLEU with its signature, exact share, bits per byte, perplexity."
     model = _load(checkpoint, device, "score", "know its score")
     recipe = _recipe_of(checkpoint, model, dataset)
     examples = recipe.examples(split or recipe.test, progressbar=True)
@@ -338,9 +338,9 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
+    if write and as_json:
+        raise InputError("--json is for the verdicts alone; leave out --write, or --json")
     step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-    if step is not None and step not in STEPS:
-        raise InputError(f"unknown step {step!r}; known are: {', '.join(STEPS)}")
     quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
     with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
         found = check_file(file, only=step, progress=bar.update)
@@ -363,7 +363,9 @@ def _let_it_write(file: Path, found: Any, steps: int) -> None:
 
     needed = ("MyLlama", "train", "generate")
     if open_ := [name for name in needed if not found.verdicts.get(name)]:
-        raise InputError(f"--write needs MyLlama, train and generate; not there: {open_[0]}")
+        raise InputError(
+            f"--write needs MyLlama, train and generate; does not pass yet: {open_[0]}"
+        )
     with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
         words = first_words(file, steps=steps, progress=bar.update)
     typer.echo(words)
@@ -375,8 +377,8 @@ _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0 is success, 1 a step of `check` that fails, 130 Ctrl-C, 2 a failure that the user can mend,
-    told in one line on stderr.
+    0 is success, 1 a step of `check` that fails or a reader that went away, 130 Ctrl-C, 2 a failure
+    that the user can mend, told in one line on stderr.
     """
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
