@@ -22,14 +22,15 @@ def work(row: dict[str, Any]) -> str:
 
 def speed_table(record: Measurement) -> str:
     "The rows as a Markdown table: our time over that of the fastest peer, with its interval."
-    lines = ["| work | fastest peer | ours / peer (95 %) | tokens/s |", "|---|---|---|---|"]
+    head = ("work", "fastest peer", "ours / peer (95 %)", "tokens/s", "machine")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in record.rows:
         if "not_run" in row:
             cells = ["–", f"not run: {row['not_run']}", "–"]
         else:
             ratio = f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
             cells = [row["fastest"], ratio, f"{row['tokens_s']:,.0f}"]
-        lines.append(f"| {' | '.join([work(row), *cells])} |")
+        lines.append(f"| {' | '.join([work(row), *cells, row['machine']])} |")
     return "\n".join(lines)
 
 

@@ -46,8 +46,8 @@ class Translator(Trained):
     task = "translation"
     card = """# {name}
 
-Translates {direction} ({form} text). An encoder–decoder of {parameters:,} parameters, trained with
-this package on {dataset} from nothing, and packed in half precision.
+Translates {direction}, {form}. An encoder–decoder of {parameters:,} parameters,
+trained with this package on {dataset} from nothing, and packed in half precision.
 
 - Score: {score}, on {split}.
 - Training: {steps:,} steps, {minutes:.0f} minutes, seed {seed}; {device}; torch {torch}.

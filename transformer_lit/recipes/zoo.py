@@ -68,12 +68,15 @@ def model_card(name: str) -> str:
     return read_text(_WEIGHTS / name / "README.md")
 
 # %% ../../nbs/recipes/06_zoo.ipynb #ship
+_FORMS = {"raw": "text as people write it", "tok": "lower-cased text, cut by spaces into words"}
+
+
 def card_text(name: str, result: Result) -> str:
     "The card of a model, made from the record of its training."
     data = DATASETS[result.dataset]
     kind = RECIPES[result.task].kind
     facts = {
-        "form": result.config.get("form", ""),
+        "form": _FORMS.get(result.config.get("form"), ""),
         "score": kind.describe(result.metrics),
         "steps": result.curve[-1]["step"],
         "about": data.about,
