@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import transformers
 
 from benchmarks.common import show, store
 from benchmarks.models import ROWS, TINY, Row, Setting, measure
+from benchmarks.peers import HAS_LITGPT
 from benchmarks.table import put_table
 from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
 from transformer_lit.base.results import current_commit, read_measurement
@@ -65,6 +67,7 @@ def about_run(device: str) -> dict[str, Any]:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
+            **({"litgpt": version("litgpt")} if HAS_LITGPT else {}),
         },
     }
 

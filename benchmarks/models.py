@@ -122,11 +122,12 @@ def our_model(name: str, setting: Setting) -> nn.Module:
     return MODELS[name](setting)
 
 
-# The peers of each model, HF's first: it alone has a cache, and decodes.
+# The peers of each model, HF's first: with litgpt it alone has a cache, and decodes.
 PEERS: dict[str, dict[str, Callable[[Any], nn.Module]]] = {
     "translator": {"HF Marian": peers.hf_marian, "torch.nn": peers.torch_translator},
     "gpt": {"HF GPT-2": peers.hf_gpt2, "nanoGPT": peers.nanogpt, "torch.nn": peers.torch_gpt},
-    "llama": {"HF Llama": peers.hf_llama},
+    "llama": {"HF Llama": peers.hf_llama}
+    | ({"litgpt": peers.litgpt_llama} if peers.HAS_LITGPT else {}),
 }
 
 
@@ -268,12 +269,15 @@ def hf_writes(model: nn.Module, ids: Tensor, mask: Tensor, **options: Any) -> li
 def greedy(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], int]:
     ours = our_model(row.model, setting).eval().to(device)
     prompt = text(setting, row.batch, setting.prompt).to(device)
-    name, make = next(iter(PEERS[row.model].items()))
-    theirs, mask = make(ours).eval().to(device), torch.ones_like(prompt)
-    sides = {
-        "ours": partial(generate, ours, prompt, max_new=setting.new, temperature=0),
-        name: partial(hf_writes, theirs, prompt, mask, max_new_tokens=setting.new),
-    }
+    mask = torch.ones_like(prompt)
+    sides = {"ours": partial(generate, ours, prompt, max_new=setting.new, temperature=0)}
+    for name, make in PEERS[row.model].items():
+        if name == "litgpt":
+            theirs = make(ours).eval().to(device)
+            sides[name] = partial(peers.litgpt_writes, theirs, prompt, setting.new)
+        elif name.startswith("HF"):
+            theirs = make(ours).eval().to(device)
+            sides[name] = partial(hf_writes, theirs, prompt, mask, max_new_tokens=setting.new)
     return sides, row.batch * setting.new
 
 

@@ -1,9 +1,10 @@
 """The peers: models of other libraries, and nanoGPT's, of the sizes and with the weights of ours.
 
 Each function makes a peer of one of our models. Peers have no dropout, and use torch's fused
-attention where they can.
+attention where they can. litgpt is a peer where it is installed.
 """
 
+import importlib.util
 import re
 
 import torch
@@ -290,3 +291,64 @@ class NanoGPT(nn.Module):
 
 def nanogpt(ours: GPT) -> NanoGPT:
     return with_weights(NanoGPT(ours.config), ours, NanoGPT.names)
+
+
+# --- litgpt -------------------------------------------------------------------------------------
+
+HAS_LITGPT = importlib.util.find_spec("litgpt") is not None
+LITGPT: Names = {
+    "tok_emb": "wte",
+    "final_norm": "ln_f",
+    "lm_head": "lm_head",
+    **in_layers(
+        "layers",
+        {
+            **packed("h.{i}.attn.qkv"),
+            "attn.o_proj": "h.{i}.attn.proj",
+            "attn_residual.norm": "h.{i}.norm_1",
+            "ffn_residual.norm": "h.{i}.norm_2",
+            "ffn.gate_proj": "h.{i}.mlp.fc_1",
+            "ffn.up_proj": "h.{i}.mlp.fc_2",
+            "ffn.down_proj": "h.{i}.mlp.proj",
+        },
+    ),
+}
+
+
+def litgpt_llama(ours: Llama) -> nn.Module:
+    "One projection for queries, keys and values; two for gate and up, as ours."
+    from litgpt.config import Config
+    from litgpt.model import GPT as LitGPT
+
+    c = ours.config
+    config = Config(
+        block_size=c.max_len,
+        vocab_size=c.vocab_size,
+        padded_vocab_size=c.vocab_size,
+        n_layer=c.n_layers,
+        n_head=c.n_heads,
+        n_embd=c.d_model,
+        intermediate_size=c.d_ff,
+        norm_class_name="RMSNorm",
+        norm_eps=c.eps,
+        mlp_class_name="LLaMAMLP",
+        rotary_percentage=1.0,
+        rope_base=int(c.rope_base),
+        parallel_residual=False,
+        bias=False,
+    )
+    return with_weights(LitGPT(config), ours, LITGPT)
+
+
+@torch.inference_mode()
+def litgpt_writes(model: nn.Module, ids: Tensor, new: int) -> list[list[int]]:
+    "The most probable tokens, with its cache; its own `generate` takes one prompt."
+    B, T = ids.shape
+    model.max_seq_length = T + new
+    model.set_kv_cache(B, device=ids.device)
+    found, position = [], torch.arange(T, device=ids.device)
+    for end in range(T, T + new):
+        ids = model(ids, position, input_pos_maxp1=end)[:, -1:].argmax(-1)
+        found.append(ids)
+        position = torch.tensor([end], device=ids.device)
+    return torch.cat(found, 1).tolist()
