@@ -51,7 +51,7 @@ def xavier_init(module: nn.Module) -> None:
 
 # %% ../../nbs/block/05_init.ipynb #gpt2
 def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
-    """Normal weights of one deviation, 1/√(2·n_layers) of it where a sublayer writes; offsets 0.
+    """Normal weights of one std, 1/√(2·n_layers) of it where a sublayer writes; offsets 0.
 
     A sublayer writes through `o_proj` or `down_proj`, twice in a layer. Matrices outside of linear
     layers, which are embeddings and tables of positions, are drawn with `std` too; norms are left

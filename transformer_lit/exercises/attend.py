@@ -24,7 +24,7 @@ from transformer_lit.base.exercises import exercise, with_gradients
         "That is 1/√D, for entries of variance 1. These have 1/3.": 0.125,
         "Both factors have variance 1/3: a product has 1/9.": 3**0.5 / 8,
         "The variance of the scores is D/9. A scale acts on it by its square.": 9 / 64,
-        "That is the deviation of the scores. The scale divides by it.": 8 / 3,
+        "That is the standard deviation of the scores. The scale divides by it.": 8 / 3,
     },
 )
 def uniform_scale():

@@ -166,7 +166,7 @@ NORM_FAULTS = {
     "ε stands outside of the root. Inside, the row of zeros has a gradient.": EpsOutside,
     "ε is the one that was handed in, not a number of yours.": SmallEps,
     "That is the length. Take the mean of the squares, not their sum.": SumOfSquares,
-    "That is the deviation, which takes a mean out. RMSNorm has no mean.": Deviation,
+    "That is the standard deviation, which takes a mean out. RMSNorm has no mean.": Deviation,
     "The mean is taken out, as LayerNorm does. RMSNorm leaves it in.": MeanTakenOut,
     "The gain is never used: multiply by `weight` at the end.": WithoutGain,
     "In half precision the squares overflow: compute the size in float32.": InHalf,

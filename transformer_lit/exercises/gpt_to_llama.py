@@ -53,7 +53,7 @@ THREE = {
     tolerance=1e-9,
     mistakes={
         "Three numbers around their own mean: divide by 2, not by 3.": lambda a, b: _biased(a, b),
-        "That is the deviation of one difference; the error of the mean is smaller by √3.": (
+        "That is the standard deviation of one; the error of the mean is smaller by √3.": (
             lambda a, b: _deviation(a, b)
         ),
         "The difference is after − before: a gain is negative.": lambda a, b: compare(b, a),

@@ -23,7 +23,7 @@ from transformer_lit.base.exercises import exercise, with_gradients
             100.0,
         ],
         "A factor comes out squared: 1/25 makes 1/625 of the variance.": [100.0, 4.0],
-        "These are the deviations. The question is about variances.": [10.0, 0.4],
+        "These are standard deviations. The question is about variances.": [10.0, 0.4],
         "The terms are independent: there are 25 variances and no covariance.": [2500.0, 4.0],
     },
 )
