@@ -83,6 +83,8 @@ def named(answer, **sizes):
     plugs["steep"] = answer
     try:
         config = chapter.AssemblyConfig(**sizes, position="steep")
+        if isinstance(answer(config), nn.Module):
+            return "a plug"
         torch.manual_seed(3)
         model = chapter.assemble(config).eval()
     finally:
@@ -127,6 +129,9 @@ def shared(make):
         "Each layer has a plug of its own: make it once, outside the inner function.": (
             lambda config: lambda: Times(config.n_heads)
         ),
+        "The entry returns a function that gives the plug, not the plug.": (
+            lambda config: Times(config.n_heads)
+        ),
         "That is ALiBi as it is: its bias must be doubled.": shared(lambda c: ALiBi(c.n_heads)),
         "That is half as steep.": shared(lambda c: Times(c.n_heads, 0.5)),
         "Twice as steep is the bias times two, not squared.": shared(
@@ -140,9 +145,12 @@ def steep(config):
 # %% ../../nbs/models/07_assembly.ipynb #checks-stack
 def stacked(answer, n_layers, needs_final_norm):
     "How many weights there are, whether they differ, and what comes out at the end."
-    layers, final = answer(
-        lambda: nn.Linear(5, 5), n_layers, lambda: nn.LayerNorm(5), needs_final_norm
-    )
+    found = answer(lambda: nn.Linear(5, 5), n_layers, lambda: nn.LayerNorm(5), needs_final_norm)
+    if not isinstance(found, list | tuple) or len(found) != 2:
+        return found
+    layers, final = found
+    if not isinstance(layers, nn.ModuleList | nn.Sequential) or not isinstance(final, nn.Module):
+        return found
     first, last = layers[0].weight, layers[-1].weight
     return {
         "layers": len(layers),

@@ -103,6 +103,9 @@ def choices():
             scored(a=([1.7, 1.72], [1.85, 1.87]), b=([1.8, 1.82], [1.75, 1.79])),
         ),
         "an entry that scatters": (scored(calm=(calm, [1.84, 1.85, 1.86]), wild=(wild, wild)),),
+        "the test prefers another by far": (
+            scored(a=([1.7, 1.72], [1.95, 1.97]), b=([1.8, 1.82], [1.75, 1.79])),
+        ),
     }
 
 
@@ -129,6 +132,9 @@ def chosen(entries, split="val", of=mean_of, told=mean_of):
         ),
         "The choice is right now. What you report is still the luckiest seed.": lambda entries: (
             chosen(entries, told=min)
+        ),
+        "The choice still looks at the test, though not at it alone.": lambda entries: chosen(
+            {name: {**one, "val": one["val"] + one["test"]} for name, one in entries.items()}
         ),
         "Means are right. But the choice has seen the test: what it says is too good.": (
             lambda entries: chosen(entries, split="test")

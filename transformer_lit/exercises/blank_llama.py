@@ -3,13 +3,13 @@
 # %% auto #0
 __all__ = ['NORM_FAULTS', 'ROTATE_FAULTS', 'ATTEND_FAULTS', 'OURS_AND_THEIRS', 'NORMS', 'GATES', 'tensors_in_folder', 'noticed',
            'fill_weights', 'filled_like', 'norm_cases', 'through_norm', 'EpsOutside', 'SmallEps', 'SumOfSquares',
-           'Deviation', 'MeanTakenOut', 'WithoutGain', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'RMSNorm',
+           'Deviation', 'MeanTakenOut', 'WithoutGain', 'GainOfZero', 'InHalf', 'ReadAsSingle', 'StaysSingle', 'RMSNorm',
            'rotate_cases', 'turned', 'neighbours', 'clockwise', 'rotate', 'attend_cases', 'spread', 'dealt', 'attended',
-           'attend', 'cache_cases', 'keep_pieces', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn', 'Forgets',
-           'Cache', 'settings', 'attention_cases', 'through_attention', 'FromZero', 'KeptUnturned', 'TurnedAgain',
-           'LengthReadLate', 'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase', 'Attention',
-           'Swapped', 'through_gate', 'gate_cases', 'SwiGLU', 'PostNorm', 'NormedStream', 'NoResidual',
-           'SecondFromTheStart', 'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Block',
+           'zeroed', 'attend', 'cache_cases', 'keep_pieces', 'NewFirst', 'NewAlone', 'CountsCalls', 'WithoutReturn',
+           'Forgets', 'Cache', 'settings', 'attention_cases', 'through_attention', 'FromZero', 'KeptUnturned',
+           'TurnedAgain', 'LengthReadLate', 'ValuesTurned', 'ViewedHeads', 'KeysAlone', 'with_parts', 'FixedBase',
+           'Attention', 'Swapped', 'through_gate', 'gate_cases', 'SwiGLU', 'PostNorm', 'NormedStream', 'NoResidual',
+           'SecondFromTheStart', 'NormsSwapped', 'CacheForgotten', 'block_cases', 'through_block', 'Block', 'OneBlock',
            'ScaledTokens', 'LastNormMissing', 'OneCacheForAll', 'CachesForgotten', 'GivesProbabilities', 'with_block',
            'model_cases', 'through_model', 'Llama', 'name_cases', 'renamed', 'exchanged', 'our_name', 'folder_cases',
            'write_small_folder', 'small_folder', 'logits_of_folder', 'opened', 'opens', 'load_llama', 'Counts',
@@ -94,12 +94,14 @@ def norm_cases():
 
 def through_norm(answer, width, eps, x):
     layer = answer(width, eps).to(x.dtype)
+    ones = all(bool((p == 1).all()) for p in layer.parameters())
     names = fill_weights(layer)
     if names != f"weight ({width},)":
-        return {"weights": names, "type": None}
+        found = {"weights": names, "starts at 1": None, "type": None, "result": None}
+        return found if x.dtype == torch.half else found | {"gradient of input 1": None}
     with torch.no_grad():
         out = layer(x)
-    found = {"weights": names, "type": str(out.dtype), "result": out}
+    found = {"weights": names, "starts at 1": ones, "type": str(out.dtype), "result": out}
     return found if x.dtype == torch.half else found | with_gradients(layer, x)
 
 
@@ -146,6 +148,12 @@ class WithoutGain(_RMSNorm):
         return x / self.size(x)
 
 
+class GainOfZero(_RMSNorm):
+    def __init__(self, width, eps):
+        super().__init__(width, eps)
+        nn.init.zeros_(self.weight)
+
+
 class InHalf(_RMSNorm):
     def forward(self, x):
         return x / self.size(x) * self.weight
@@ -169,6 +177,7 @@ NORM_FAULTS = {
     "That is the standard deviation, which takes a mean out. RMSNorm has no mean.": Deviation,
     "The mean is taken out, as LayerNorm does. RMSNorm leaves it in.": MeanTakenOut,
     "The gain is never used: multiply by `weight` at the end.": WithoutGain,
+    "The gain starts at 1.": GainOfZero,
     "In half precision the squares overflow: compute the size in float32.": InHalf,
     "Doubles must stay doubles: promote the type, and do not set it to float32.": ReadAsSingle,
     "The result must be of the input's type again, before the gain.": StaysSingle,
@@ -251,7 +260,14 @@ def attended(q, k, v, spread=spread, scale=None, shift=0, polarity=True, top_lef
     return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ spread(v, H)
 
 
+def zeroed(q, k, v):
+    (H, T, D), S = q.shape[1:], k.shape[2]
+    scores = q @ spread(k, H).mT / D**0.5
+    return (scores * torch.ones(T, S).tril(S - T)).softmax(-1) @ spread(v, H)
+
+
 ATTEND_FAULTS = {
+    "A hidden score must be −∞: to a softmax, 0 is a score like others.": zeroed,
     "The scores are not divided by √D.": lambda q, k, v: attended(q, k, v, scale=1.0),
     "The scale is the root of D, the size of one head, not of all heads together.": (
         lambda q, k, v: attended(q, k, v, scale=(q.shape[1] * q.shape[-1]) ** -0.5)
@@ -296,7 +312,7 @@ def keep_pieces(answer, pieces):
     found["length at the start"] = cache.length
     for number, (k, v) in enumerate(pieces, 1):
         returned = cache.update(k.clone(), v.clone())
-        if not isinstance(returned, tuple) or len(returned) != 2:
+        if not isinstance(returned, list | tuple) or len(returned) != 2:
             return {"what `update` returns": "not keys and values"}
         found |= {f"keys of call {number}": returned[0], f"values of call {number}": returned[1]}
         found |= {f"length after call {number}": cache.length}
@@ -425,7 +441,7 @@ class _Attention(nn.Module):
         self.o_proj = nn.Linear(H * D, C, bias=self.bias)
 
     def positions(self, T, cache):
-        start = cache.length if cache else 0
+        start = 0 if cache is None else cache.length  # with `__len__` an empty one is false
         return torch.arange(start, start + T)
 
     def heads(self, x):
@@ -433,7 +449,7 @@ class _Attention(nn.Module):
 
     def keep(self, k, v, pos, cache):
         k = self.rotate(k, pos, self.base)
-        return cache.update(k, v) if cache else (k, v)
+        return (k, v) if cache is None else cache.update(k, v)
 
     def forward(self, x, cache=None):
         pos = self.positions(x.shape[1], cache)
@@ -550,6 +566,7 @@ def _mixed(mix):
 def through_gate(answer, c, x):
     layer = answer(c)
     found = {"weights": filled_like(layer, _SwiGLU(c)), "result": None}
+    found["gradient of input 1"] = None
     if found["weights"] != "called as they should be":
         return found
     return found | with_gradients(layer, x)
@@ -707,6 +724,12 @@ class _Llama(nn.Module):
         return self.lm_head(self.last(x))
 
 
+class OneBlock(_Llama):
+    def __init__(self, c):
+        super().__init__(c)
+        self.blocks = nn.ModuleList([self.blocks[0]] * len(self.blocks))
+
+
 class ScaledTokens(_Llama):
     def embedded(self, ids):
         return super().embedded(ids) * self.tok_emb.embedding_dim**0.5
@@ -778,6 +801,7 @@ def through_model(answer, c, ids, cuts):
         "Tie the output layer only where the configuration says so.": type(
             "AlwaysTied", (_Llama,), {"tied": True}
         ),
+        "All blocks are one and the same: make a new one for each layer.": OneBlock,
         "One cache serves all blocks. Each block needs its own.": OneCacheForAll,
         "The caches do not reach the blocks.": CachesForgotten,
     },
@@ -902,6 +926,8 @@ def logits_of_folder(answer, c, seed, lost=None):
             return {"an error": True}
         return {"an error": False}
     model = answer(folder)
+    if model is None:
+        return None
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         ids = torch.randint(c["vocab_size"], (2, 7), generator=drawn)
@@ -927,6 +953,7 @@ def opens(kind=_Llama, **options):
     minutes=10,
     cases=folder_cases,
     run=logits_of_folder,
+    tolerance=1e-4,  # the folder is in float32, and a model may be
     mistakes={
         "RoPE's pairs are neighbours: pair i with i + D/2.": opens(
             with_block(with_parts(rotate=neighbours))
@@ -988,8 +1015,11 @@ def texts_written(answer, c, ids, max_new, rank):
     return {"ids": new, "each position is read once": model.read <= T + max_new}
 
 
-def written(model, ids, max_new, pick, kept=True, last=-1, whole=False, with_start=False):
+def written(
+    model, ids, max_new, pick, kept=True, last=-1, whole=False, with_start=False, shared=False
+):
     caches, text, new = [_Cache() for _ in model.blocks], ids, []
+    caches = caches[:1] * len(caches) if shared else caches
     for _ in range(max_new):
         logits = model(ids, caches) if kept else model(text if kept is False else ids)
         picked = pick(logits[:, last])[:, None]
@@ -1019,6 +1049,7 @@ def _writes(**options):
             _writes(whole=True)
         ),
         "Return the new tokens alone, without the beginning.": _writes(with_start=True),
+        "One cache serves all blocks. Each block needs its own.": _writes(shared=True),
         "The next token follows from the last position: `[:, -1]`.": _writes(last=0),
         "Use `pick`: it chooses the token, not you.": lambda model, ids, max_new, pick: written(
             model, ids, max_new, lambda logits: logits.argmax(-1)

@@ -3,12 +3,12 @@
 # %% auto #0
 __all__ = ['PAD', 'BOS', 'EOS', 'shown_loss', 'suspect', 'batch_cases', 'batched', 'make_batch', 'fill_weights', 'through',
            'attend_cases', 'attended', 'attend', 'heads_cases', 'FromItselfAlone', 'QueriesFromMemory', 'ViewedHeads',
-           'NotMapped', 'OneHead', 'Attention', 'encoder_cases', 'PostNorm', 'QueriesAlone', 'NotBent', 'MaskForgotten',
-           'NoResidual', 'EncoderLayer', 'decoder_cases', 'SeesTheFuture', 'CrossFirst', 'NormsTheMemory',
-           'SourcePaddingSeen', 'NoCross', 'DecoderLayer', 'translator_cases', 'translator_parts', 'NoPositions',
-           'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'TurnedInDecoder', 'TurnedInEncoder',
-           'translator_with', 'Translator', 'SmallModel', 'train_cases', 'trained', 'loop', 'train', 'MadeUp',
-           'translate_cases', 'translations', 'written', 'translate', 'loss_cases', 'word_loss']
+           'NotMapped', 'MaskUnused', 'OneHead', 'Attention', 'encoder_cases', 'PostNorm', 'QueriesAlone', 'NotBent',
+           'MaskForgotten', 'NoResidual', 'EncoderLayer', 'decoder_cases', 'SeesTheFuture', 'CrossFirst',
+           'NormsTheMemory', 'SourcePaddingSeen', 'NoCross', 'DecoderLayer', 'translator_cases', 'translator_parts',
+           'NoPositions', 'NoTargetPositions', 'NoEncoderNorm', 'PaddingSeen', 'MaskTurned', 'TurnedInDecoder',
+           'TurnedInEncoder', 'translator_with', 'Translator', 'SmallModel', 'train_cases', 'trained', 'loop', 'train',
+           'MadeUp', 'translate_cases', 'translations', 'written', 'translate', 'loss_cases', 'word_loss']
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #check-imports
 import torch
@@ -209,6 +209,11 @@ class NotMapped(_Attention):
         return out.transpose(1, 2).flatten(-2)
 
 
+class MaskUnused(_Attention):
+    def mixed(self, q, k, v, mask):
+        return super().mixed(q, k, v, mask | True)
+
+
 class OneHead(_Attention):
     def __init__(self, d_model, n_heads):
         super().__init__(d_model, 1)
@@ -227,6 +232,7 @@ class OneHead(_Attention):
         ),
         "`view` mixes heads and positions: cut the last axis, then transpose.": ViewedHeads,
         "`o_proj` is never used.": NotMapped,
+        "The mask is not passed on.": MaskUnused,
         "The heads are not cut: each has C/H of the entries.": OneHead,
     },
 )
@@ -554,7 +560,8 @@ def trained(answer, batches, lr):
     if losses is None:
         return None
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
-    return {"losses": list(losses), "weights": weights}
+    losses = list(losses) if hasattr(losses, "__len__") else losses
+    return {"losses": losses, "weights": weights}
 
 
 def loop(model, batches, lr, ignore=PAD, clear=True, kind=torch.optim.Adam, reads=1, says=2):

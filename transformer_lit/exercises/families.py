@@ -52,7 +52,7 @@ def attn_cases():
 def named(matrices, offsets, order="qkv"):
     pairs = {"weight": matrices, "bias": offsets}
     return {
-        f"{x}_proj.{end}": tensor.clone()
+        f"{x}_proj.{end}": tensor
         for end, tensors in pairs.items()
         for x, tensor in zip(order, tensors)
     }

@@ -83,7 +83,7 @@ def without_the_first(ids, T):
 )
 def text_to_blocks(ids, T):
     N = (len(ids) - 1) // T
-    return ids[: N * T].view(N, T).clone(), ids[1 : N * T + 1].view(N, T).clone()
+    return ids[: N * T].view(N, T), ids[1 : N * T + 1].view(N, T)
 
 
 def from_the_past(ids):

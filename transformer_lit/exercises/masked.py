@@ -48,6 +48,11 @@ def fill_cases():
         "three gaps": (shown, logits.index_fill(-1, torch.tensor([6]), -5.0), 6),
         "a gap that would stay a gap": (shown, certain, 6),
         "no gap": (shown.clamp(max=5), logits, 6),
+        "token 2 hides, all logits are negative": (
+            shown.masked_fill(shown == 6, 2),
+            (-1 - torch.rand(3, 5, 7)).index_fill(-1, torch.tensor([2]), -0.5),
+            2,
+        ),
     }
 
 
@@ -65,6 +70,18 @@ def fill_cases():
         "A gap is filled with the token that hides. Rule that token out first.": (
             lambda shown, logits, mask_id: torch.where(shown == mask_id, logits.argmax(-1), shown)
         ),
+        "All logits may be negative: 0 does not rule a token out.": lambda shown, logits, mask_id: (
+            torch.where(
+                shown == mask_id,
+                logits.index_fill(-1, torch.tensor([mask_id]), 0.0).argmax(-1),
+                shown,
+            )
+        ),
+        "Ids above `mask_id` are tokens, too: rule out that one alone.": (
+            lambda shown, logits, mask_id: torch.where(
+                shown == mask_id, logits[..., :mask_id].argmax(-1), shown
+            )
+        ),
     },
 )
 def fill(shown, logits, mask_id):
@@ -81,8 +98,10 @@ def padded_cases():
 
 
 def shown_and_asked(answer, *inputs):
-    shown, asked = answer(*inputs)
-    return {"shown": shown, "asked": asked}
+    found = answer(*inputs)
+    if not isinstance(found, list | tuple) or len(found) != 2:
+        return found
+    return dict(zip(("shown", "asked"), found))
 
 
 @exercise(

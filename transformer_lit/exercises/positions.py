@@ -114,8 +114,7 @@ def average(values):
 
 
 def told(answer, values, trained):
-    found = answer(values, trained)
-    return "nothing beyond" if found is None else found
+    return {"what it says": answer(values, trained)}
 
 
 @exercise(

@@ -47,13 +47,16 @@ def gru_cases():
     }
 
 
-def through_gates(x, h, W, U, b, c, *, order=(0, 1, 2), swapped=False, early=False, over=False):
+def through_gates(
+    x, h, W, U, b, c, *, order=(0, 1, 2), swapped=False, early=False, over=False, bare=False
+):
     states, C = [], len(h)
     for x_t in x:
         parts = (x_t @ W + b).chunk(3, -1), (h @ U + c).chunk(3, -1)
         (x_r, x_z, x_n), (h_r, h_z, h_n) = ([part[i] for i in order] for part in parts)
         r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
         h_n = (r * h) @ U[:, -C:] + c[-C:] if early else r * h_n
+        h_n = r * (h @ U[:, -C:]) + c[-C:] if bare else h_n
         n = (r * (x_n + h_n / r) if over else x_n + h_n).tanh()
         h = z * n + (1 - z) * h if swapped else (1 - z) * n + z * h
         states.append(h)
@@ -74,6 +77,9 @@ def through_gates(x, h, W, U, b, c, *, order=(0, 1, 2), swapped=False, early=Fal
         ),
         "Apply r after the product with U and its offset, not to the state before it.": (
             lambda *inputs: through_gates(*inputs, early=True)
+        ),
+        "r acts on the offset c of the candidate as well.": (
+            lambda *inputs: through_gates(*inputs, bare=True)
         ),
         "r belongs on the state's part of the candidate, not on the input's.": (
             lambda *inputs: through_gates(*inputs, over=True)
@@ -128,7 +134,7 @@ def joined(answer, a, b):
     steps = list(zip(a, b))
     while len(steps) > 1:
         steps = [answer(one, other) for one, other in zip(steps[::2], steps[1::2])]
-    return torch.stack(list(steps[0]))
+    return None if steps[0] is None else torch.stack(list(steps[0]))
 
 
 @exercise(

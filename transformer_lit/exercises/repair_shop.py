@@ -3,10 +3,11 @@
 # %% auto #0
 __all__ = ['ONES', 'TENS', 'Letters', 'Numbers', 'LETTERS', 'NUMBERS', 'spelled', 'shuffled', 'letters', 'numbers',
            'next_letter_loss', 'letters_right', 'write', 'translation_loss', 'some_translations', 'step_cases',
-           'found_unmoved', 'differs', 'without_gradient', 'unmoved', 'letter_cases', 'learned_letters', 'reached',
-           'spell', 'spell_backwards', 'patient_1', 'patient_2', 'given_model_cases', 'trained_further', 'go_on',
-           'patient_4', 'number_cases', 'learned_numbers', 'padded_cases', 'learned_or_padded', 'count', 'patient_3',
-           'patient_5', 'line_1', 'line_2', 'floor', 'line_3', 'lines_4', 'line_5']
+           'found_unmoved', 'differs', 'nearly', 'with_buffers', 'without_gradient', 'unmoved', 'letter_cases',
+           'learned_letters', 'reached', 'spell', 'spell_backwards', 'patient_1', 'patient_2', 'given_model_cases',
+           'trained_further', 'go_on', 'patient_4', 'number_cases', 'learned_numbers', 'padded_cases',
+           'learned_or_padded', 'count', 'patient_3', 'patient_5', 'line_1', 'line_2', 'floor', 'line_3', 'lines_4',
+           'line_5']
 
 # %% ../../nbs/capstones/03_repair_shop.ipynb #check-imports
 import copy
@@ -120,16 +121,20 @@ def some_translations(model, rows=4, most=8):
 
 # %% ../../nbs/capstones/03_repair_shop.ipynb #checks-tool
 def step_cases():
-    return {name: (name,) for name in ("all weights move", "a frozen layer", "weights of a copy")}
+    names = ["all weights move", "a frozen layer", "weights of a copy"]
+    return {name: (name,) for name in (*names, "a very small rate", "a buffer beside them")}
 
 
 def found_unmoved(answer, what):
     "What the answer says of a small model, and whether the step was called once."
     torch.manual_seed(0)
     model, calls = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)), []
+    if what == "a buffer beside them":
+        model.register_buffer("scale", torch.ones(2))
     moved = copy.deepcopy(model) if what == "weights of a copy" else model
     model[0].requires_grad_(what != "a frozen layer")
-    optimizer = torch.optim.SGD([p for p in moved.parameters() if p.requires_grad], lr=0.1)
+    rate = 1e-11 if what == "a very small rate" else 0.1
+    optimizer = torch.optim.SGD([p for p in moved.parameters() if p.requires_grad], lr=rate)
 
     def step():
         calls.append(1)
@@ -144,6 +149,18 @@ def differs(model, step, copied=True, moved=False):
     step()
     named = model.named_parameters()
     return sorted(name for name, p in named if torch.equal(p, before[name]) != moved)
+
+
+def nearly(model, step):
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    step()
+    return sorted(n for n, p in model.named_parameters() if torch.allclose(p, before[n]))
+
+
+def with_buffers(model, step):
+    before = copy.deepcopy(model.state_dict())
+    step()
+    return sorted(n for n, x in model.state_dict().items() if torch.equal(x, before[n]))
 
 
 def without_gradient(model, step):
@@ -164,6 +181,8 @@ def without_gradient(model, step):
         ),
         "Those are the ones that move.": lambda model, step: differs(model, step, moved=True),
         "A weight with a gradient need not move: compare the numbers.": without_gradient,
+        "A small step is a step: compare to the bit, by `torch.equal`.": nearly,
+        "A buffer is no parameter: go through `named_parameters`.": with_buffers,
         "Call `step` once, between the two looks.": lambda model, step: differs(
             model, lambda: None
         ),
