@@ -72,7 +72,8 @@ def trainings(steps: int | None) -> Iterator[Owed]:
         given = {**options, "seed": seed} | ({"steps": steps} if steps else {})
         changes = {key: given[key] for key in given if key not in ("preset", "seed", "dtype")}
         recipe = preset(RECIPES[kind], options["preset"], **changes)
-        said = (options["preset"], recipe.variant, steps and f"steps{steps}", f"seed{seed}")
+        shorter = steps and f"steps{steps}"
+        said = (options["preset"], recipe.variant, shorter, given.get("dtype"), f"seed{seed}")
         words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
         yield Owed(
             "-".join(filter(None, said)),

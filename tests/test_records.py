@@ -67,7 +67,8 @@ def test_a_record_is_named_as_its_command_names_it():
         changes = {key: given.get(f"--{key}") for key in ("source", "target", "form")}
         kind, name = RECIPES[task], given.get("--preset", next(iter(RECIPES[task].presets)))
         steps = f"steps{given['--steps']}" if "--steps" in given else ""
-        parts = (name, preset(kind, name, **changes).variant, steps, f"seed{given['--seed']}")
+        variant, dtype = preset(kind, name, **changes).variant, given.get("--dtype")
+        parts = (name, variant, steps, dtype, f"seed{given['--seed']}")
         assert path.stem == record["name"] == "-".join(filter(None, parts))
         named += 1
     assert named > 5

@@ -16,9 +16,10 @@ import solved
 import torch
 
 from transformer_lit.base import datasets
+from transformer_lit.base.files import InputError
 from transformer_lit.base.results import read_results
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.recipes import language_model, recipe, translation, zoo
+from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
 from transformer_lit.text.tokenizer import CharTokenizer
 
@@ -106,6 +107,7 @@ FAILURES = {
     "no subcommand": (("data",), "Missing command"),
     "unknown option": (translate("x", "--bean", "4"), "--bean"),
     "beam of no width": (translate("x", "--beam", "0"), "--beam"),
+    "beam of no end": (translate("x", "--beam", "1001"), "--beam"),
     "beam that is no number": (translate("x", "--beam", "wide"), "--beam"),
     "no step": (("train", "translation", "--steps", "0"), "--steps"),
     "unknown recipe": (
@@ -190,6 +192,10 @@ FAILURES = {
         "cannot write in in.txt",
     ),
     "output is a file": (("train", "translation", "--out", "in.txt"), "cannot write in in.txt"),
+    "folder of a bake-off that is no text": (
+        ("bakeoff", "block", "--out", "a\udcff"),
+        "not UTF-8",
+    ),
     "record below a file": (("train", "translation", "--results", "in.txt/x"), "cannot write in"),
 }
 
@@ -205,6 +211,23 @@ def test_a_failure_is_one_line_and_exit_code_2_and_leaves_nothing(
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
     assert told in err
     assert everything(tmp_path) == before
+
+
+def test_lines_are_out_before_all_are_translated(run, here, monkeypatch):
+    monkeypatch.setattr(cli, "_AT_ONCE", 2)
+    whole = translation.Translator.translate
+
+    def only_once(self, sentences, **options):
+        monkeypatch.setattr(translation.Translator, "translate", raises)
+        return whole(self, sentences, **options)
+
+    def raises(self, sentences, **options):
+        raise InputError("no more")
+
+    monkeypatch.setattr(translation.Translator, "translate", only_once)
+    (here / "five.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
+    code, out, err = run(*translate("--file", "five.txt"))
+    assert (code, out.count("\n"), err) == (2, 2, "error: no more\n")
 
 
 def test_cuda_without_a_gpu_is_a_failure_of_all_three_commands(run, here, tiny_preset):
@@ -495,6 +518,7 @@ class TestEveryTask:
         (record,) = read_results(here / "results")
         assert record.task == task and record.config["dtype"] == dtype
         assert (f"--dtype {dtype}" in record.command) == (dtype != "float32")
+        assert (f"-{dtype}-seed" in record.name) == (dtype != "float32")
         assert all(row["val_loss"] == row["val_loss"] for row in record.curve)  # no nan
         code, scored, err = run("evaluate", "--checkpoint", "run")
         assert (code, scored.strip()) == (0, out.split(";")[0])

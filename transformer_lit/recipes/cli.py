@@ -101,11 +101,10 @@ def train(
         preset = preset or next(iter(RECIPES[recipe].presets))
         changes = {"source": source, "target": target, "form": form, "steps": steps}
         settings = find_preset(RECIPES[recipe], preset, **changes)
-        shorter = f"steps{steps}" if steps else ""  # a trial never takes the place of a record
-        name = "-".join(filter(None, (preset, settings.variant, shorter, f"seed{seed}")))
+        # what is not as the preset says never takes the place of its record
+        other = (f"steps{steps}" if steps else "", "" if dtype == _Dtype.float32 else dtype.value)
+        name = "-".join(filter(None, (preset, settings.variant, *other, f"seed{seed}")))
         out = Path("runs") / name if out is None else out
-        if _not_utf8(f"{out}{results}"):
-            raise InputError("a folder has a name that is not UTF-8 text; choose another one")
         with world.first():
             _look_ahead(device, (out, results))
             for split in ("train", "val", settings.test):
@@ -139,6 +138,8 @@ def _look_ahead(device: str, folders: Sequence[Path]) -> None:
 
     if pick_device(device).type == "cpu":
         keep_freed_memory()
+    if _not_utf8("".join(map(str, folders))):
+        raise InputError("a folder has a name that is not UTF-8 text; choose another one")
     for folder in folders:
         require_writable(folder)
 

@@ -72,7 +72,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 
 
 class Trained(ABC):
-    "A trained model with its tokenizer and a description; the three live in one folder."
+    "A trained model, set to `eval`, with its tokenizer and a description, in one folder."
 
     task: ClassVar[str]
     card: ClassVar[str]  # the model card of a shipped one, with gaps for the fields of its record
@@ -114,7 +114,7 @@ class Trained(ABC):
             raise InputError(f"{folder}/config.json is of a task {task!r}, not {cls.task!r}")
         try:
             model = build(info.pop("family"), **info.pop("model"))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:  # memory
             raise InputError(f"{folder}/config.json is no {cls.task} model's ({error})") from error
         load_weights(model, folder / "model.safetensors")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
