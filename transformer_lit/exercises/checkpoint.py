@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = ['FILES', 'WRITE', 'megabytes', 'first_loss_right', 'average_cases', 'apart', 'in_their_own_type', 'average', 'Kill',
            'content', 'through_a_kill', 'tidies_up', 'file_by_file', 'makes_all_first', 'trips_over_itself',
-           'write_checkpoint']
+           'under_a_random_name', 'over_what_is_left', 'write_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #check-imports
 import contextlib
@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from unittest import mock
 
 import safetensors.torch
@@ -51,6 +51,8 @@ def megabytes():
             "position",
             "step",
         ],
+        "The two are right. Name them in the order above.": ["step", "optimiser"],
+        "The two are right. Write *optimiser*, as above.": ["optimizer", "step"],
         "Dropout draws before the loss is there.": ["optimiser", "random state", "step"],
     },
 )
@@ -118,6 +120,7 @@ WRITE = {
     "without a kill": (FILES, None),
     "killed at the first file, and begun again": (FILES, "model"),
     "killed at the last file, and begun again": (FILES, "progress"),
+    "begun again with fewer files": (FILES, "progress", ("model", "progress")),
 }
 
 
@@ -125,10 +128,13 @@ def content(folder):
     return {p.name: p.read_text() for p in sorted(folder.iterdir())} if folder.exists() else None
 
 
-def through_a_kill(answer, files, killed_at):
+def through_a_kill(answer, files, killed_at, later=None):
     "What stands under the name while the files are made, after the kill, and after the next try."
-    with tempfile.TemporaryDirectory() as folder:
-        target, early, folders, mkdir = Path(folder, "step-7"), [], [], os.mkdir
+    with tempfile.TemporaryDirectory() as root:
+        here, elsewhere, kept = (Path(root, name) for name in ("here", "elsewhere", "kept"))
+        here.mkdir()
+        elsewhere.mkdir()
+        target, early, folders, mkdir = here / "step-7", [], [], os.mkdir
 
         def making(path, *mode, **options):
             folders.append(Path(path))
@@ -138,23 +144,29 @@ def through_a_kill(answer, files, killed_at):
             def make():
                 early.append(target.exists())
                 if killed:
+                    copytree(here, kept / "here")
+                    copytree(elsewhere, kept / "elsewhere")
                     raise Kill
                 return files[name].encode()
 
             return make
 
         found = {}
-        with contextlib.suppress(Kill), mock.patch("os.mkdir", making):
-            answer(target, {name: part(name, name == killed_at) for name in files})
-        found["the folder"] = content(target)
-        if killed_at:
-            try:
-                answer(target, {name: part(name, False) for name in files})
-            except OSError as error:
-                found["the next try"] = type(error).__name__
-            else:
-                found["the next try"] = content(target)
-        found["in the folder above"] = sorted(p.name for p in Path(folder).iterdir())
+        with mock.patch.object(tempfile, "tempdir", str(elsewhere)):
+            with contextlib.suppress(Kill), mock.patch("os.mkdir", making):
+                answer(target, {name: part(name, name == killed_at) for name in files})
+            found["the folder"] = content(target)
+            if killed_at:
+                for place in (here, elsewhere):  # a kill runs nothing more: as it was then
+                    rmtree(place)
+                    (kept / place.name).rename(place)
+                try:
+                    answer(target, {name: part(name, False) for name in later or files})
+                except OSError as error:
+                    found["the next try"] = type(error).__name__
+                else:
+                    found["the next try"] = content(target)
+        found["folders that are left"] = len([*here.iterdir(), *elsewhere.iterdir()])
         found["a folder begins empty under the name"] = target in folders
         return {"an unfinished folder has the name": early, **found}
 
@@ -191,6 +203,21 @@ def trips_over_itself(target, parts):
     temporary.rename(target)
 
 
+def under_a_random_name(target, parts):
+    temporary = Path(tempfile.mkdtemp(dir=target.parent))
+    for name, make in parts.items():
+        (temporary / name).write_bytes(make())
+    temporary.rename(target)
+
+
+def over_what_is_left(target, parts):
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.mkdir(exist_ok=True)
+    for name, make in parts.items():
+        (temporary / name).write_bytes(make())
+    temporary.rename(target)
+
+
 @exercise(
     "checkpoint.4",
     "repair",
@@ -205,6 +232,12 @@ def trips_over_itself(target, parts):
         ),
         "One fault is left: the next try trips over what the kill left. Remove that first.": (
             trips_over_itself
+        ),
+        "What a kill leaves under a random name stays for ever. Take a name that you find again.": (
+            under_a_random_name
+        ),
+        "A file of the killed try may stay in the folder: remove the whole of it first.": (
+            over_what_is_left
         ),
     },
 )

@@ -64,6 +64,15 @@ def totals(parts):
         "Element r of the result is part r: here each part has stopped one process too early.": (
             lambda parts: (totals(parts)[1:] + totals(parts)[:1], len(parts) - 1)
         ),
+        "Element r of the result is part r: here each part stands one place too late.": (
+            lambda parts: (totals(parts)[-1:] + totals(parts)[:-1], len(parts) - 1)
+        ),
+        "That is what all processes send together. How many does each one send?": (
+            lambda parts: (totals(parts), len(parts) * (len(parts) - 1))
+        ),
+        "What process r holds of part r is its own alone. Where must part r begin its way?": (
+            lambda parts: ([parts[r][r] for r in range(len(parts))], len(parts) - 1)
+        ),
     },
 )
 def ring_reduce_scatter(parts):
@@ -89,6 +98,9 @@ def gradient_cases():
     mistakes={
         "It no longer stops, but it is still a mean of means: three tokens weigh as one.": (
             lambda shares, mean: mean([total / max(tokens, 1) for total, tokens in shares])
+        ),
+        "The process without a token is left out, but it is still a mean of means.": (
+            lambda shares, mean: mean([total / tokens for total, tokens in shares if tokens])
         ),
         "Above stands a mean over the processes, below a sum: the result is n times too small.": (
             lambda shares, mean: mean([t for t, _ in shares]) / sum(n for _, n in shares)

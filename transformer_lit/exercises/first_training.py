@@ -45,13 +45,15 @@ def lowest_loss():
 
 # %% ../../nbs/models/02_first_training.ipynb #checks-build
 def loss_cases():
-    def one(*lengths):
+    def one(*lengths, pad=0):
         T = max(lengths)
         tgt = torch.randint(1, 11, (len(lengths), T + 1))
         keep = torch.arange(T + 1) <= torch.tensor(lengths)[:, None]
-        return torch.randn(len(lengths), T, 11), tgt * keep
+        tgt = (tgt * keep + pad) % 11
+        return torch.randn(len(lengths), T, 11), tgt, *([pad] if pad else [])
 
-    return {"one sentence": one(5), "no padding": one(3, 3), "with padding": one(7, 2, 5)}
+    cases = {"one sentence": one(5), "no padding": one(3, 3), "with padding": one(7, 2, 5)}
+    return cases | {"padding with another id": one(2, 5, pad=4)}
 
 
 def _picked(logits, wanted):
@@ -70,6 +72,9 @@ def _picked(logits, wanted):
         "Padding counts too. Leave out the positions where the target is padding.": (
             lambda logits, tgt, pad=0: _picked(logits, tgt[:, 1:]).mean()
         ),
+        "`pad` is an argument: padding need not be 0.": (
+            lambda logits, tgt, pad=0: _picked(logits, tgt[:, 1:])[tgt[:, 1:] != 0].mean()
+        ),
         "This is the sum. The loss is the mean over the real tokens.": (
             lambda logits, tgt, pad=0: _picked(logits, tgt[:, 1:])[tgt[:, 1:] != pad].sum()
         ),
@@ -84,6 +89,8 @@ def pair_loss(logits, tgt, pad=0):
 
 # %% ../../nbs/models/02_first_training.ipynb #checks-repair
 def descent_cases():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    optimizer.step()  # torch's late imports: of nobody's time
     x, y, weight = torch.randn(7, 3), torch.randn(7, 1), torch.randn(1, 3)
     return {
         "one step": (weight, x, y, 1),

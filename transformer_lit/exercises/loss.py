@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['nats', 'pushes', 'perplexity_cases', 'each_token', 'by_sentence', 'batch_perplexity', 'logit_cases',
-           'with_a_little_more', 'log_of_softmax', 'token_losses']
+           'with_a_little_more', 'largest_of_all', 'log_of_softmax', 'token_losses']
 
 # %% ../../nbs/training/01_loss.ipynb #check-imports
 import math
@@ -51,6 +51,7 @@ def perplexity_cases():
         "no padding": (logits, targets, whole),
         "a short sentence": (logits, targets, padded),
         "equal scores": (torch.zeros(2, 5, 7), targets, padded),
+        "large logits": ((4 * logits).round() / 4 + 1000.0, targets, padded),
     }
 
 
@@ -97,12 +98,18 @@ def logit_cases():
         "ordinary logits": (logits, targets),
         "large logits": (logits + 1000.0, targets),
         "one token far above the others": (sure, (targets + 1).clamp(max=6)),
+        "rows at different heights": (logits + 1000.0 * torch.arange(5)[:, None], targets),
     }
 
 
 def with_a_little_more(logits, targets):
     p = logits.softmax(-1)[torch.arange(len(targets)), targets]
     return -(p + 1e-12).log()
+
+
+def largest_of_all(logits, targets):
+    z = logits - logits.max()
+    return z.exp().sum(-1).log() - z[torch.arange(len(targets)), targets]
 
 
 def log_of_softmax(logits, targets):
@@ -122,6 +129,7 @@ def log_of_softmax(logits, targets):
         "The softmax is safe, but a probability may still round to 0 before the logarithm.": (
             log_of_softmax
         ),
+        "Take its own largest logit away from each row, not the largest of all.": largest_of_all,
     },
 )
 def token_losses(logits, targets):

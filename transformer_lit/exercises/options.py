@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['mean_age', 'made_and_kept', 'average_cases', 'averages_from', 'moving_average', 'evaluate_average_cases', 'evaluated',
-           'with_the_averages', 'without_the_averages', 'evaluate_average']
+           'parameters_alone', 'with_the_averages', 'without_the_averages', 'evaluate_average']
 
 # %% ../../nbs/training/08_options.ipynb #check-imports
 import torch
@@ -83,16 +83,28 @@ def moving_average(values, decay):
 
 # %% ../../nbs/training/08_options.ipynb #checks-evaluate
 def evaluate_average_cases():
-    return {"a small layer": (0,), "another": (1,)}
+    return {"a small layer": (0,), "another": (1,), "a model with buffers": (2, True)}
 
 
-def evaluated(answer, seed):
-    "The loss, and the weights that the model was left with."
+def evaluated(answer, seed, buffers=False):
+    "The loss, and the state that the model was left with."
     torch.manual_seed(seed)
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     x = torch.randn(5, 3)
+    if buffers:
+        model, other = (nn.Sequential(one, nn.BatchNorm1d(2)) for one in (model, other))
+        other(x)
+        model, other = model.eval(), other.eval()
     loss = answer(model, other.state_dict(), lambda model: model(x).square().mean().item())
-    return {"loss": loss, "weights": model.weight.detach()}
+    return {"loss": loss, **{name: tensor.clone() for name, tensor in model.state_dict().items()}}
+
+
+def parameters_alone(model, averages, evaluate):
+    own = [p.detach().clone() for p in model.parameters()]
+    loss = with_the_averages(model, averages, evaluate)
+    for p, before in zip(model.parameters(), own, strict=True):
+        p.data.copy_(before)
+    return loss
 
 
 def with_the_averages(model, averages, evaluate):
@@ -114,6 +126,7 @@ def without_the_averages(model, averages, evaluate):
         "The averages were never used: this is the loss of the model's own weights.": (
             without_the_averages
         ),
+        "The parameters came back, the buffers did not: a state has both.": parameters_alone,
     },
 )
 def evaluate_average(model, averages, evaluate):

@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['run_twice', 'goes_on', 'sha256', 'stored', 'newest_cases', 'in_a_folder', 'fits', 'by_name', 'with_leftovers',
-           'only_the_newest', 'newest_sound', 'log_of', 'log_cases', 'parsed', 'rows_that_stay', 'row', 'point_cases',
-           'points', 'curve_points']
+           'without_a_dot', 'only_the_newest', 'newest_sound', 'log_of', 'log_cases', 'parsed', 'rows_that_stay', 'row',
+           'point_cases', 'points', 'curve_points']
 
 # %% ../../nbs/training/06_run.ipynb #check-imports
 from contextlib import suppress
@@ -24,6 +24,7 @@ from transformer_lit.training.checkpoint import checkpoints
     tolerance=0.1,
     mistakes={
         "Right after a checkpoint nothing is lost: 0 to 49 steps, not 1 to 50.": [25.5, 50.0],
+        "The steps lost are 0 to 49. Their mean is not 25, and 50 is not among them.": [25.0, 50.0],
         "The fifty numbers 0 to 49 lie around 24.5, not around 25.": [25.0, 49.0],
         "At worst the kill comes just before the next checkpoint: after 49 steps.": [24.5, 50.0],
     },
@@ -70,6 +71,8 @@ def newest_cases():
         "numbers of unequal length": (stored("step-90", "step-100", "step-9"),),
         "a name that a kill left": (stored(*three, damaged=three[2:], also=[part]),),
         "none is sound": (stored(*three, damaged=three),),
+        "a folder of another name": (stored(*three, also=["average-300"]),),
+        "an empty folder": ({},),
     }
 
 
@@ -95,6 +98,12 @@ def with_leftovers(folder, digest):
     return next((path.name for path in found[::-1] if fits(path)), "")
 
 
+def without_a_dot(folder, digest):
+    found = [path for path in folder.iterdir() if path.name[0] != "."]
+    found.sort(key=lambda path: int("".join(filter(str.isdigit, path.name))))
+    return next((path.name for path in found[::-1] if fits(path)), "")
+
+
 def only_the_newest(folder, digest):
     newest = checkpoints(folder)[-1]
     return newest.name if fits(newest) else ""
@@ -113,6 +122,7 @@ def only_the_newest(folder, digest):
         "Where the newest is damaged, the one before may be sound: look on.": only_the_newest,
         "As texts, step-90 comes after step-100. Order by the number.": by_name,
         "A name with a dot in front was left by a kill: it is no checkpoint.": with_leftovers,
+        "Not every folder is a checkpoint: only one whose name begins with step-.": without_a_dot,
         "That is the oldest sound one. Begin at the newest.": lambda folder, digest: next(
             (path.name for path in checkpoints(folder) if fits(path)), ""
         ),
@@ -180,6 +190,7 @@ def point_cases():
         "equal batches": (one,),
         "batches of unequal size": (uneven,),
         "two points, and a rest": (uneven + more,),
+        "a validation loss of 0": ([row(1, 0.5, 3, val_loss=0.0)],),
     }
 
 
@@ -207,6 +218,9 @@ def points(rows, weighted=True, afresh=True):
         "A point is about the steps since the point before: begin again with zeros.": (
             lambda rows: points(rows, afresh=False)
         ),
+        "A loss of 0 is a loss too: ask whether the key is there.": lambda rows: [
+            point for point in points(rows) if point[2]
+        ],
         "That is the loss of the last step alone.": lambda rows: [
             (one["step"], one["loss"], one["val_loss"]) for one in rows if "val_loss" in one
         ],

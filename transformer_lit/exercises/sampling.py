@@ -110,6 +110,7 @@ def min_p_cases():
         "one row": (2 * torch.randn(13), 0.1),
         "rows that are sure and unsure": (torch.tensor([[0.3], [3.0]]) * torch.randn(2, 17), 0.2),
         "share 1 keeps the best": (torch.randn(3, 5, 7), 1.0),
+        "large logits": (1000.0 + torch.arange(7.0), 0.1),
     }
 
 
@@ -125,6 +126,11 @@ def min_p_cases():
         ),
         "You compare logits with a share of the largest logit. Compare probabilities.": (
             lambda z, share: z.masked_fill(z < share * z.amax(-1, keepdim=True), -math.inf)
+        ),
+        "e to a large logit is infinite: take the softmax, or compare differences.": (
+            lambda z, share: z.masked_fill(
+                z.exp() < share * z.exp().amax(-1, keepdim=True), -math.inf
+            )
         ),
         "Each row has its own largest probability.": lambda z, share: z.masked_fill(
             z.softmax(-1) < share * z.softmax(-1).max(), -math.inf

@@ -120,7 +120,7 @@ def trapezoid_cases():
         "the last step": 101,
     }
     cases = {name: (step, 0.3, 7, 101, 11) for name, step in found.items()}
-    return cases | {"no time to stay": (5, 0.2, 7, 11, 7)}
+    return cases | {"no time to stay": (5, 0.2, 4, 11, 7)}
 
 
 @exercise(

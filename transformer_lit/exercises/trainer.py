@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['step_loss', 'weight_after', 'small', 'tables', 'train_cases', 'trained', 'token_mean', 'summed_loss', 'softmax_twice',
-           'shifted_again', 'loop', 'made_anew', 'with_a_fault', 'train', 'evaluate_cases', 'measured',
-           'mean_over_tokens', 'left_in_eval', 'evaluate']
+           'shifted_again', 'loop', 'made_anew', 'begun_anew', 'with_a_fault', 'train', 'evaluate_cases', 'measured',
+           'mean_over_tokens', 'left_in_eval', 'always_trains_on', 'batch_by_batch', 'evaluate']
 
 # %% ../../nbs/training/04_trainer.ipynb #check-imports
 import torch
@@ -63,6 +63,7 @@ def train_cases():
         "three steps": (1.0, tables((2, 3), (3, 5), (7, 2)), 3, 0.01),
         "more batches than steps": (1.0, tables((2, 3), (3, 5), (7, 2)), 2, 0.1),
         "long gradients": (30.0, tables((2, 3), (3, 5), (7, 2)), 3, 0.1),
+        "a list of batches": (1.0, tables((2, 3), (3, 5), (7, 2)), 2, 0.1, list),
     }
 
 
@@ -85,10 +86,10 @@ class _Stream:
         raise Found("`batches` may be a stream, which has no length: count your steps.")
 
 
-def trained(answer, size, batches, steps, lr):
+def trained(answer, size, batches, steps, lr, kind=_Stream):
     "The losses, and what became of the weights."
     model = small(size=size)
-    losses = answer(model, _Stream(batches), steps, lr)
+    losses = answer(model, kind(batches), steps, lr)
     if losses is None:
         return None
     among = losses if isinstance(losses, list | tuple) else [losses]
@@ -136,6 +137,10 @@ def made_anew(model, batches, steps, lr):
     return [loss for _ in range(steps) for loss in loop(model, batches, 1, lr)]
 
 
+def begun_anew(model, batches, steps, lr):
+    return loop(model, [next(iter(batches)) for _ in range(steps)], steps, lr)
+
+
 def with_a_fault(**fault):
     return lambda model, batches, steps, lr: loop(model, batches, steps, lr, **fault)
 
@@ -169,6 +174,7 @@ def with_a_fault(**fault):
         "The optimiser is made anew in each step and forgets: make it once, before the loop.": (
             made_anew
         ),
+        "`iter` begins a list anew each time: make it once, before the loop.": begun_anew,
         "That is plain SGD. Take `torch.optim.Adam`.": with_a_fault(by=torch.optim.SGD),
         "That is AdamW, which shrinks the weights too. Take `torch.optim.Adam`.": (
             with_a_fault(by=torch.optim.AdamW)
@@ -197,18 +203,32 @@ def measured(answer, dropout, training, batches):
     return {"loss": answer(model, batches), "training": model.training}
 
 
-def mean_over_tokens(model, batches):
+def mean_over_tokens(model, batches, equal=False):
     total, tokens = 0.0, 0
     with torch.no_grad():
         for ids, targets in batches:
             logits = model(ids).flatten(0, 1)
-            total += nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum").item()
-            tokens += targets.numel()
+            weight = 1 if equal else targets.numel()
+            total += weight * nn.functional.cross_entropy(logits, targets.flatten()).item()
+            tokens += weight
     return total / tokens
 
 
 def left_in_eval(model, batches):
     return mean_over_tokens(model.eval(), batches)
+
+
+def always_trains_on(model, batches):
+    loss = left_in_eval(model, batches)
+    model.train()
+    return loss
+
+
+def batch_by_batch(model, batches):
+    mode = model.training
+    loss = mean_over_tokens(model.eval(), batches, equal=True)
+    model.train(mode)
+    return loss
 
 
 @exercise(
@@ -221,6 +241,11 @@ def left_in_eval(model, batches):
         "The number is right. But the model is left in eval mode, and trains on without dropout.": (
             left_in_eval
         ),
+        "The number is right. But a model that came in eval mode must leave in it.": (
+            always_trains_on
+        ),
+        "One fault is left: a batch of many tokens must count for more.": batch_by_batch,
+        "One fault is left: dropout is at work while you measure.": mean_over_tokens,
     },
 )
 def evaluate(model, batches):
