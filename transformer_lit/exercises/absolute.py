@@ -38,6 +38,7 @@ def pe_zero():
         "Position 4 sees the same five tokens, but another one of them asks.": [4, 5, 6],
         "Position 5 sees the same tokens as before too, and asks with the same one.": [6],
         "Two positions keep their token and see the same set of tokens.": [],
+        "Give the positions in rising order.": [6, 5],
         "A token takes its output along only where there is no mask.": [0, 1, 2, 3, 4, 5, 6],
     },
 )
@@ -50,6 +51,10 @@ def seen_cases():
     return {
         "no noise": (sinusoids(exact, 14), 997),
         "noise of 0.1": (sinusoids(noisy, 16) + 0.1 * torch.randn(11, 16), 10_000),
+        "one pair, five places": (
+            sinusoids(torch.tensor([4, 0, 2]), 2) + 0.1 * torch.randn(3, 2),
+            5,
+        ),
     }
 
 
@@ -96,6 +101,7 @@ def with_exponents(pos, exponents):
     "repair",
     minutes=8,
     cases=position_cases,
+    tolerance=0.002,  # frequencies in float32, as in many tutorials, are right too
     mistakes={
         "The pairs are right, but all sines come first. Let sine and cosine alternate.": (
             lambda pos, C: torch.cat([sinusoids(pos, C)[:, 0::2], sinusoids(pos, C)[:, 1::2]], 1)
@@ -124,6 +130,8 @@ def encoding(pos, C):
         "the base of the paper": (64, 10_000, 512),
         "a small base": (64, 100, 512),
         "a large base": (128, 500_000, 8192),
+        "all of them come round": (6, 100, 997),
+        "just one full turn": (6, 100, 2 * math.pi),
     },
     mistakes={
         "A full turn is 2π: the wavelength of the first pair is 2π, not 1.": lambda C, base, n: sum(

@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['uniform_scale', 'three_lookups', 'attend_cases', 'hidden', 'over_the_queries', 'mask_upside_down', 'without_rule',
-           'cleared_afterwards', 'added_and_cleared', 'mask_after_softmax', 'attend', 'gap_cases', 'gap', 'bias_cases',
-           'attend_with_bias']
+           'cleared_afterwards', 'added_and_cleared', 'mask_after_softmax', 'divided_by_the_rest', 'bare_exponentials',
+           'not_low_enough', 'attend', 'gap_cases', 'gap', 'bias_cases', 'attend_with_bias']
 
 # %% ../../nbs/attention/03_attend.ipynb #check-imports
 import math
@@ -54,11 +54,14 @@ def attend_cases():
     q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
     padding = padding_mask(length_mask(torch.tensor([7, 4])))
     causal = padding & causal_mask(5, 7)
+    large = 1e5 * torch.randn(1, 2, 7, 3), torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 11)
+    some = (torch.rand(1, 1, 7, 5) < 0.6) | (torch.arange(5) == 1)  # no row is empty
     return {
         "no mask": (q, k, v),
         "padding": (q, k, v, padding),
         "padding and causal": (q, k, v, causal),
         "a row that may see nothing": (q, k, v, causal & (torch.arange(5) != 2)[:, None]),
+        "scores of a hundred thousand": (*large, some),
     }
 
 
@@ -95,6 +98,22 @@ def mask_after_softmax(q, k, v, mask=None):
     return (weights if mask is None else weights * mask) @ v
 
 
+def divided_by_the_rest(q, k, v, mask=None):
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    weights = weights if mask is None else weights * mask
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-30) @ v
+
+
+def bare_exponentials(q, k, v, mask=None):
+    weights = hidden(q @ k.mT / q.shape[-1] ** 0.5, mask, -math.inf).exp()
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-30) @ v
+
+
+def not_low_enough(q, k, v, mask=None):
+    weights = hidden(q @ k.mT / q.shape[-1] ** 0.5, mask, -1e4).softmax(-1)
+    return (weights if mask is None else weights * mask) @ v
+
+
 @exercise(
     "attend.3",
     "build",
@@ -116,6 +135,11 @@ def mask_after_softmax(q, k, v, mask=None):
         ),
         "The mask is upside down: True means that the query may attend.": mask_upside_down,
         "The mask comes after the softmax: rows no longer sum to 1.": mask_after_softmax,
+        "A large hidden score leaves 0 to all others: hide before the softmax, not after.": (
+            divided_by_the_rest
+        ),
+        "e to a large score is inf: leave the exponentials to `softmax`.": bare_exponentials,
+        "A visible score may lie below −10,000 too: hide with −∞.": not_low_enough,
         "The mask is not used.": lambda q, k, v, mask=None: chapter.attend(q, k, v),
         "The polarity is turned: `masked_fill` hides where it gets True, so hand it ~mask.": (
             lambda q, k, v, mask=None: without_rule(q, k, v, mask, turned=True)
@@ -180,6 +204,7 @@ def bias_cases():
         "a bias": (q, k, v, mask, bias),
         "a bias of a million on hidden keys": (q, k, v, mask, bias + 1e6 * ~mask),
         "a row that may see nothing": (q, k, v, mask & (torch.arange(5) != 3)[:, None], bias),
+        "a bias of minus a million on all keys": (q, k, v, mask, bias - 1e6),
     }
 
 
@@ -192,6 +217,12 @@ def bias_cases():
         "A hidden key is brought back by what is added to it: hide last, and with −∞.": (
             lambda q, k, v, mask, bias: (
                 ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -1e4) + bias).softmax(-1) @ v
+            )
+        ),
+        "A visible score may lie below −10,000 too: hide with −∞.": (
+            lambda q, k, v, mask, bias: (
+                ((q @ k.mT / q.shape[-1] ** 0.5 + bias).masked_fill(~mask, -1e4).softmax(-1) * mask)
+                @ v
             )
         ),
         "The bias is scaled with the scores: add it after the scale.": (

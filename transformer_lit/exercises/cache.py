@@ -4,7 +4,7 @@
 __all__ = ['positions', 'keys_that_change', 'NewAlone', 'Joined', 'NewFirst', 'OnTheHeads', 'OnTheEntries', 'WithoutReturn',
            'CountsCalls', 'KeepsTheFirst', 'cache_cases', 'two_positions', 'through_a_layer', 'Cache', 'piece_cases',
            'read_in_pieces', 'everything', 'in_pieces', 'Window', 'StopsAtTheWindow', 'OneTooMany', 'OneTooFew',
-           'KeepsAll', 'step_by_step', 'WindowCache']
+           'KeepsAll', 'HoldsAll', 'numbers_held', 'step_by_step', 'WindowCache']
 
 # %% ../../nbs/attention/06_cache.ipynb #check-imports
 import torch
@@ -115,7 +115,9 @@ def cache_cases():
 def two_positions(cache):
     "The shapes that come back for the second of two steps, in words."
     new = torch.zeros(2, 3, 1, 5)  # B H T D
-    if (held := cache.length) != 0:
+    if callable(held := cache.length):
+        raise Found("`length` is a number: a method needs `@property`.")
+    if held != 0:
         raise Found(f"A new cache is not empty: its length is {held!r}. Is it shared by all?")
     cache.update(new, new)
     found = cache.update(new, new)
@@ -126,7 +128,8 @@ def through_a_layer(answer, cut):
     "A second text with a second cache, after a first: they share nothing."
     layer, texts = MultiHeadAttention(12, 3, causal=True), torch.randn(2, 2, sum(cut), 12)
     shapes = two_positions(answer())
-    two_positions(answer())  # who keeps them in the class fails here
+    if two_positions(answer()) != shapes:
+        raise Found("A second cache holds what the first was given: make its own in `__init__`.")
     found = {"after two steps of shape (2, 3, 1, 5)": shapes, "length": None, "output": None}
     if shapes != "(2, 3, 2, 5) and (2, 3, 2, 5)":
         return found
@@ -245,14 +248,35 @@ class KeepsAll(Window):
         return self.seen
 
 
+class HoldsAll(Joined):
+    def __init__(self, window):
+        super().__init__()
+        self.window = window
+
+    def update(self, k, v):
+        return tuple(x[:, :, -self.window :] for x in super().update(k, v))
+
+
+def numbers_held(cache):
+    "How many numbers lie in its tensors and its lists of tensors."
+    parts = vars(cache).values()
+    parts = [y for x in parts for y in (x if isinstance(x, list | tuple) else [x])]
+    return sum(x.numel() for x in parts if isinstance(x, torch.Tensor))
+
+
 def step_by_step(answer, window, steps):
     layer, x, cache = (
         MultiHeadAttention(12, 3, causal=True),
         torch.randn(2, steps, 12),
         answer(window),
     )
+    new = torch.zeros(2, 3, 1, 4)  # B H T D
+    if answer(window).update(new, new) is None:
+        raise Found("`update` must return keys and values: is a `return` missing?")
     out = torch.cat([layer(token, cache=cache).detach() for token in x.split(1, dim=1)], dim=1)
-    return {"length": cache.length, "output": out}
+    room = (window + 1) * 2 * new.numel()  # keys and values, and one position to spare
+    held = {"holds more than its window": numbers_held(cache) > room}
+    return {"length": cache.length, "output": out} | held
 
 
 @exercise(
@@ -271,6 +295,7 @@ def step_by_step(answer, window, steps):
         "One position too many: itself and `window` − 1 before it.": OneTooMany,
         "One position too few: the new one belongs to the window.": OneTooFew,
         "All positions are returned: keep the last `window` of them.": KeepsAll,
+        "It returns the window and holds the whole text: cut what it keeps.": HoldsAll,
     },
 )
 class WindowCache(Window):

@@ -72,6 +72,11 @@ def to_position(q, rel_k, rows):
                 to_position(q, rel_k, rows) + to_position(k, rel_q, rows.T)
             )
         ),
+        "The second term is gathered as the first, but its rows are keys: transpose there.": (
+            lambda q, k, rel_q, rel_k, rows: (
+                to_position(q, rel_k, rows) + to_position(k, rel_q, rows)
+            )
+        ),
         "That is content to position alone. The second term is still missing.": (
             lambda q, k, rel_q, rel_k, rows: to_position(q, rel_k, rows)
         ),

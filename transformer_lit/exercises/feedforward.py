@@ -53,8 +53,8 @@ def swiglu_cases():
 
 def use_swiglu(answer, d_model, d_ff, x):
     "The shapes of the weights, then output and gradient with weights of ours."
-    torch.manual_seed(1)
     network = answer(d_model, d_ff)
+    torch.manual_seed(1)  # after it: an answer may draw as much as it likes
     shapes = {name: list(p.shape) for name, p in sorted(network.named_parameters())}
     for _, parameter in sorted(network.named_parameters()):
         nn.init.normal_(parameter)

@@ -82,6 +82,12 @@ def _cut(ids, T, N, shift):
             ids[:-1].unfold(0, T, 1),
             ids[1:].unfold(0, T, 1),
         ),
+        "You cut pieces of T + 1. The next block begins where the last one's inputs have ended.": (
+            lambda ids, T: tuple(
+                ids[: len(ids) // (T + 1) * (T + 1)].view(-1, T + 1)[:, part]
+                for part in (slice(T), slice(1, None))
+            )
+        ),
         "The last block is lost: N T tokens are read, and one more is needed.": lambda ids, T: _cut(
             ids, T, (len(ids) - 1) // T - 1, 1
         ),

@@ -16,6 +16,7 @@ from transformer_lit.block.init import xavier_std
     mistakes={
         "That is the variance; its root is asked for.": [0.0025, 0.75],
         "Forwards the number of inputs counts.": [0.05, 1.25],
+        "The variance grows by n σ², not by n σ.": [0.05, 15.0],
         "That keeps the variance forwards only. Xavier takes the middle.": [300**-0.5, 1.0],
     },
 )
@@ -43,7 +44,8 @@ def variances():
 def name_cases():
     names = ("attn.o_proj", "layers.3.ffn.down_proj", "attn.v_proj", "ffn.up_proj", "o_proj_norm")
     cases = {f"{name}, 6 layers": (name, 6) for name in names}
-    return cases | {"o_proj, 96 layers": ("layers.95.attn.o_proj", 96), "std 1": ("o_proj", 2, 1.0)}
+    cases |= {"o_proj, 96 layers": ("layers.95.attn.o_proj", 96), "std 1": ("o_proj", 2, 1.0)}
+    return cases | {"a norm inside o_proj": ("attn.o_proj.norm", 6)}
 
 
 def std_of(name, n_layers, std, factor):

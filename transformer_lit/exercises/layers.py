@@ -43,6 +43,7 @@ def weights_of_layers():
         "A weighted sum does not depend on the order of its terms: look at the memory again.": (
             [True, False, False]
         ),
+        "Write True and False themselves, not 1 and 0.": [1, 1, 0],
         "Without a position scheme nothing in an encoder layer knows the order.": (
             [False, True, False]
         ),

@@ -23,6 +23,7 @@ from transformer_lit.position.rope import RoPE, rotate_half_split, rotate_interl
     mistakes={
         "Round up to a multiple of 256, not down.": 10_752,
         "That is two thirds of 4C. Now round up to a multiple of 256.": 10_923,
+        "10,922 is less than two thirds of 4C. The next multiple of 256 is F.": 10_922,
         "That is 4C. A gate has three matrices, so F is cut to two thirds.": 16_384,
     },
 )
@@ -36,13 +37,14 @@ def width():
     minutes=5,
     tolerance=0.02,
     mistakes={
-        "Only key/value heads are kept: 8, not 64.": 2 * 80 * 64 * 128 * 4096 * 2 / 1e9,
+        "Only key/value heads are kept: 8, not 64.": 10.72,  # 10.7 and 10.74
         "Keys and values are two tensors, and each number takes 2 bytes.": 80
         * 8
         * 128
         * 4096
         * 2
         / 1e9,
+        "That is in units of 2³⁰ bytes. Divide by 10⁹.": 1.25,
         "That is one layer. There are 80.": 2 * 8 * 128 * 4096 * 2 / 1e9,
     },
 )
@@ -202,6 +204,27 @@ def _dealt_in_turn(q, k, v, **options):
     return attend(q, k.repeat(1, copies, 1, 1), v.repeat(1, copies, 1, 1), **options)
 
 
+def _shuffled(x):
+    "B H T D where a reader reshaped B T (H D) without a transposition."
+    return x.transpose(1, 2).reshape(x.shape)
+
+
+class _SplitWrong(RoPE):
+    def rotate(self, x, pos):
+        return super().rotate(_shuffled(x), pos)
+
+
+def _values_split_wrong(q, k, v, **options):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, _shuffled(v)))
+    return attend(q, k, v, **options)
+
+
+def _merged_wrong(q, k, v, **options):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    B, H, T, D = q.shape
+    return attend(q, k, v, **options).reshape(B, T, H, D).transpose(1, 2)
+
+
 def _turned_too(keys, values):
     "Attention that turns keys and values on: `keys` by −1 takes back what the layer did."
 
@@ -232,6 +255,14 @@ def _turned_too(keys, values):
         ),
         "Neighbouring query heads share a key/value head: repeat_interleave, not repeat.": type(
             "Dealt", (_Options,), {"plug": {"attend": _dealt_in_turn}}
+        ),
+        "Heads are split wrong: cut the last axis into B T H D, then swap H and T.": type(
+            "SplitWrong",
+            (_Options,),
+            {"rope": _SplitWrong, "plug": {"attend": _values_split_wrong}},
+        ),
+        "Heads are merged wrong: swap H and T back to B T H D before you reshape.": type(
+            "MergedWrong", (_Options,), {"plug": {"attend": _merged_wrong}}
         ),
         "The norm takes a mean away. RMSNorm does not.": type(
             "Centred", (_Options,), {"centred": True}

@@ -160,6 +160,7 @@ def score_cases():
         "a hidden score far above the visible ones": (scores + 1000 * ~mask, mask),
         "a row that sees nothing": (scores, some_empty),
         "large visible scores": (scores + 1000, mask),
+        "a row of scores far below zero": (scores - 20_000 * (torch.arange(5) == 1)[:, None], mask),
     }
 
 
@@ -186,6 +187,9 @@ def score_cases():
         ),
         "With −1e9 a row that sees nothing becomes an average over hidden keys.": lambda s, m: (
             s.masked_fill(~m, -1e9).softmax(-1)
+        ),
+        "A visible score may lie below −10,000 too: hide with −∞.": lambda s, m: (
+            s.masked_fill(~m, -1e4).softmax(-1) * m
         ),
         "Forward this is right. On the way back the nan of an empty row returns: 0 · nan.": (
             lambda s, m: (s + m.to(s.dtype).log()).softmax(-1).nan_to_num(0.0)

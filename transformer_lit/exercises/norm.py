@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['two_entries', 'equal_rows', 'rms_cases', 'use_norm', 'WithMean', 'EpsOutside', 'SumOfSquares', 'WithoutRoot',
-           'StandardDeviation', 'BesselDeviation', 'SmallEps', 'WithoutGain', 'OverAll', 'RMSNorm', 'row_cases',
-           'normalised']
+           'StandardDeviation', 'BesselDeviation', 'SmallEps', 'WithoutEps', 'WithoutGain', 'OverAll', 'RMSNorm',
+           'row_cases', 'normalised']
 
 # %% ../../nbs/block/01_norm.ipynb #check-imports
 import torch
@@ -111,6 +111,11 @@ class SmallEps(_Gain):
         return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * self.weight
 
 
+class WithoutEps(_Gain):
+    def forward(self, x):
+        return x / (x * x).mean(-1, keepdim=True).sqrt() * self.weight
+
+
 class WithoutGain(_Gain):
     def forward(self, x):
         return x / ((x * x).mean(-1, keepdim=True) + self.eps).sqrt()
@@ -139,6 +144,7 @@ class OverAll(_Gain):
             BesselDeviation
         ),
         "ε is 1e-5 here, not 1e-6.": SmallEps,
+        "ε is missing under the root, or far too small.": WithoutEps,
         "The gain is never used: multiply by `weight` at the end.": WithoutGain,
         "One size for all positions. Each position has its own: the last axis, kept.": OverAll,
     },
@@ -158,6 +164,7 @@ def row_cases():
         "two entries": (torch.randn(7, 2),),
         "a row of equal entries": (torch.full((1, 5), 3.0),),
         "rows of a size near the root of ε": (3e-3 * torch.randn(3, 11),),
+        "another eps": (torch.randn(3, 5), 0.1),
     }
 
 

@@ -80,7 +80,7 @@ def unpaired(first, second, n=3):
     minutes=10,
     cases=error_cases,
     mistakes={
-        "Those are standard deviations. The error of a mean of three is smaller by √3.": lambda a, b: (
+        "Standard deviations. The error of a mean of three is smaller by √3.": lambda a, b: (
             paired(a, b).error * 3**0.5,
             unpaired(a, b, 1),
         ),

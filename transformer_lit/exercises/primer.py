@@ -114,6 +114,7 @@ def loss_cases():
         "seven rows": (z, v),
         "large logits": (z + 1000, v),
         "sure and wrong": (200 * z, v),
+        "logits in the thousands": (5000 * z, v),
     }
 
 
@@ -126,6 +127,14 @@ def loss_cases():
     mistakes={
         "For large logits an exponential is infinite. Subtract the largest logit first.": (
             lambda z, v: (z.exp().sum(-1).log() - z.gather(-1, v[:, None])[:, 0]).mean()
+        ),
+        "A tiny probability becomes 0: take the logarithm of the sum, before you divide.": (
+            lambda z, v: F.nll_loss(z.softmax(-1).log(), v)
+        ),
+        "Subtract from each row its own largest logit, not the largest of all rows.": (
+            lambda z, v: (
+                (z - z.max()).exp().sum(-1).log() + z.max() - z.gather(-1, v[:, None])[:, 0]
+            ).mean()
         ),
         "The mean, not the sum, over the rows.": lambda z, v: F.cross_entropy(
             z, v, reduction="sum"

@@ -60,6 +60,7 @@ def window_cases():
     return {
         "three heads, seven tokens": (torch.arange(7), torch.arange(7), [0, 2, 5]),
         "two new queries, five keys": (torch.arange(3, 5), torch.arange(5), [1, 3]),
+        "positions with gaps": (torch.tensor([3, 11]), torch.tensor([0, 4, 2, 17, 10]), [2, 7]),
     }
 
 
@@ -80,6 +81,11 @@ def hidden(d, widths, compare):
         "The future is a distance too: take the absolute value.": lambda q_pos, k_pos, widths: (
             hidden(distances(q_pos, k_pos), widths, torch.le)
         ),
+        "Every key ahead is hidden. The window reaches in both directions.": (
+            lambda q_pos, k_pos, widths: hidden(
+                distances(q_pos, k_pos), widths, lambda d, width: (d >= 0) & (d <= width)
+            )
+        ),
         "Inside out: the bias is 0 for near keys and −∞ for far ones.": (
             lambda q_pos, k_pos, widths: hidden(distances(q_pos, k_pos).abs(), widths, torch.gt)
         ),
@@ -94,6 +100,7 @@ def bucket_cases():
         "keys ahead, one of them far": (torch.tensor([0]), torch.tensor([0, 1, 2, 500])),
         "eleven neighbours": (torch.arange(11), torch.arange(11)),
         "a key 500 places back": (torch.tensor([500]), torch.tensor([0, 411, 470, 499])),
+        "a small table": (torch.tensor([23]), torch.tensor([0, 4, 15, 19, 23]), 8, 20),
     }
 
 

@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['scores', 'same_as_a', 'rotate_cases', 'angles_of', 'planes', 'few_bits', 'rotated', 'never_cast', 'one_half_back',
-           'turned_and_type', 'rotate', 'head_cases', 'turned', 'weighted', 'head', 'patch_cases', 'halves',
-           'rotate_patches']
+           'half_overwritten', 'dealt_in_turn', 'cast_angle', 'turned_and_type', 'rotate', 'head_cases', 'turned',
+           'weighted', 'head', 'patch_cases', 'halves', 'rotate_patches']
 
 # %% ../../nbs/position/04_rope.ipynb #check-imports
 import torch
@@ -39,6 +39,7 @@ def scores():
         "Moved by a hundred, the distance is the same. Look at c again.": ["d"],
         "Only the distance counts, and it is not the same in all of them.": ["b", "c", "d", "e"],
         "Two of them have the distance of a.": [],
+        "Give the letters in alphabetical order.": ["d", "c"],
     },
 )
 def same_as_a():
@@ -79,6 +80,21 @@ def never_cast(x, pos, base=10000.0):
 def one_half_back(x, cos, sin):
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos - a * sin], dim=-1)
+
+
+def half_overwritten(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    a = a * cos - b * sin
+    return torch.cat([a, b * cos + a * sin], dim=-1)
+
+
+def dealt_in_turn(x, cos, sin):
+    return torch.stack(rotate_half_split(x, cos, sin).chunk(2, dim=-1), dim=-1).flatten(-2)
+
+
+def cast_angle(x, pos, base=10000.0):
+    angle = (pos[..., None, :, None] * planes(x.shape[-1], base)).to(x.dtype)
+    return rotate_half_split(x, angle.cos(), angle.sin())
 
 
 def turned_and_type(answer, x, pos, *base):
@@ -124,6 +140,14 @@ def turned_and_type(answer, x, pos, *base):
         "The second half has a wrong sign: it gets b·cos + a·sin.": lambda x, pos, base=10000.0: (
             rotated(one_half_back, pos, planes(x.shape[-1], base), x)
         ),
+        "The second half reads the turned first half: both need the old `x`.": (
+            lambda x, pos, base=10000.0: rotated(
+                half_overwritten, pos, planes(x.shape[-1], base), x
+            )
+        ),
+        "The two halves of the result are dealt in turn. Join them with `cat`.": (
+            lambda x, pos, base=10000.0: rotated(dealt_in_turn, pos, planes(x.shape[-1], base), x)
+        ),
         "`pos` is not used: a cache asks for positions that do not begin at 0.": (
             lambda x, pos, base=10000.0: rotated(
                 rotate_half_split, torch.arange(x.shape[2]), planes(x.shape[-1], base), x
@@ -134,6 +158,7 @@ def turned_and_type(answer, x, pos, *base):
             rotate_half_split, pos, planes(x.shape[-1], 10000.0), x
         ),
         "Far out the angles have too few bits: make the frequencies in float64.": few_bits,
+        "The angle is cast too early: cast only its cosine and its sine.": cast_angle,
     },
 )
 def rotate(x, pos, base=10000.0):
@@ -147,6 +172,7 @@ def head_cases():
         "a token alone, at position 5": (one, w_q, w_k, w_v, torch.tensor([5])),
         "seven tokens from position 0": (x, w_q, w_k, w_v, torch.arange(7)),
         "the same tokens, 1,000 positions on": (x, w_q, w_k, w_v, 1000 + torch.arange(7)),
+        "positions with gaps": (x, w_q, w_k, w_v, torch.tensor([0, 3, 4, 11, 12, 20, 97])),
     }
 
 

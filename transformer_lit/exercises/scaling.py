@@ -26,6 +26,7 @@ from transformer_lit.position.scaling import Llama3Scaling, NTKScaling
         "A plane that has been around meets no new angle, however long the text is.": (
             [10, 50, 64, 100, 1000]
         ),
+        "Give the wavelengths in rising order.": [1000, 100],
     },
 )
 def new_angles():
@@ -39,6 +40,9 @@ def new_angles():
     mistakes={
         "Only linear slows all planes alike.": [4, 4, 4, 4],
         "Linear does not look at planes: it divides every frequency by s.": [1, 1, 1, 1],
+        "Say how many times slower it is: 4 where a quarter of the frequency is left.": (
+            [0.25, 1, 1, 1]
+        ),
         "That is what becomes of the slowest plane under NTK-aware. Plane 0 keeps its frequency.": (
             [4, 4, 1, 1]
         ),

@@ -45,15 +45,16 @@ def changed_positions():
 
 # %% ../../nbs/models/01_transformer.ipynb #checks-build
 def translation_cases():
-    "A seed, B, S and max_new; this model says the end token early in some rows."
+    "A seed, B, S, max_new, bos and eos; this model says eos early in some rows."
     return {
-        "one sentence": (67, 1, 5, 7),
-        "three sentences": (51, 3, 7, 11),
-        "one step": (1, 2, 5, 1),
+        "one sentence": (67, 1, 5, 7, 1, 2),
+        "three sentences": (51, 3, 7, 11, 1, 2),
+        "one step": (1, 2, 5, 1, 1, 2),
+        "another bos and eos": (162, 3, 5, 7, 3, 0),
     }
 
 
-def said_by_a_small_model(answer, seed, B, S, max_new):
+def said_by_a_small_model(answer, seed, B, S, max_new, bos, eos):
     sizes = {"vocab_size": 5, "d_model": 14, "d_ff": 11, "n_heads": 7, "n_layers": 2}
     config = TransformerConfig(**sizes, dropout=0.0, residual="pre")
     model = Transformer(config).double().eval()
@@ -61,7 +62,7 @@ def said_by_a_small_model(answer, seed, B, S, max_new):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     with torch.no_grad():
-        return answer(model, torch.randint(5, (B, S)), 1, 2, max_new)
+        return answer(model, torch.randint(5, (B, S)), bos, eos, max_new)
 
 
 def _decode(model, src, bos, eos, max_new, *, stop=True, fresh=False, first=None):

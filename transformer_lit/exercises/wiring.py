@@ -64,6 +64,9 @@ def alpha_cases():
         "n counts sublayers already: the exponent is −n/2, not −n.": lambda n, v, left: (
             (v / (left ** (-1 / n) - 1)) ** 0.5
         ),
+        "The exponent has lost its sign on the way: solve for 1 + v/α² first.": lambda n, v, left: (
+            (v / (1 - left ** (2 / n))) ** 0.5
+        ),
         "That is α²: take the root.": lambda n, v, left: v / (left ** (-2 / n) - 1),
         "The variance of the sublayers is missing.": lambda n, v, left: (
             (1 / (left ** (-2 / n) - 1)) ** 0.5
@@ -94,6 +97,9 @@ def use_deep(answer, x, W, gain, offset, alpha):
     mistakes={
         "Now α multiplies both, and the norm takes it out again.": lambda x, f, norm, alpha: norm(
             alpha * (x + f(x))
+        ),
+        "Nearly the same, but for the norm's ε. Let α multiply x.": lambda x, f, norm, alpha: norm(
+            x + f(x) / alpha
         ),
         "The norm comes last: it norms the sum.": lambda x, f, norm, alpha: alpha * x + norm(f(x)),
         "The sublayer reads x itself, not α times x.": lambda x, f, norm, alpha: norm(

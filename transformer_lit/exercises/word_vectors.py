@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['pairs_in_window', 'moved_vector', 'reach', 'loss_cases', 'skipgram_loss', 'odd_cases', 'against_the_table',
-           'of_any_length', 'the_best', 'odd_one_out', 'count_cases', 'pmi_table', 'positive_pmi', 'scores_of',
-           'from_svd', 'svd_vectors']
+           'of_any_length', 'the_farthest', 'the_best', 'odd_one_out', 'count_cases', 'pmi_table', 'positive_pmi',
+           'scores_of', 'from_svd', 'svd_vectors']
 
 # %% ../../nbs/text/03_word_vectors.ipynb #check-imports
 import math
@@ -102,11 +102,13 @@ def skipgram_loss(v, u, negatives):
 def odd_cases():
     even = [[1.0, 0.1], [1.0, 0.0], [0.6, 0.8], [0.9, -0.2], [-0.9, 0.1], [-1.0, -0.1]]
     long = [[1.0, 0.1], [1.0, 0.2], [0.0, 40.0], [0.9, -0.2], [0.1, -1.0]]
+    fits = [[40.0, 4.0], *even[1:]]
     words = ["bread", "milk", "soup", "rice", "moon", "star"]
     return {
         "four words of six": (words, torch.tensor(even), words[:4]),
         "three words, the odd one first": (words, torch.tensor(even), ["milk", "moon", "star"]),
         "one vector forty times as long": (words[:5], torch.tensor(long), words[:4]),
+        "a long vector that fits": (words, torch.tensor(fits), words[:4]),
     }
 
 
@@ -118,6 +120,11 @@ def against_the_table(vectors, words):
 def of_any_length(vectors, words):
     rows = vectors.matrix[[vectors.index[word] for word in words]]
     return words[int(F.cosine_similarity(rows, rows.mean(0, keepdim=True)).argmin())]
+
+
+def the_farthest(vectors, words):
+    rows = vectors.matrix[[vectors.index[word] for word in words]]
+    return words[int((rows - rows.mean(0)).norm(dim=-1).argmax())]
 
 
 def the_best(vectors, words):
@@ -137,6 +144,7 @@ def the_best(vectors, words):
             against_the_table
         ),
         "A long vector pulls the mean to its side: take the mean at length 1.": of_any_length,
+        "A long vector is far from any mean: compare directions, not distances.": the_farthest,
     },
 )
 def odd_one_out(vectors, words):
