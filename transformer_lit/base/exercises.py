@@ -113,7 +113,7 @@ def exercise(
     `cases`: makes the inputs, by name; without it the answer is a value, and the reference returns
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `mistakes`:
     typical wrong answers, each under the line that helps. `tolerance`: the largest difference; for
-    a function it is multiplied by the absolute expected number where that is above 1. `seconds`: the time
+    a function it is multiplied by the expected size where that is above 1. `seconds`: the time
     limit of one call.
     """
     if kind not in KINDS or level not in LEVELS:
