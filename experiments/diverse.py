@@ -3,8 +3,9 @@
 `python -m experiments.diverse --source en --target de` does all of it, in pieces. A model of each
 direction is trained, or taken from its run. One translates the sources of the training set, the
 other its targets, and both lots stand beside the pairs that people wrote: three pairs for one, as
-in data diversification (Nguyen et al., 2020). The third model learns from these, and is recorded;
-`--optimizer muon` is for this one alone.
+in data diversification (Nguyen et al., 2020). The last model learns from these, and is recorded.
+`--forth` and `--back` name the seeds of the models of each direction: there can be several, or
+none. `--optimizer` and `--bpe-dropout` (see `experiments.bpe_dropout`) are for the last one alone.
 A call ends at the last checkpoint that fits into its minutes; it exits with 1 while work is left.
 """
 
@@ -16,12 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from experiments.bpe_dropout import CutStream
 from experiments.owed import Owed, TimeIsUp, until
 from transformer_lit.base.device import keep_freed_memory, pick_device
 from transformer_lit.base.files import InputError, file_sha256, read_json, write_json
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation, Translator
 from transformer_lit.text.tokenizer import BPETokenizer
+from transformer_lit.training.data import PairStream
 
 Pair = tuple[str, str]
 AT_ONCE = 2000  # sentences between two looks at the clock
@@ -37,6 +40,7 @@ class Diverse(Translation):
 
     made: str  # the file
     made_sha256: str
+    bpe_dropout: float = 0.0
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[Pair]:
         "Those of the set; for training, those of the file after them. None comes twice."
@@ -52,6 +56,13 @@ class Diverse(Translation):
         "Of what people wrote: the same vocabulary as without the file."
         return super().train_tokenizer(super().examples("train"))
 
+    def stream(self, tokenizer: BPETokenizer, examples: Sequence[Pair], seed: int) -> PairStream:
+        if not self.bpe_dropout:
+            return super().stream(tokenizer, examples, seed)
+        special = {"pad_id": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos}
+        how = {"rate": self.bpe_dropout, "max_tokens": self.max_tokens, "seed": seed}
+        return CutStream(tokenizer, examples, **how, **special)
+
 
 def run_name(recipe: Translation, given: argparse.Namespace, seed: int, *more: str) -> str:
     shorter = (f"steps{given.steps}",) if given.steps else ()
@@ -65,12 +76,31 @@ def words_of(recipe: Translation, given: argparse.Namespace, seed: int) -> list[
     return [word for key, value in said.items() for word in (f"--{key}", str(value))]
 
 
-def teacher(recipe: Translation, given: argparse.Namespace, deadline: float) -> Translator:
-    "The trained model of seed 0; where there is none it is trained, and recorded, first."
-    name = run_name(recipe, given, 0)
+def other(given: argparse.Namespace) -> tuple[list[str], list[str]]:
+    "What is not as usual: as part of a name, and as options."
+    name, words = [], []
+    for key in ("forth", "back"):
+        if (seeds := getattr(given, key)) != [0]:
+            name.append(key + "".join(map(str, seeds)))
+            words += [f"--{key}", *map(str, seeds)]
+    if given.bpe_dropout:
+        name.append(f"cut{given.bpe_dropout:.0%}".removesuffix("%"))
+        words += ["--bpe-dropout", str(given.bpe_dropout)]
+    if given.optimizer != "adamw":
+        name.append(given.optimizer)
+        words += ["--optimizer", given.optimizer]
+    return name, words
+
+
+def teacher(
+    recipe: Translation, given: argparse.Namespace, seed: int, deadline: float
+) -> Translator:
+    "The trained model of that seed; where there is none it is trained, and recorded, first."
+    name = run_name(recipe, given, seed)
     if not (given.out / name / "model").exists():
         command = ["transformer-lit", "train", "translation", "--preset", given.preset]
-        owed = Owed(name, shlex.join([*command, *words_of(recipe, given, 0)]), recipe, seed=0)
+        command = shlex.join([*command, *words_of(recipe, given, seed)])
+        owed = Owed(name, command, recipe, seed=seed)
         owed.train(given.out, given.results, given.device, until(deadline))
     return Translator.load(given.out / name / "model", pick_device(given.device))
 
@@ -89,37 +119,40 @@ def translated(
 
 
 def make_pairs(recipe: Translation, given: argparse.Namespace, deadline: float) -> Path:
-    "The file of made pairs: each source with its translation, then each target with its own."
-    path = given.out / f"made-{run_name(recipe, given, 0)}.json"
+    "The file of made pairs: each source with its translations, then each target with its own."
+    seeds = f"forth{given.forth}back{given.back}".translate({ord(sign): None for sign in "[ ],"})
+    path = given.out / f"made-{run_name(recipe, given, 0, seeds)}.json"
     if path.exists():
         return path
-    lots = []
-    for source, target in ((recipe.source, recipe.target), (recipe.target, recipe.source)):
-        one = replace(recipe, source=source, target=target)
-        model = teacher(one, given, deadline)
+    pairs: list[Pair] = []
+    back = replace(recipe, source=recipe.target, target=recipe.source)
+    for one, numbers in ((recipe, given.forth), (back, given.back)):
         sentences = [pair[0] for pair in one.examples("train")]
-        kept = given.out / run_name(one, given, 0) / "found.json"
-        lots.append(zip(sentences, translated(model, sentences, kept, deadline), strict=True))
-    there, back = lots
-    write_json(path, {"pairs": [*there, *((made, wrote) for wrote, made in back)]})
+        for seed in numbers:
+            model = teacher(one, given, seed, deadline)
+            kept = given.out / run_name(one, given, seed) / "found.json"
+            found = translated(model, sentences, kept, deadline)
+            lot = zip(sentences, found, strict=True)
+            pairs += lot if one is recipe else ((made, wrote) for wrote, made in lot)
+    write_json(path, {"pairs": pairs})
     return path
 
 
 def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: float) -> str:
     "The last training, and its record; its name."
-    added = {"made": str(made), "made_sha256": file_sha256(made)}
-    other = () if given.optimizer == recipe.optimizer else (given.optimizer,)
+    added = {"made": str(made), "made_sha256": file_sha256(made), "bpe_dropout": given.bpe_dropout}
     changes = {"sizes": {**recipe.sizes, **WIDER}}
-    if other:
+    if given.optimizer != recipe.optimizer:
         changes |= {"optimizer": given.optimizer, **NEEDS[given.optimizer]}
     changes |= {"steps": given.steps} if given.steps else {}
     diverse = Diverse(**{**vars(recipe), **changes}, **added)
-    name, on_step = run_name(recipe, given, given.seed, "diverse", *other), until(deadline)
+    more, options = other(given)
+    name = run_name(recipe, given, given.seed, "diverse", *more)
+    on_step = until(deadline)
     how = {"seed": given.seed, "device": given.device, "resume": True}
     training = open_training(diverse, given.out / name, **how)
     training.run.train(lambda log: on_step(log.step, diverse))
-    words = ["--preset", given.preset, *words_of(recipe, given, given.seed)]
-    words += ["--optimizer", *other] if other else []
+    words = ["--preset", given.preset, *words_of(recipe, given, given.seed), *options]
     command = shlex.join(["python", "-m", "experiments.diverse", *words])
     finish_training(training, name=name, command=command, results=given.results)
     return name
@@ -133,6 +166,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the last training")
     parser.add_argument("--preset", default="multi30k-tuned", help="of all three trainings")
     parser.add_argument("--optimizer", choices=NEEDS, default="adamw", help="of the last training")
+    parser.add_argument("--bpe-dropout", type=float, default=0.0, help="of the last training")
+    seeds = {"type": int, "nargs": "*", "default": [0]}
+    parser.add_argument("--forth", **seeds, help="seeds of the models that translate the sources")
+    parser.add_argument("--back", **seeds, help="seeds of those that translate the targets")
     parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
     parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
     parser.add_argument("--device", default="auto")

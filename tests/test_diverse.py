@@ -120,3 +120,27 @@ def test_a_file_that_changed_is_refused(tmp_path):
 def test_runs_have_names_of_their_own():
     recipe, given = Translation.presets["tiny"], Namespace(preset="tiny", steps=None)
     assert diverse.run_name(recipe, given, 5, "diverse") == "tiny-diverse-en-de-raw-seed5"
+
+
+def test_teachers_of_several_seeds_or_none_add_up(tmp_path):
+    assert call(tmp_path, "--minutes", "9", "--forth", "--back", "0", "1") == 0
+    _, german = zip(*WROTE, strict=True)
+    assert list(map(tuple, made_pairs(tmp_path))) == [*zip(SAID[0], german, strict=True)] * 2
+    names = {path.stem for path in (tmp_path / "results").glob("*.json")}
+    third = "tiny-diverse-forth-back01-en-de-raw-steps4-seed3"
+    assert names == {third, "tiny-de-en-raw-steps4-seed0", "tiny-de-en-raw-steps4-seed1"}
+    record = read_result(tmp_path / "results" / f"{third}.json")
+    assert record.command.endswith("--seed 3 --steps 4 --forth --back 0 1")
+
+
+def test_bpe_dropout_is_for_the_last_training_alone(tmp_path):
+    plain, cut = tmp_path / "plain", tmp_path / "cut"
+    assert call(plain, "--minutes", "9") == 0
+    assert call(cut, "--minutes", "9", "--bpe-dropout", "0.25") == 0
+    name = "tiny-diverse-cut25-en-de-raw-steps4-seed3"
+    record = read_result(cut / "results" / f"{name}.json")
+    assert record.config["bpe_dropout"] == 0.25
+    assert record.command.endswith("--seed 3 --steps 4 --bpe-dropout 0.25")
+    assert record.curve != read_result(plain / "results" / f"{NAME}.json").curve
+    first = [folder / "results" / "tiny-en-de-raw-steps4-seed0.json" for folder in (plain, cut)]
+    assert len({str(read_result(path).curve) for path in first}) == 1
