@@ -1,11 +1,11 @@
-"""Train a translator on the captions and on what two trained models make of them.
+"""Train a translator on the captions and on what trained models make of them.
 
 `python -m experiments.diverse --source en --target de` does all of it, in pieces. A model of each
 direction is trained, or taken from its run. One translates the sources of the training set, the
 other its targets, and both lots stand beside the pairs that people wrote: three pairs for one, as
 in data diversification (Nguyen et al., 2020). The last model learns from these, and is recorded.
 `--forth` and `--back` name the seeds of the models of each direction: there can be several, or
-none. `--optimizer` and `--bpe-dropout` (see `experiments.bpe_dropout`) are for the last one alone.
+none. `--optimizer` and `--last-steps` are for the last one alone.
 A call ends at the last checkpoint that fits into its minutes; it exits with 1 while work is left.
 """
 
@@ -17,14 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.bpe_dropout import CutStream
 from experiments.owed import Owed, TimeIsUp, until
 from transformer_lit.base.device import keep_freed_memory, pick_device
 from transformer_lit.base.files import InputError, file_sha256, read_json, write_json
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation, Translator
 from transformer_lit.text.tokenizer import BPETokenizer
-from transformer_lit.training.data import PairStream
 
 Pair = tuple[str, str]
 AT_ONCE = 2000  # sentences between two looks at the clock
@@ -40,7 +38,6 @@ class Diverse(Translation):
 
     made: str  # the file
     made_sha256: str
-    bpe_dropout: float = 0.0
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[Pair]:
         "Those of the set; for training, those of the file after them. None comes twice."
@@ -55,13 +52,6 @@ class Diverse(Translation):
     def train_tokenizer(self, examples: Sequence[Pair]) -> BPETokenizer:
         "Of what people wrote: the same vocabulary as without the file."
         return super().train_tokenizer(super().examples("train"))
-
-    def stream(self, tokenizer: BPETokenizer, examples: Sequence[Pair], seed: int) -> PairStream:
-        if not self.bpe_dropout:
-            return super().stream(tokenizer, examples, seed)
-        special = {"pad_id": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos}
-        how = {"rate": self.bpe_dropout, "max_tokens": self.max_tokens, "seed": seed}
-        return CutStream(tokenizer, examples, **how, **special)
 
 
 def run_name(recipe: Translation, given: argparse.Namespace, seed: int, *more: str) -> str:
@@ -83,9 +73,9 @@ def other(given: argparse.Namespace) -> tuple[list[str], list[str]]:
         if (seeds := getattr(given, key)) != [0]:
             name.append(key + "".join(map(str, seeds)))
             words += [f"--{key}", *map(str, seeds)]
-    if given.bpe_dropout:
-        name.append(f"cut{given.bpe_dropout:.0%}".removesuffix("%"))
-        words += ["--bpe-dropout", str(given.bpe_dropout)]
+    if given.last_steps:
+        name.append(f"last{given.last_steps}")
+        words += ["--last-steps", str(given.last_steps)]
     if given.optimizer != "adamw":
         name.append(given.optimizer)
         words += ["--optimizer", given.optimizer]
@@ -140,11 +130,12 @@ def make_pairs(recipe: Translation, given: argparse.Namespace, deadline: float) 
 
 def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: float) -> str:
     "The last training, and its record; its name."
-    added = {"made": str(made), "made_sha256": file_sha256(made), "bpe_dropout": given.bpe_dropout}
+    added = {"made": str(made), "made_sha256": file_sha256(made)}
     changes = {"sizes": {**recipe.sizes, **WIDER}}
     if given.optimizer != recipe.optimizer:
         changes |= {"optimizer": given.optimizer, **NEEDS[given.optimizer]}
-    changes |= {"steps": given.steps} if given.steps else {}
+    steps = given.last_steps or given.steps
+    changes |= {"steps": steps} if steps else {}
     diverse = Diverse(**{**vars(recipe), **changes}, **added)
     more, options = other(given)
     name = run_name(recipe, given, given.seed, "diverse", *more)
@@ -166,10 +157,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the last training")
     parser.add_argument("--preset", default="multi30k-tuned", help="of all three trainings")
     parser.add_argument("--optimizer", choices=NEEDS, default="adamw", help="of the last training")
-    parser.add_argument("--bpe-dropout", type=float, default=0.0, help="of the last training")
     seeds = {"type": int, "nargs": "*", "default": [0]}
     parser.add_argument("--forth", **seeds, help="seeds of the models that translate the sources")
     parser.add_argument("--back", **seeds, help="seeds of those that translate the targets")
+    parser.add_argument(
+        "--last-steps", type=int, help="of the last training: more pairs, more steps"
+    )
     parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
     parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
     parser.add_argument("--device", default="auto")

@@ -133,14 +133,10 @@ def test_teachers_of_several_seeds_or_none_add_up(tmp_path):
     assert record.command.endswith("--seed 3 --steps 4 --forth --back 0 1")
 
 
-def test_bpe_dropout_is_for_the_last_training_alone(tmp_path):
-    plain, cut = tmp_path / "plain", tmp_path / "cut"
-    assert call(plain, "--minutes", "9") == 0
-    assert call(cut, "--minutes", "9", "--bpe-dropout", "0.25") == 0
-    name = "tiny-diverse-cut25-en-de-raw-steps4-seed3"
-    record = read_result(cut / "results" / f"{name}.json")
-    assert record.config["bpe_dropout"] == 0.25
-    assert record.command.endswith("--seed 3 --steps 4 --bpe-dropout 0.25")
-    assert record.curve != read_result(plain / "results" / f"{NAME}.json").curve
-    first = [folder / "results" / "tiny-en-de-raw-steps4-seed0.json" for folder in (plain, cut)]
-    assert len({str(read_result(path).curve) for path in first}) == 1
+def test_the_last_training_can_be_longer(tmp_path):
+    assert call(tmp_path, "--minutes", "9", "--last-steps", "6") == 0
+    third = "tiny-diverse-last6-en-de-raw-steps4-seed3"
+    record = read_result(tmp_path / "results" / f"{third}.json")
+    assert record.config["steps"] == 6 and record.command.endswith("--steps 4 --last-steps 6")
+    first = read_result(tmp_path / "results" / "tiny-en-de-raw-steps4-seed0.json")
+    assert first.config["steps"] == 4
