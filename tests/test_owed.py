@@ -68,3 +68,12 @@ def test_bakeoffs_for_a_gpu_are_among_them(monkeypatch):
     monkeypatch.undo()
     names = [one.name for one in owed.bakeoffs(None)]
     assert len(set(names)) == len(names) > 60
+
+
+@pytest.mark.parametrize("steps", [None, 20])
+def test_every_training_that_is_owed_has_a_schedule(monkeypatch, steps):
+    monkeypatch.undo()
+    for one in (*owed.trainings(steps), *owed.bakeoffs(steps)):
+        rate, last = one.recipe.schedule(), one.recipe.steps
+        assert all(0 < rate(step) <= one.recipe.peak for step in (1, 2, 11, last)), one.name
+        assert steps in (None, last)

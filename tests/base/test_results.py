@@ -1,7 +1,9 @@
 """A record comes back as it was written, or it is refused with the field that does not fit."""
 
 import json
+import os
 import subprocess
+import time
 from dataclasses import fields, replace
 from importlib import resources
 
@@ -51,6 +53,17 @@ def test_round_trip_bit_by_bit(tmp_path):
     assert path == tmp_path / "results/toy.json"
     assert read_result(path) == RUN
     assert [p.name for p in path.parent.iterdir()] == ["toy.json"]
+
+
+def test_leftovers_of_a_killed_process_go_and_those_of_a_running_one_stay(tmp_path):
+    hours = {".toy.json.a.part": 2, ".other.json.b.part": 2, ".probe.c.part": 2}
+    hours |= {".toy.json.d.part": 0, ".probe.e.part": 0, ".film.part": 2}
+    for name, age in hours.items():
+        (tmp_path / name / "new").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - 3600 * age,) * 2)
+    write_result(tmp_path, RUN)
+    left = {".toy.json.d.part", ".probe.e.part", ".film.part", "toy.json"}
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Result)])

@@ -3,7 +3,9 @@ from itertools import pairwise, product
 
 import pytest
 import torch
+from wide import Wide
 
+from benchmarks.peers import hf_marian
 from transformer_lit.inference.beam import beam_search, keep_traces, length_penalty
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.transformer import Transformer, TransformerConfig
@@ -267,6 +269,52 @@ def test_log_prob_is_the_sum_of_the_models_log_probabilities(transformer):
                 lengths.add(len(said))
             assert [h.score for h in hypotheses] == sorted(h.score for h in hypotheses)[::-1]
     assert len(lengths) > 3  # some ended early, some late, some were cut
+
+
+@pytest.mark.parametrize("beam", [3, 5])
+def test_beams_are_those_of_hf_on_the_same_weights(beam):
+    """All `beam` hypotheses without a penalty: theirs has another formula than ours.
+
+    HF's search is over when `beam` are finished and what is open beats none of them: with
+    n_best = beam, so is ours. (`early_stopping=True` would not look at what is open.) When there
+    is no room left it takes the first `beam` candidates, ended or cut. Ours adds cut ones that
+    rank after them, so none of those is among the `beam` best.
+    """
+    ours = Transformer(TransformerConfig(29, d_model=12, d_ff=17, n_heads=3, n_layers=2)).eval()
+    for name, weight in ours.named_parameters():
+        if name.startswith("decoder") and name.endswith(("o_proj.weight", "down_proj.weight")):
+            weight.data.mul_(10)  # or it says one token again and again
+    with Wide():
+        theirs = hf_marian(ours).eval()
+    src, src_mask = torch.randint(29, (5, 7)), torch.arange(7) < SOURCE_LENGTHS
+    lengths, not_greedy = set(), 0
+    for eos in range(2, 29, 4):
+        with Wide():
+            expected = theirs.generate(
+                src,
+                attention_mask=src_mask.long(),
+                num_beams=beam,
+                num_return_sequences=beam,
+                length_penalty=0.0,
+                early_stopping="never",
+                do_sample=False,
+                max_new_tokens=11,
+                eos_token_id=eos,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+        said = [row[: (row + [eos]).index(eos)] for row in expected.sequences[:, 1:].tolist()]
+        settings = {"bos": 1, "eos": eos, "max_len": 11, "beam": beam, "alpha": 0.0}
+        found = beam_search(ours, src, src_mask, n_best=beam, **settings)
+        assert [list(h.ids) for hypotheses in found for h in hypotheses] == said
+        log_probs = torch.tensor([h.log_prob for hypotheses in found for h in hypotheses])
+        torch.testing.assert_close(log_probs, expected.sequences_scores)
+        best = beam_search(ours, src, src_mask, **settings)  # may stop earlier: by the bound
+        assert [[h.ids for h in row] for row in best] == [[row[0].ids] for row in found]
+        lengths |= {len(ids) for ids in said}
+        greedy = beam_search(ours, src, src_mask, **settings | {"beam": 1})
+        not_greedy += sum(a[0].ids != b[0].ids for a, b in zip(best, greedy, strict=True))
+    assert len(lengths) > 3 and 11 in lengths and not_greedy > 5
 
 
 # --- edges ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+import ranks
 import solved
 import torch
 
@@ -22,6 +23,7 @@ from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
 from transformer_lit.text.tokenizer import CharTokenizer
+from transformer_lit.training.checkpoint import checkpoints
 
 SENTENCE = "A man is riding a bike."
 LONG = "man " * 40  # more tokens than the tiny model takes
@@ -162,11 +164,26 @@ FAILURES = {
     "no writer": (("generate", "a", "--model", "nope"), "no model 'nope'"),
     "unknown character": (generate("a x"), "never seen the character 'x'"),
     "prompt that is no text": (generate("a\udcff"), "not UTF-8"),
-    "temperature below 0": (generate("a", "--temperature", "-0.5"), "--temperature"),
+    "temperature below 0": (
+        generate("a", "--temperature", "-0.5"),
+        "--temperature must be finite and at least 0, got -0.5",
+    ),
     "temperature without end": (generate("a", "--temperature", "inf"), "--temperature"),
     "temperature that is none": (generate("a", "--temperature", "nan"), "--temperature"),
     "top-p of 0": (generate("a", "--top-p", "0"), "--top-p must be above 0 and at most 1"),
     "top-p above 1": (generate("a", "--top-p", "1.5"), "--top-p must be above 0 and at most 1"),
+    "min-p of 0": (generate("a", "--min-p", "0"), "--min-p must be above 0 and at most 1, got 0.0"),
+    "min-p above 1": (
+        generate("a", "--min-p", "1.5"),
+        "--min-p must be above 0 and at most 1, got",
+    ),
+    "penalty below 1": (
+        generate("a", "--repetition-penalty", "0.5"),
+        "--repetition-penalty must be finite and at least 1, got 0.5",
+    ),
+    "penalty without end": (generate("a", "--repetition-penalty", "inf"), "at least 1, got inf"),
+    "penalty that is none": (generate("a", "--repetition-penalty", "nan"), "at least 1, got nan"),
+    "empty stop": (generate("a", "--stop", "b", "--stop", ""), "--stop must be a text that is not"),
     "top-k of 0": (generate("a", "--top-k", "0"), "--top-k"),
     "fewer than no tokens": (generate("a", "--max-new", "-1"), "--max-new"),
     "no text to train on": (
@@ -425,6 +442,36 @@ class TestGenerate:
         assert code == 0 and len(out) == 206 and out.startswith("abc " * 50)
 
 
+class TestGenerateOptions:
+    "With the weights that come with the package, which the command takes unless told."
+
+    def text(self, run, *options):
+        code, out, err = run("generate", "ROMEO:", "--max-new", "60", *options)
+        assert (code, err) == (0, "")
+        return out.removesuffix("\n")
+
+    def test_min_p_of_1_keeps_the_best_alone(self, run):
+        greedy = self.text(run, "--temperature", "0")
+        assert self.text(run, "--min-p", "1", "--seed", "3") == greedy
+        assert self.text(run, "--min-p", "0.01", "--seed", "3") != greedy
+
+    def test_a_large_penalty_repeats_nothing_and_1_changes_nothing(self, run):
+        greedy = self.text(run, "--temperature", "0")
+        once = ("--temperature", "0", "--max-new", "40", "--repetition-penalty", "1e9")
+        new = self.text(run, *once).removeprefix("ROMEO:")
+        assert len(set(new)) == len(new) == 40 and not set(new) & set("ROMEO:")
+        assert len(set(greedy)) < 40
+        assert self.text(run, "--temperature", "0", "--repetition-penalty", "1") == greedy
+
+    def test_the_text_ends_before_the_first_stop_string(self, run):
+        whole = self.text(run, "--seed", "1")
+        stops = (whole[30:33], whole[20:22])
+        ended = self.text(run, "--seed", "1", "--stop", stops[0], "--stop", stops[1])
+        new = whole.removeprefix("ROMEO:")
+        assert ended == "ROMEO:" + min((new.partition(stop)[0] for stop in stops), key=len)
+        assert self.text(run, "--seed", "1", "--stop", "\u2665") == whole
+
+
 class TestLanguageModel:
     def test_train_then_evaluate_then_generate(self, run, here, monkeypatch):
         text = "a cab, a cab. " * 40
@@ -489,6 +536,55 @@ class TestTraining:
         code, out, err = run("train", "translation", "--out", "run", "--resume")
         assert code == 0, err
         assert "model in run/model" in out
+
+    def test_a_full_disk_is_told_and_resume_goes_on(self, run, here, monkeypatch):
+        "A limit on the size of a file, in a process of its own, met at the last checkpoint."
+        monkeypatch.setattr(datasets, "number_pairs", datasets.number_pairs)
+        presets = translation.Translation.presets
+        monkeypatch.setitem(presets, "numbers", presets["numbers"])
+        ranks.small_numbers()
+        train = ("train", "translation", "--device", "cpu", "--out")
+
+        def interrupt(*args, **kwargs):  # nothing is scored: the weights are what counts
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(recipe, "finish_training", interrupt)
+        assert run(*train, "whole")[0] == 130
+        shutil.copytree("whole", "cut")
+        first, last = checkpoints("cut/checkpoints")
+        size = (last / "model.safetensors").stat().st_size
+        shutil.rmtree(last)
+        done = subprocess.run(
+            [sys.executable, ranks.__file__, "command", *train, "cut", "--resume"],
+            env=ranks.environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1)),
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        told = done.stderr.splitlines()[-1]
+        assert told.startswith("error: no room in cut: cannot write model.safetensors: ")
+        assert told.endswith("; free space, then go on with --resume")
+        assert checkpoints("cut/checkpoints") == [first] and not list(here.rglob(".*.part"))
+        assert run(*train, "cut", "--resume")[0] == 130
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            whole = here / "whole/checkpoints" / last.name / name
+            assert (last / name).read_bytes() == whole.read_bytes()
+
+    @pytest.mark.parametrize(
+        ("number", "told"),
+        [
+            (errno.ENOSPC, "no room in run or results: full; free space, then go on with --resume"),
+            (errno.EACCES, "full"),
+        ],
+    )
+    def test_a_disk_that_is_full_at_the_end(self, run, monkeypatch, tiny_preset, number, told):
+        def full(*args, **kwargs):
+            raise OSError(number, "full")
+
+        monkeypatch.setattr(recipe, "finish_training", full)
+        code, out, err = run("train", "translation", "--out", "run")
+        assert (code, out) == (2, "") and err.splitlines()[-1] == f"error: {told}"
 
 
 class TestEveryTask:

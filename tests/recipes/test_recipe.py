@@ -295,3 +295,21 @@ def test_every_preset_can_be_built_and_written_down(task):
         assert recipe.kind.task == task and issubclass(recipe.kind, Trained)
         assert recipe.steps % recipe.every == 0, name
         json.dumps(vars(recipe))  # a run writes its recipe down
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 101])
+@pytest.mark.parametrize("task", RECIPES)
+def test_every_preset_has_a_schedule_for_a_few_steps(task, steps):
+    for name in RECIPES[task].presets:
+        recipe = preset(RECIPES[task], name, steps=steps)
+        rates = list(map(recipe.schedule(), range(1, steps + 1)))
+        assert all(0 < rate <= recipe.peak for rate in rates), (name, rates)
+
+
+def test_a_wrong_schedule_is_told_before_anything_is_written(recipe, tmp_path):
+    with pytest.raises(ValueError, match=r"peak=0\.0"):
+        open_training(replace(recipe, peak=0.0), tmp_path / "run", device="cpu")
+    other = replace(Translation.presets["numbers"], fall="line")
+    with pytest.raises(InputError, match="unknown fall 'line'; known are: inverse_sqrt, cosine"):
+        open_training(other, tmp_path / "run", device="cpu")
+    assert not list(tmp_path.iterdir())

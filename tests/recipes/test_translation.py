@@ -179,10 +179,12 @@ def test_a_translator_searches_with_its_own_length_penalty(exact):
 
 
 def test_the_rate_falls_as_its_recipe_says():
-    recipe = preset(Translation, "multi30k-cpu", steps=5000, peak=0.003)
+    recipe = preset(Translation, "multi30k-cpu", steps=8009, peak=0.003)
     usual, cosine = (replace(recipe, fall=fall).schedule() for fall in ("inverse_sqrt", "cosine"))
     assert usual(800) == cosine(800) == 0.003
     assert usual(3200) == pytest.approx(0.003 / 2)  # √(800 / 3200)
-    assert cosine(5000) == pytest.approx(0.003 / 20)
+    assert cosine(8009) == pytest.approx(0.003 / 20)
+    short = replace(recipe, fall="cosine", steps=101).schedule()  # it warms up for a tenth
+    assert short(10) == 0.003 > short(11) and short(101) == pytest.approx(0.003 / 20)
     with pytest.raises(InputError, match="unknown fall 'linear'; known are: inverse_sqrt, cosine"):
         replace(recipe, fall="linear").schedule()

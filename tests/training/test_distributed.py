@@ -63,6 +63,8 @@ def test_a_run_goes_on_with_another_number_of_processes(folder, kind, tmp_path):
     assert resumed.trainer.done == CUT
     resumed.train()
     torch.testing.assert_close(rows(tmp_path / "cut"), rows(folder / "one"))  # 2 to 1
+    runs = (folder / "one", folder / kind / "begun", tmp_path / "cut")
+    assert [open_run(out).processes for out in runs] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,6 +134,16 @@ def test_an_error_in_one_process_ends_both_with_one_line(how, line):
     assert len(lines) == 1 and lines[0].startswith(line)
 
 
+def test_muon_in_parts_is_refused_before_anything_is_written(tmp_path):
+    where = ("--out", tmp_path / "run", "--results", tmp_path / "results")
+    muon = ("train", "language-model", "--preset", "shakespeare-muon", "--device", "cpu")
+    codes, said = ranks.ends(ranks.start("command", *muon, "--shard", *where))
+    assert codes == [2, 2]
+    (line,) = [one for one in "".join(said).splitlines() if one.startswith("error: ")]
+    assert line == "error: muon needs whole matrices, which --shard cuts into parts; leave it out"
+    assert "Traceback" not in "".join(said) and not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeypatch, capfd):
     "An encoder–decoder in parts (--shard), in float32; one line on standard output, of the first."
@@ -159,6 +171,7 @@ def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeyp
     torch.testing.assert_close(losses("two"), losses("one"), rtol=1e-4, atol=0)
     (one,), (two,) = (read_results(tmp_path / f"{name}-results") for name in ("one", "two"))
     assert (two.command, two.config, two.parameters) == (one.command, one.config, one.parameters)
+    assert (one.metrics["processes"], two.metrics["processes"]) == (1, 2)
 
     shutil.rmtree(checkpoints(tmp_path / "two/checkpoints")[-1])
     assert ranks.cli.main([*options("two"), "--resume"]) == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.loss import _SmoothedCrossEntropy, cross_entropy
 
 N, B, T, V = 5, 3, 7, 11
 
@@ -133,6 +133,45 @@ def test_a_second_derivative_is_refused_not_wrong():
     loss, _ = cross_entropy(logits, targets)
     with pytest.raises(RuntimeError, match="cannot be differentiated again"):
         torch.autograd.grad(loss, logits, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        torch.func.grad,
+        torch.vmap,
+        lambda f: lambda z: torch.func.jvp(f, (z,), (z,)),
+    ],
+    ids=["grad", "vmap", "jvp"],
+)
+def test_what_the_docstring_excludes_is_refused(transform):
+    logits, targets, _ = batch()
+    plain = inspect.unwrap(cross_entropy)  # vmap takes a dimension from z, but not from y
+    f = transform(lambda z: plain(z, targets if z.ndim == 3 else targets[0])[0])
+    with pytest.raises(RuntimeError, match=r"autograd\.Function with functorch transforms"):
+        f(logits.detach())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_compiles_without_a_graph_break(monkeypatch, smoothing):
+    "The graph of both ways; the code that a compiler makes of it is torch's."
+    logits, targets, keep = batch()
+    plain = inspect.unwrap(cross_entropy)  # without the test run's own check of shapes
+    for name in ("forward", "backward"):
+        bare = staticmethod(inspect.unwrap(getattr(_SmoothedCrossEntropy, name)))
+        monkeypatch.setattr(_SmoothedCrossEntropy, name, bare)
+
+    def loss(z):  # one whose incoming gradient is not 1
+        return 3 * plain(z, targets, keep=keep, smoothing=smoothing)[0] ** 2
+
+    torch.compiler.reset()
+    whole = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    found, expected = whole(logits), loss(logits)
+    torch.testing.assert_close(found, expected)
+    (mine,) = torch.autograd.grad(found, logits)
+    torch.testing.assert_close(mine, torch.autograd.grad(expected, logits)[0])
+    with pytest.raises(RuntimeError, match=r"double backward|create_graph=False"):  # torch's own
+        torch.autograd.grad(whole(logits), logits, create_graph=True)[0].sum().backward()
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, 1.5])

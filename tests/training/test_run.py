@@ -1,13 +1,17 @@
 """A run in a folder: its settings are remembered, its log is cut where its checkpoint ends."""
 
 import json
+import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.base.files import InputError, read_json
 from transformer_lit.training.checkpoint import checkpoints
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
@@ -52,6 +56,27 @@ def test_a_setting_that_an_older_folder_does_not_name_had_its_default(tmp_path):
     claim_folder(tmp_path, kept, resume=True, defaults=defaults)
     with pytest.raises(InputError, match=r"other settings: clip 1\.0 → 2\.0$"):
         claim_folder(tmp_path, {**kept, "clip": 2.0}, resume=True, defaults=defaults)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_of_two_that_claim_a_folder_at_once_one_gets_it(tmp_path, resume):
+    "Many times, for the moment between the look and the writing is short."
+    together = threading.Barrier(2)
+
+    def claim(folder, seed):
+        together.wait()
+        try:
+            claim_folder(folder, {"seed": seed}, resume=resume)
+        except InputError as error:
+            return str(error)
+
+    told = "another training works in|" + ("other settings" if resume else "holds a training")
+    with ThreadPoolExecutor(2) as pool:
+        for folder in map(tmp_path.joinpath, map(str, range(40))):
+            said = list(pool.map(partial(claim, folder), (0, 1)))
+            assert said.count(None) == 1, said
+            assert read_json(folder / "run.json") == {"seed": said.index(None)}
+            assert re.search(told, said[1 - said.index(None)])
 
 
 def test_a_tuple_and_its_list_in_the_file_are_the_same_setting(tmp_path):

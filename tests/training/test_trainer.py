@@ -233,10 +233,11 @@ def test_no_tokens_are_an_error_not_a_division_by_zero(model):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_broken_gradient_never_reaches_the_weights(model, bad):
+def test_a_broken_loss_is_told_and_never_reaches_the_weights(model, bad):
     t = trainer(model, clip=1.0)
     t.step = lambda m, b: (bad * step(m, b)[0], 3)
-    with pytest.raises(InputError, match=r"step 1: gradient is (nan|inf)"):
+    line = rf"^step 1: loss is {bad}, weights are finite; look at the batch or lower the learning"
+    with pytest.raises(InputError, match=line):
         t.one_step(batches(3))
     torch.testing.assert_close(t.model.state_dict(), model.state_dict(), rtol=0, atol=0)
     assert t.done == 0
@@ -256,6 +257,22 @@ def test_a_planted_nan_is_told_with_step_and_tensor(model, clip):
     line = r"^step 2: 2 of 21 entries of the weight 2\.weight are not finite; go back"
     with pytest.raises(InputError, match=line):
         next(t.run(2))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_arises_on_the_way_back_is_told_where_it_arose(bad):
+    "It spreads to all earlier layers; the last tensor that has it is the nearest to the cause."
+    layers = (nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 3))
+    t = trainer(nn.Sequential(*layers).double(), batches(3))
+    t.model[3].register_full_backward_hook(lambda module, given, _: (bad * given[0],))
+    before = copy.deepcopy(t.model.state_dict())
+    line = r"^step 1: gradient is (nan|inf): 11 of 11 entries of 2\.bias are not finite, "
+    line += r"nor are some of 3 tensors before it; lower the learning rate$"
+    with pytest.raises(InputError, match=line):
+        next(t.run(1))
+    bad_ones = [n for n, p in t.model.named_parameters() if not p.grad.isfinite().all()]
+    assert bad_ones == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    torch.testing.assert_close(t.model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_a_gradient_whose_length_alone_is_too_large_is_told_as_such(model):

@@ -8,9 +8,12 @@ __all__ = ['COLUMNS', 'Result', 'Measurement', 'write_result', 'read_result', 'r
            'at_best_rate']
 
 # %% ../../nbs/base/04_results.ipynb #imports
+import shutil
 import statistics
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -57,9 +60,25 @@ class Measurement:
 # %% ../../nbs/base/04_results.ipynb #files
 def write_result(folder: str | Path, result: Result) -> Path:
     "Write a record to `folder/<name>.json`, atomically, and return the path."
-    path = Path(folder) / f"{result.name}.json"
-    write_json(path, asdict(result))
+    return _write_record(folder, result)
+
+
+def _write_record(folder: str | Path, record: Any) -> Path:
+    path = Path(folder) / f"{record.name}.json"
+    write_json(path, asdict(record))
+    _remove_leftovers(path.parent)
     return path
+
+
+_STALE = 3600.0  # seconds; no process takes so long to write a record
+
+
+def _remove_leftovers(folder: Path) -> None:
+    "What a process left that was killed while it wrote; others may be writing now."
+    for left in (*folder.glob(".*.json.*.part"), *folder.glob(".probe.*.part")):
+        with suppress(FileNotFoundError):  # its process has just ended
+            if time.time() - left.stat().st_mtime > _STALE:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _read_record(path: str | Path, *kinds: type) -> Any:
@@ -111,9 +130,7 @@ def current_commit() -> str:
 # %% ../../nbs/base/04_results.ipynb #measurement
 def write_measurement(folder: str | Path, measurement: Measurement) -> Path:
     "Write a measurement to `folder/<name>.json`, atomically, and return the path."
-    path = Path(folder) / f"{measurement.name}.json"
-    write_json(path, asdict(measurement))
-    return path
+    return _write_record(folder, measurement)
 
 
 def read_measurement(path: str | Path) -> Measurement:

@@ -61,9 +61,10 @@ def first_loss_right():
 
 # %% ../../nbs/training/05_checkpoint.ipynb #checks-average
 def average_cases():
-    several = [{"weight": torch.randn(3, 5), "bias": torch.randn(7)} for _ in range(3)]
+    shapes = {"weight": (3, 5), "bias": (7,)}  # fp32: `float` gives such a tensor itself, no copy
+    several = [{k: torch.randn(shape).float() for k, shape in shapes.items()} for _ in range(3)]
     half = [{"weight": torch.tensor([4e4, 0.1 * n, 1.0]).half()} for n in (1, 3)]
-    counted = [{"weight": torch.randn(2), "steps": torch.tensor(n)} for n in (5, 7, 11)]
+    counted = [{"weight": torch.randn(2).float(), "steps": torch.tensor(n)} for n in (5, 7, 11)]
     return {
         "three checkpoints": (several,),
         "stored in half precision": (half,),

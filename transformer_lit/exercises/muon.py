@@ -48,6 +48,7 @@ def newton_cases():
         "five rounds": (torch.randn(3, 5), quintic, 5),
         "a tall matrix": (torch.randn(7, 2), quintic, 5),
         "another polynomial": (torch.randn(5, 5), cubic, 9),
+        "in bf16": (torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]).bfloat16(), cubic, 2),
     }
 
 

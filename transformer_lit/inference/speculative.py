@@ -27,7 +27,7 @@ def judge(
 ) -> list[int]:
     """What a round gives: the guesses that are kept, and one token of the target's, N = n + 1.
 
-    p: the target's distribution at each guess and behind the last. q: those that the guesses were
+    p: the target's distribution at each guess and after the last. q: those that the guesses were
     drawn from. Source: Leviathan et al. 2023 (arXiv:2211.17192), algorithm 1.
     """
     column = torch.tensor(guesses, dtype=torch.long, device=p.device)[:, None]

@@ -7,12 +7,13 @@ __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', '
            'check_own', 'main']
 
 # %% ../../nbs/recipes/07_cli.ipynb #imports
+import errno
 import io
 import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -101,6 +102,7 @@ def train(
         preset = preset or next(iter(RECIPES[recipe].presets))
         changes = {"source": source, "target": target, "form": form, "steps": steps}
         settings = find_preset(RECIPES[recipe], preset, **changes)
+        _check_shard(settings.optimizer, shard)
         # what is not as the preset says never takes the place of its record
         other = (f"steps{steps}" if steps else "", "" if dtype == _Dtype.float32 else dtype.value)
         name = "-".join(filter(None, (preset, settings.variant, *other, f"seed{seed}")))
@@ -109,8 +111,9 @@ def train(
             _look_ahead(device, (out, results))
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
-        training = open_training(settings, out, resume=resume, world=world, **how)
-        _train(training.run)
+        with _writes(out):
+            training = open_training(settings, out, resume=resume, world=world, **how)
+            _train(training.run)
     if world.rank:
         return
     if world.size > 1:  # the first process opens alone what all have trained
@@ -118,7 +121,7 @@ def train(
     changes["dtype"] = None if dtype == _Dtype.float32 else dtype.value
     command = _command(recipe, preset=preset, seed=seed, **changes)
     where = {"name": name, "command": command, "results": results}
-    with _bar(None, "score") as bar:
+    with _writes(out, results), _bar(None, "score") as bar:
         result = finish_training(training, **where, progress=bar.update)
     typer.echo(f"{training.trained.describe(result.metrics)}; model in {out / 'model'}")
 
@@ -142,6 +145,28 @@ def _look_ahead(device: str, folders: Sequence[Path]) -> None:
         raise InputError("a folder has a name that is not UTF-8 text; choose another one")
     for folder in folders:
         require_writable(folder)
+
+
+def _check_shard(optimizer: str, shard: bool) -> None:
+    if shard and optimizer == "muon":
+        raise InputError("muon needs whole matrices, which --shard cuts into parts; leave it out")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: a library met it
+
+
+@contextmanager
+def _writes(*folders: Path) -> Iterator[None]:
+    "A disk that is full is told with the folder, and with the way on."
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        where, why = " or ".join(map(str, folders)), error.strerror or error
+        raise InputError(
+            f"no room in {where}: {why}; free space, then go on with --resume"
+        ) from error
 
 
 def _command(recipe: str, **options: Any) -> str:
@@ -236,28 +261,72 @@ def _lines(text: str) -> list[str]:
     text = text.removeprefix("\ufeff")  # some editors begin a UTF-8 file with this mark
     return text.removesuffix("\n").split("\n") if text else []
 
+# %% ../../nbs/recipes/07_cli.ipynb #generate-options
+def _share(context: Any, option: Any, value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 1:
+        raise InputError(f"{option.opts[0]} must be above 0 and at most 1, got {value}")
+    return value
+
+
+def _at_least(least: int) -> Callable[..., float | None]:
+    def check(context: Any, option: Any, value: float | None) -> float | None:
+        if value is not None and not least <= value < float("inf"):
+            raise InputError(f"{option.opts[0]} must be finite and at least {least}, got {value}")
+        return value
+
+    return check
+
+
+def _not_empty(context: Any, option: Any, value: list[str] | None) -> list[str] | None:
+    if not all(value or ()):
+        raise InputError(f"{option.opts[0]} must be a text that is not empty, got ''")
+    return value
+
+
+def _adjust(min_p: float | None, penalty: float | None) -> Callable[[Any, Any], Any]:
+    "The plug of `stream`: the penalty, on log-probabilities, and then min-p."
+    from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
+
+    def adjust(logits, ids):
+        if penalty is not None:
+            logits = penalise_repeats(logits.log_softmax(-1), ids, penalty)
+        return logits if min_p is None else keep_min_p(logits, min_p)
+
+    return adjust
+
 # %% ../../nbs/recipes/07_cli.ipynb #generate
 @app.command("generate")
 def generate_text(
     prompt: Annotated[str, typer.Argument(help="What the text begins with; may be empty.")] = "",
     model: Annotated[str, typer.Option(help="A shipped model, or a folder with one.")] = _WRITER,
     max_new: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.8,
+    temperature: Annotated[float, typer.Option(callback=_at_least(0), help="0 is greedy.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from so much probability.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(callback=_share, help="Draw from so much probability.")
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(callback=_share, help="Leave out what has less than this share of the best."),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(callback=_at_least(1), help="Above 1, what was said is less probable."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(callback=_not_empty, help="The text ends before it; may be repeated."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")] = None,
     device: _Device = "auto",
 ) -> None:
     "Continue a text with a language model, on standard output, as it is written."
-    if top_p is not None and not 0 < top_p <= 1:
-        raise InputError(f"--top-p must be above 0 and at most 1, got {top_p}")
-    if not temperature < float("inf"):
-        raise InputError(f"--temperature must be a finite number, got {temperature}")
     if _not_utf8(prompt):
         raise InputError("the prompt is not UTF-8 text; check the settings of your terminal")
     writer = _load(model, device, "stream", "continue a text")
     choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    pieces = writer.stream(prompt, max_new=max_new, **choose)
+    plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": stop or ()}
+    pieces = writer.stream(prompt, max_new=max_new, **choose, **plugs)
     with _threads(1):
         typer.echo(prompt, nl=False)
         for piece in pieces:

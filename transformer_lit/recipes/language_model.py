@@ -56,6 +56,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         top_p: float | int | None = None,
         seed: int | None = None,
         stop: Sequence[str] = (),  # the text ends before the first of these strings
+        adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, ids: logits,  # comes first
     ) -> Iterator[str]:
         "The continuation of the prompt, a piece at a time, at most `max_new` tokens of it."
         generator = torch.Generator(self.device)
@@ -64,7 +65,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         ids = self.tokenizer.encode(prompt or "\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new": max_new, "max_len": self.model.config.max_len}
-        steps = stream(self.model, ids, **most, **choose, generator=generator)
+        steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
         return until(self._pieces(token for (token,) in steps), stop)
 
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:

@@ -220,7 +220,7 @@ def open_training(
     """
     out, where = Path(out), pick_device(device)
     train, val = (recipe.examples(split) for split in ("train", "val"))  # before a file is written
-    settings = {**_settings(recipe, dtype), "seed": seed}
+    settings, schedule = {**_settings(recipe, dtype), "seed": seed}, recipe.schedule()
     with world.first():
         claim_folder(out, settings, resume=resume or world.rank > 0, defaults=_defaults(recipe))
         if not (out / "tokenizer.json").exists():
@@ -233,7 +233,7 @@ def open_training(
         model,
         recipe.step,
         make_optimizer(recipe.optimizer, model, **how),
-        recipe.schedule(),
+        schedule,
         recipe.stream(tokenizer, train, seed),
         clip=recipe.clip,
         device=where,
@@ -268,11 +268,10 @@ def finish_training(
 ) -> Result:
     "Average the last checkpoints, save the model to `out/model`, score it, write its record."
     recipe, run, trained = training.recipe, training.run, training.trained
-    files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
-    files = files[-recipe.average :]
-    trained.model.load_state_dict(average_weights(files))
+    saved = checkpoints(run.out / "checkpoints")[-recipe.average :]
+    trained.model.load_state_dict(average_weights([path / "model.safetensors" for path in saved]))
     trained.model.eval()  # a training that was broken off leaves dropout on
-    measured = {"val_loss": run.evaluate(), "averaged": len(files)}
+    measured = {"val_loss": run.evaluate(), "averaged": len(saved), "processes": run.processes}
     if (run.out / "model").exists():
         remove_folder(run.out / "model")
     trained.save(run.out / "model")

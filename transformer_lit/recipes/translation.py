@@ -224,9 +224,10 @@ class Translation(Recipe):
         return translation_loss(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
+        warmup = min(self.warmup, max(1, self.steps // 10))  # a short training warms up briefly
         falls = {
             "inverse_sqrt": partial(inverse_sqrt, self.peak, self.warmup),
-            "cosine": partial(cosine, self.peak, self.warmup, self.steps, final=0.05),
+            "cosine": partial(cosine, self.peak, warmup, self.steps, final=0.05),
         }
         if self.fall not in falls:
             raise InputError(f"unknown fall {self.fall!r}; known are: {', '.join(falls)}")
@@ -236,8 +237,7 @@ class Translation(Recipe):
 def _ids(
     tokenizer: BPETokenizer, pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[list[int], list[int]]]:
-    sources, targets = (tokenizer.encode_all(side) for side in zip(*pairs, strict=True))
-    return list(zip(sources, targets, strict=True))
+    return list(zip(*map(tokenizer.encode_all, zip(*pairs, strict=True)), strict=True))
 
 # %% ../../nbs/recipes/02_translation.ipynb #presets
 _TINY = Translation(  # the sizes that earlier work found to suit 29,000 captions

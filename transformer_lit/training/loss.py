@@ -40,8 +40,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         rows = torch.arange(len(out), device=out.device)
         out[rows, targets] -= 1 - ctx.smoothing
         # `grad` is 1 where the loss is the end of the graph. To look costs nothing on a CPU; on a
-        # GPU it would wait for the device, and one more pass in place is cheaper.
-        if grad.device.type != "cpu" or grad != 1:
+        # GPU it would wait for the device, and one more pass in place is cheaper. A compiler, which
+        # has no numbers, cannot look.
+        if torch.compiler.is_compiling() or grad.device.type != "cpu" or grad != 1:
             out *= grad
         return out, None, None
 

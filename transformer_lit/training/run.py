@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from transformer_lit.base.files import InputError, read_json, remove_folder, write_json, write_text
 from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from transformer_lit.training.trainer import StepLog, Trainer, World
+from transformer_lit.training.trainer import ALONE, StepLog, Trainer, World
 
 # %% ../../nbs/training/06_run.ipynb #claim
 def claim_folder(
@@ -31,14 +31,18 @@ def claim_folder(
 ) -> None:
     """Make the folder ours: a new one, or with `resume` one that was begun with equal settings.
 
-    `settings` is plain JSON. Raises `InputError` with what differs.
+    `settings` is plain JSON. Raises `InputError` with what differs. Of several that claim a new
+    folder at the same time one gets it.
     """
     about = Path(out) / "run.json"
     if not about.exists():
         if checkpoints(Path(out) / "checkpoints"):
             raise InputError(f"{out} has checkpoints and no run.json; choose another --out")
-        write_json(about, settings)
-    elif not resume:
+        with _locked(Path(out), ALONE):
+            if not about.exists():  # nobody was faster
+                write_json(about, settings)
+                return
+    if not resume:
         raise InputError(
             f"{out} holds a training already; go on with --resume or choose another --out"
         )
@@ -117,6 +121,9 @@ def _remove_leftovers(out: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 # %% ../../nbs/training/06_run.ipynb #code
+_KEPT = ("seconds", "tokens", "val_losses", "processes")  # what a checkpoint knows of a run
+
+
 @dataclass
 class Run:
     """A training in the folder `out`: `log.jsonl`, and the newest `keep` of its checkpoints.
@@ -137,6 +144,7 @@ class Run:
     stop: Callable[[Sequence[float]], bool] = lambda losses: False  # whether to end here
     watch: Callable[[], dict[str, Any]] = lambda: {}  # shown beside each `StepLog`
     val_losses: list[float] = field(default_factory=list)  # over all resumes
+    processes: int = 1  # the most that trained together, over all resumes
 
     def restore(self) -> None:
         "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
@@ -168,6 +176,7 @@ class Run:
             self.trainer.batches.position = tuple(progress["position"])
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
             self.val_losses = progress.get("val_losses", [])  # older ones do not tell
+            self.processes = progress.get("processes", 1)
             return found[place + 1 :]
         return []
 
@@ -176,6 +185,7 @@ class Run:
         world = self.trainer.world
         log = os.devnull if world.rank else self.out / "log.jsonl"
         over = bool(self.val_losses) and self.stop(self.val_losses)  # it was resumed
+        self.processes = max(self.processes, world.size)
         with _locked(self.out, world), open(log, "a", encoding="utf-8") as file:
             for done in self.trainer.run(self.trainer.done if over else self.steps):
                 self.seconds += done.seconds
@@ -203,7 +213,7 @@ class Run:
             return
         if not (self.out / "log.jsonl").exists():
             raise InputError(f"{self.out} was removed while the training ran")
-        progress = {name: getattr(self, name) for name in ("seconds", "tokens", "val_losses")}
-        progress |= {"step": trainer.done, "position": trainer.batches.position}
+        progress = {"step": trainer.done, "position": trainer.batches.position}
+        progress |= {name: getattr(self, name) for name in _KEPT}
         folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)

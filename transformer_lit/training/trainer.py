@@ -112,15 +112,27 @@ class StepLog:
     seconds: float  # without the making of the batches
 
 
-def _not_finite(model: nn.Module, norm: float) -> str:
-    "The first weight that holds a nan or an infinity, or else the first gradient."
+def _not_finite(model: nn.Module, loss: float, norm: float) -> str:
+    """Where a nan or an infinity arose: in a weight, in the loss, or on the way back.
+
+    On the way back it spreads from later tensors to earlier ones, so the last registered is named.
+    """
     for name, p in model.named_parameters():
         if bad := _count_bad(p):
             return f"{bad} of the weight {name} are not finite; go back to a checkpoint"
-    for name, p in model.named_parameters():
-        if p.grad is not None and (bad := _count_bad(p.grad)):
-            return f"gradient is {norm}: {bad} of {name} are not finite; lower the learning rate"
-    return f"gradient is {norm}, all its entries are finite; lower the learning rate"
+    if not math.isfinite(loss):
+        return f"loss is {loss}, weights are finite; look at the batch or lower the learning rate"
+    found = {
+        name: bad
+        for name, p in model.named_parameters()
+        if p.grad is not None and (bad := _count_bad(p.grad))
+    }
+    if not found:
+        return f"gradient is {norm}, all its entries are finite; lower the learning rate"
+    *earlier, name = found
+    where = f"{found[name]} of {name} are not finite"
+    where += f", nor are some of {len(earlier)} tensors before it" if earlier else ""
+    return f"gradient is {norm}: {where}; lower the learning rate"
 
 
 def _count_bad(tensor: Tensor) -> str:
@@ -178,7 +190,7 @@ class Trainer:
         weights = list(self.model.parameters())
         length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
         if not math.isfinite(norm := float(length)):  # before it reaches a weight
-            raise InputError(f"step {self.done + 1}: {_not_finite(self.model, norm)}")
+            raise InputError(f"step {self.done + 1}: {_not_finite(self.model, float(total), norm)}")
         if self.clip is not None:
             nn.utils.clip_grads_with_norm_(weights, self.clip, length)
         for group in self.optimizer.param_groups:
