@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+from transformer_lit.base.exercises import check
 from transformer_lit.base.files import InputError
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
@@ -350,3 +351,20 @@ def test_it_learns():
     trainer = open_trainer()
     losses = [log.loss for log in trainer.run(60)]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_muon_3_asks_for_products():
+    "A decomposition gives the same numbers, and is refused."
+
+    def newton_schulz(g, coefficients, rounds):
+        a, b, c = coefficients
+        U, S, Vt = torch.linalg.svd(g / g.norm(), full_matrices=False)
+        for _ in range(rounds):
+            S = a * S + b * S**3 + c * S**5
+        return U @ S.diag() @ Vt
+
+    torch.testing.assert_close(
+        newton_schulz(G := torch.randn(5, 7), (3.4445, -4.7750, 2.0315), 5), orthogonalize(G)
+    )
+    verdict = check("muon.3", newton_schulz)
+    assert not verdict and "svd" in verdict.line and "BFloat16" in verdict.line

@@ -1,10 +1,13 @@
 """What hangs on a training: an average without bias, a watch that looks on, an end in time."""
 
 import copy
+import json
 import math
+import re
 from pathlib import Path
 
 import pytest
+import ranks
 import torch
 from torch import nn
 
@@ -296,3 +299,45 @@ def test_a_compiled_step_keeps_names_and_learns_the_same():
         assert one.loss == pytest.approx(other.loss)
     assert list(fast.model.state_dict()) == names
     torch.testing.assert_close(fast.model.state_dict(), plain.model.state_dict())
+
+
+CHAPTER = Path(__file__).parents[2] / "nbs/training/08_options.ipynb"
+
+
+def test_the_program_of_the_chapter_trains_a_recipe_and_goes_on_after_a_stop(tmp_path, monkeypatch):
+    "The text's own lines, on the small preset `numbers`; the average is in the saved model."
+    torch.set_default_dtype(torch.float32)
+    monkeypatch.setattr(ranks.datasets, "number_pairs", ranks.datasets.number_pairs)
+    presets = ranks.Translation.presets
+    monkeypatch.setitem(presets, "numbers", presets["numbers"])
+    ranks.small_numbers()
+    cells = {
+        cell["id"]: "".join(cell["source"]) for cell in json.loads(CHAPTER.read_text())["cells"]
+    }
+    program = re.search(r"```python\n(.*?)```", cells["recipe-text"], re.S)[1]
+    program = program.replace("steps=500, every=20", "steps=20, every=5")
+    found = {}
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        if name == "cut":  # ended at step 10, and then the same lines with resume=True
+            begun = program.partition("run.train()")[0]
+            exec(begun + "run.steps = 10\nrun.train()", {})
+            program = program.replace('"runs/averaged")', '"runs/averaged", resume=True)', 1)
+        exec(program, names := {})
+        found[name] = names["average"].weights()
+        model = load_tensors(Path("runs/averaged/model/model.safetensors"))
+        for key, tensor in model.items():
+            torch.testing.assert_close(tensor, found[name][key], rtol=0, atol=0)
+        rows = read_log(Path("runs/averaged/log.jsonl"))
+        assert (
+            [row["step"] for row in rows if "layers" in row] == [10, 20] == [10, rows[-1]["step"]]
+        )
+    torch.testing.assert_close(found["cut"], found["whole"], rtol=0, atol=0)
+    own = names["trainer"].model.state_dict()
+    assert any(not torch.equal(own[key], model[key]) for key in model)
+
+    trainer = names["trainer"]
+    one = next(trainer.run(21)).tokens
+    trainer.accumulate = 4
+    assert next(trainer.run(22)).tokens > 2 * one
