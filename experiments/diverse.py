@@ -66,12 +66,12 @@ def words_of(recipe: Translation, given: argparse.Namespace, seed: int) -> list[
     return [word for key, value in said.items() for word in (f"--{key}", str(value))]
 
 
-def other(given: argparse.Namespace) -> tuple[list[str], list[str]]:
+def unusual(given: argparse.Namespace) -> tuple[list[str], list[str]]:
     "What is not as usual: as part of a name, and as options."
     name, words = [], []
     for key in ("forth", "back"):
         if (seeds := getattr(given, key)) != [0]:
-            name.append(key + "".join(map(str, seeds)))
+            name.append(key + "_".join(map(str, seeds)))
             words += [f"--{key}", *map(str, seeds)]
     if given.last_steps:
         name.append(f"last{given.last_steps}")
@@ -110,8 +110,8 @@ def translated(
 
 def make_pairs(recipe: Translation, given: argparse.Namespace, deadline: float) -> Path:
     "The file of made pairs: each source with its translations, then each target with its own."
-    seeds = f"forth{given.forth}back{given.back}".translate({ord(sign): None for sign in "[ ],"})
-    path = given.out / f"made-{run_name(recipe, given, 0, seeds)}.json"
+    of = (key + "_".join(map(str, getattr(given, key))) for key in ("forth", "back"))
+    path = given.out / f"made-{run_name(recipe, given, 0, *of)}.json"
     if path.exists():
         return path
     pairs: list[Pair] = []
@@ -137,7 +137,7 @@ def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: 
     steps = given.last_steps or given.steps
     changes |= {"steps": steps} if steps else {}
     diverse = Diverse(**{**vars(recipe), **changes}, **added)
-    more, options = other(given)
+    more, options = unusual(given)
     name = run_name(recipe, given, given.seed, "diverse", *more)
     on_step = until(deadline)
     how = {"seed": given.seed, "device": given.device, "resume": True}

@@ -127,7 +127,7 @@ def test_teachers_of_several_seeds_or_none_add_up(tmp_path):
     _, german = zip(*WROTE, strict=True)
     assert list(map(tuple, made_pairs(tmp_path))) == [*zip(SAID[0], german, strict=True)] * 2
     names = {path.stem for path in (tmp_path / "results").glob("*.json")}
-    third = "tiny-diverse-forth-back01-en-de-raw-steps4-seed3"
+    third = "tiny-diverse-forth-back0_1-en-de-raw-steps4-seed3"
     assert names == {third, "tiny-de-en-raw-steps4-seed0", "tiny-de-en-raw-steps4-seed1"}
     record = read_result(tmp_path / "results" / f"{third}.json")
     assert record.command.endswith("--seed 3 --steps 4 --forth --back 0 1")
@@ -140,3 +140,14 @@ def test_the_last_training_can_be_longer(tmp_path):
     assert record.config["steps"] == 6 and record.command.endswith("--steps 4 --last-steps 6")
     first = read_result(tmp_path / "results" / "tiny-en-de-raw-steps4-seed0.json")
     assert first.config["steps"] == 4
+
+
+def test_seeds_1_and_2_are_not_seed_12(tmp_path):
+    "Neither the record nor the made pairs of the one are taken for those of the other."
+    one, other = (
+        Namespace(forth=f, back=[0], last_steps=None, optimizer="adamw") for f in ([1, 2], [12])
+    )
+    assert diverse.unusual(one)[0] == ["forth1_2"] != diverse.unusual(other)[0] == ["forth12"]
+    call(tmp_path, "--minutes", "9", "--forth", "--back", "1", "2")
+    call(tmp_path, "--minutes", "9", "--forth", "--back", "12")
+    assert len(list((tmp_path / "runs").glob("made-*.json"))) == 2
