@@ -234,9 +234,14 @@ def axe():
     return None
 
 
+# a fold that was opened fades in for 0.3 s, and what is half transparent has little contrast
+AT_REST = "Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)"
+
+
 def barriers(page, axe, where="html"):
     "What axe calls serious or critical in a part of the page, with the first place of each."
     page.evaluate(axe + "; undefined")
+    page.evaluate(AT_REST)
     rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
     how = {"resultTypes": ["violations"], "runOnly": rules, "preload": False}
     part = {"include": [where], "exclude": [".katex"]}  # what a reader hears of these is MathML
