@@ -99,7 +99,7 @@ def gated_width(d_ff: int, *, multiple_of: int = 1, multiplier: float = 1.0) -> 
 
     The two thirds are rounded down, as LLaMA does, and the result up to a multiple:
     `gated_width(4 * d_model, multiple_of=256)`. `multiplier` widens before the last rounding; Llama
-    2 70B and Llama 3 have 1.3.
+    2 70B and Llama 3 8B and 70B have 1.3.
     """
     positive(d_ff=d_ff, multiple_of=multiple_of)
     if not multiplier > 0:

@@ -25,7 +25,6 @@ def more_units():
     "gpt_to_llama.2",
     "predict",
     minutes=6,
-    tolerance=0.1,
     mistakes={
         "The error falls with the root of n: square the quotient.": 10,
         "An interval of 95 % reaches two errors to each side, not one.": 25,

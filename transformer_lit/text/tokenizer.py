@@ -120,7 +120,7 @@ class BPETokenizer:
         ]
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
-        "The ids of a long text in one row, read line by line, since no token spans two lines."
+        "The ids of a long text in one row, read line by line, as the training must have done."
         rows = self.encode_all(text.splitlines(keepends=True))
         return torch.tensor([i for row in rows for i in row], dtype=torch.long)
 

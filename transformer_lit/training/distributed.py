@@ -141,7 +141,7 @@ class Sharded(Ranks):
         for unit in (*layers, self._module):
             fully_shard(unit, mesh=mesh)
         for unit in self._module.modules():
-            if isinstance(unit, FSDPModule):  # a sum: `add` and the trainer divide
+            if isinstance(unit, FSDPModule):  # a sum: the trainer divides
                 unit.set_gradient_divide_factor(1.0)
                 unit.set_force_sum_reduction_for_comms(True)  # for a mean, gloo may give a sum
         model.register_state_dict_post_hook(partial(self._gather))  # it marks its hooks
