@@ -159,6 +159,8 @@ class Results(SphinxDirective):
         columns = ("training", "score", "parameters", "minutes")
         lines = result_table(read_results(ROOT / "results"), columns).splitlines()
         self.state.nested_parse(StringList(lines), self.content_offset, table)
+        for one in table.findall(nodes.table):
+            one["classes"].append("results")  # its names may break at a hyphen
         return table.children
 
 

@@ -69,6 +69,7 @@ def model_card(name: str) -> str:
 
 # %% ../../nbs/recipes/06_zoo.ipynb #ship
 _FORMS = {"raw": "text as people write it", "tok": "lower-cased text, cut by spaces into words"}
+_MADE = "; beside them, translations of the training set by other models trained here"
 
 
 def card_text(name: str, result: Result) -> str:
@@ -79,7 +80,7 @@ def card_text(name: str, result: Result) -> str:
         "form": _FORMS.get(result.config.get("form"), ""),
         "score": kind.describe(result.metrics),
         "steps": result.curve[-1]["step"],
-        "about": data.about,
+        "about": data.about + (_MADE if "made" in result.config else ""),
         "licence": data.licence,
     }
     return kind.card.format(**{**vars(result), **facts, "name": name})
