@@ -312,6 +312,7 @@ def test_by_mouse(page, address):
     assert "layer 1, head 4" in root.locator("caption").inner_text()  # the choice stays
     root.get_by_text("How it chose").click()
     tree = root.locator("svg.widget-tree")
+    tree.locator("g.won").last.wait_for(state="attached")  # it is drawn when the fold is open
     assert tree.locator("path.won").count() == tree.locator("g.won").count() > 5
     assert "Zwei Hunde" in root.locator(".widget-table").inner_text()
     root.get_by_label("Beam", exact=True).select_option("1")
