@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
+from experiments.caption_wirings import CAPTION_WIRINGS
 from experiments.captions import CAPTIONS
 from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
 from experiments.embedding import EMBEDDING
@@ -36,6 +37,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
     "averaging": AVERAGING,
     "beam_widths": BEAM_WIDTHS,
+    "caption_wirings": CAPTION_WIRINGS,
     "captions": CAPTIONS,
     "dead_relus": UNITS,
     "embedding": EMBEDDING,

@@ -34,6 +34,16 @@ def test_the_table_is_made_from_the_records():
     assert shown.strip() == result_table(read_results(ROOT / "results"))
 
 
+@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+def test_the_teachers_are_counted_too(page):
+    "Of the model whose command is `experiments.diverse --forth 1 2 --back 1 2`."
+    names = [
+        f"multi30k-tuned-{way}-tok-seed{seed}" for way in ("en-de", "de-en") for seed in (1, 2)
+    ]
+    took = sum(record.minutes for record in read_results(ROOT / "results") if record.name in names)
+    assert f"its four teachers took {took:.0f} minutes" in (ROOT / page).read_text()
+
+
 def test_the_table_of_speed_is_made_from_the_record():
     record = read_measurement(ROOT / "results/benchmarks-cpu.json")
     assert len(record.rows) == 11
@@ -49,6 +59,21 @@ def test_every_row_that_loses_is_explained():
     for row in record.rows:
         if row.get("ratio", 0) > 1.02:
             assert row["profile"] and re.search(rf"^## .*\b{row['row']}\b", page, re.M)
+
+
+def test_the_calls_that_the_page_counts_are_the_profile_s():
+    page = " ".join((ROOT / "benchmarks/README.md").read_text().split())
+    rows = {row["row"]: row for row in read_measurement(ROOT / "results/benchmarks-cpu.json").rows}
+
+    def calls(row, operation, steps=1):
+        (one,) = (one for one in rows[row]["profile"] if one["operation"] == operation)
+        return one["ours_calls"] // steps, one["peer_calls"] // steps
+
+    assert "{} calls beside {}".format(*calls("gpt train bf16", "aten::copy_")) in page
+    products = calls("llama greedy 1", "aten::mm", steps=48)
+    assert "{} products where litgpt has {}".format(*products) in page
+    ours, theirs = calls("llama greedy 1", "aten::mul", steps=48)
+    assert f"`aten::mul` {theirs} beside our {ours}" in page
 
 
 def test_a_page_without_a_place_for_the_table_is_refused(tmp_path):

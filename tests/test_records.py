@@ -23,12 +23,45 @@ def test_the_records_of_a_page_are_found():
         code('rows = read_measurement("../../results/measurements/wirings.json").rows'),
         code('(trained,) = read_results("../../results", name="numbers-en-de-raw-seed0")'),
         code('[r for r in read_results(folder) if r.metrics["bakeoff"] == "swap"]'),
+        code('read_result(RESULTS / f"multi30k-tuned-en-de-tok-seed{seed}.json")'),
+        code('RESULTS.glob(f"shakespeare-{more}-seed*.json")'),
         code('write_json(folder / "config.json", {})'),  # is no record
         {"cell_type": "markdown", "source": '"block.json"'},
     ]
     found = records.read_by(cells)
-    assert list(found) == ["wirings", "numbers-en-de-raw-seed0", "bake-off swap"]
+    ours = "multi30k-tuned-en-de-tok-seed…", "shakespeare-…-seed…"
+    assert list(found) == ["wirings", "numbers-en-de-raw-seed0", "bake-off swap", *ours]
+    assert [path.stem[-5:] for path in found[ours[0]]] == ["seed0", "seed1", "seed2"]
+    assert {path.stem for path in found[ours[1]]} > {"shakespeare-cpu-seed0"}
     assert found["bake-off swap"] == sorted((ROOT / "results/bakeoffs").glob("swap-*.json"))
+
+
+def test_every_record_is_read_by_a_page():
+    "So each of them is flagged where the code behind it changed."
+    read = set()
+    for notebook in (ROOT / "nbs").rglob("*.ipynb"):
+        groups = records.read_by(json.loads(notebook.read_text(encoding="utf-8"))["cells"])
+        read.update(path for paths in groups.values() for path in paths)
+    assert read == set((ROOT / "results").rglob("*.json"))
+
+
+UNKNOWN = {  # made from a copy of the code; the commit they name is in no history
+    "multi30k-tuned-diverse-muon-en-de-tok-seed0",
+}
+
+
+def test_every_record_names_a_commit_of_the_history():
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the history is missing or cut")
+    known = set(git("rev-list", "HEAD").stdout.split())
+    lost = set()
+    for path in (ROOT / "results").rglob("*.json"):
+        if json.loads(path.read_text(encoding="utf-8"))["commit"].rstrip("+") not in known:
+            lost.add(path.stem)
+    assert lost == UNKNOWN
 
 
 COMMANDS = {

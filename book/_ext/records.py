@@ -10,11 +10,12 @@ import hashlib
 import json
 import re
 import subprocess
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-READ = re.compile(r'"?([\w-]+)\.json"|name="([\w-]+)"')
+READ = re.compile(r'(\w[\w{}*-]*)\.json"|name=f?"(\w[\w{}*-]*)"')
 BAKEOFF = re.compile(r'\["bakeoff"\] == "(\w+)"')
 ROOMS = ("transformer_lit", "experiments", "benchmarks")
 SHOWN = 3  # modules that are named; the rest is counted
@@ -36,9 +37,9 @@ def read_by(cells, root=ROOT):
         if cell["cell_type"] != "code":
             continue
         for match in READ.finditer(text):
-            name = match[1] or match[2]
-            if name in files:
-                found.setdefault(name, [files[name]])
+            name = re.sub(r"{.*?}", "*", match[1] or match[2])  # `seed{seed}` is read for each
+            read = [path for stem, path in files.items() if fnmatchcase(stem, name)]
+            found.setdefault(name.replace("*", "…"), read)
         for match in BAKEOFF.finditer(text):
             entries = [path for name, path in files.items() if name.startswith(f"{match[1]}-")]
             found.setdefault(f"bake-off {match[1]}", entries)

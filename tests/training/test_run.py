@@ -20,7 +20,7 @@ from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
 
 
-def open_run(out, *, steps=11, every=3, keep=2):
+def open_run(out, *, steps=11, every=3, keep=2, inputs=()):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(13, 5), nn.Dropout(0.2), nn.Linear(5, 13))
     stream = TextStream(torch.arange(301) % 13, length=7, batch_size=3, seed=0)
@@ -31,7 +31,8 @@ def open_run(out, *, steps=11, every=3, keep=2):
         inverse_sqrt(0.01, 5),
         stream,
     )
-    run = Run(out, trainer, lambda: float(trainer.done), steps=steps, every=every, keep=keep)
+    how = {"steps": steps, "every": every, "keep": keep, "inputs": inputs}
+    run = Run(out, trainer, lambda: float(trainer.done), **how)
     run.restore()
     return run
 
@@ -47,6 +48,13 @@ def test_settings_are_remembered_and_differences_named(tmp_path):
         claim_folder(
             tmp_path / "a", {"peak": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
         )
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "[" * 9999])
+def test_settings_that_are_damaged_are_told(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(InputError, match=r"run\.json is (damaged|not valid JSON)"):
+        claim_folder(tmp_path, {"seed": 0}, resume=True)
 
 
 def test_a_setting_that_an_older_folder_does_not_name_had_its_default(tmp_path):
@@ -130,7 +138,12 @@ def test_a_line_that_a_kill_has_cut_is_left_out(tmp_path):
         b'{"step": null, "loss": 1, "tokens": 1}',
         b"[" * 9999,
     ]
-    + [b'{"step": "4", "loss": 1.0, "tokens": 1}', b'{"step": 4, "loss": true, "tokens": 1}', b""],
+    + [b'{"step": "4", "loss": 1.0, "tokens": 1}', b'{"step": 4, "loss": true, "tokens": 1}', b""]
+    + [b'{"step": 4, "loss": %b, "tokens": %b}' % two for two in ((b"NaN", b"1"), (b"1", b"0"))]
+    + [b'{"step": 4, "loss": 1, "tokens": 1%b}' % (b"0" * 400)]
+    + [
+        b'{"step": 4, "loss": 1, "tokens": 1, "val_loss": %b}' % v for v in (b'"low"', b"-Infinity")
+    ],
 )
 def test_a_damaged_line_is_left_out_and_stops_no_resume(tmp_path, line):
     whole = open_run(tmp_path, steps=6)
@@ -190,6 +203,24 @@ def test_a_removed_folder_is_told(tmp_path):
     with pytest.raises(InputError, match="was removed while the training ran"):
         run.train(lambda log: log.step != 4 or shutil.rmtree(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_run_has_read_may_not_change(tmp_path):
+    (tmp_path / "words.txt").write_text("a b c")
+    open_run(tmp_path, steps=6).train()  # as older ones were, which do not tell
+    open_run(tmp_path, steps=9, inputs=["words.txt"]).train()
+    (tmp_path / "words.txt").write_text("b a c")
+    with pytest.raises(InputError, match=r"words\.txt was changed; put back what was there$"):
+        open_run(tmp_path, inputs=["words.txt"])
+    (tmp_path / "words.txt").write_text("a b c")
+    assert open_run(tmp_path, inputs=["words.txt"]).trainer.done == 9
+
+
+def test_who_finishes_can_have_the_folder_alone(tmp_path):
+    run = open_run(tmp_path)
+    with run.locked(), pytest.raises(InputError, match="another training works in"):
+        open_run(tmp_path)
+    assert open_run(tmp_path).trainer.done == 0
 
 
 def test_leftovers_of_a_killed_process_go(tmp_path):

@@ -135,7 +135,7 @@ def read_json(path: str | Path) -> Any:
     "The value in a JSON file; `InputError` when it is missing or damaged."
     try:
         return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error}); it may be damaged") from error
 
 

@@ -121,7 +121,7 @@ def train(
     changes["dtype"] = None if dtype == _Dtype.float32 else dtype.value
     command = _command(recipe, preset=preset, seed=seed, **changes)
     where = {"name": name, "command": command, "results": results}
-    with _writes(out, results), _bar(None, "score") as bar:
+    with _writes(out, results), training.run.locked(), _bar(None, "score") as bar:
         result = finish_training(training, **where, progress=bar.update)
     typer.echo(f"{training.trained.describe(result.metrics)}; model in {out / 'model'}")
 
@@ -161,7 +161,7 @@ def _writes(*folders: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in _FULL or isinstance(error, FileExistsError):
             raise
         where, why = " or ".join(map(str, folders)), error.strerror or error
         raise InputError(

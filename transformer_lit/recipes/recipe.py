@@ -241,7 +241,8 @@ def open_training(
         world=world,
     )
     evaluate = partial(trainer.evaluate, recipe.batches(tokenizer, val), recipe.loss)
-    run = Run(out, trainer, evaluate, recipe.steps, recipe.every, max(2, recipe.average))
+    kept = max(2, recipe.average)
+    run = Run(out, trainer, evaluate, recipe.steps, recipe.every, kept, inputs=["tokenizer.json"])
     run.restore()
     info = {name: getattr(recipe, name) for name in recipe.remembers}
     return Training(recipe, seed, run, recipe.kind(model, tokenizer, info))

@@ -10,14 +10,21 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from transformer_lit.base.files import InputError, read_json, remove_folder, write_json, write_text
+from transformer_lit.base.files import (
+    InputError,
+    file_sha256,
+    read_json,
+    remove_folder,
+    write_json,
+    write_text,
+)
 from transformer_lit.training.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from transformer_lit.training.trainer import ALONE, StepLog, Trainer, World
 
@@ -46,7 +53,9 @@ def claim_folder(
         raise InputError(
             f"{out} holds a training already; go on with --resume or choose another --out"
         )
-    elif changed := _differences({**(defaults or {}), **read_json(about)}, settings):
+    if not isinstance(begun := read_json(about), dict):
+        raise InputError(f"{about} is damaged: it holds no settings; choose another --out")
+    if changed := _differences({**(defaults or {}), **begun}, settings):
         raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
 
 
@@ -73,14 +82,15 @@ def _row(line: str) -> dict[str, Any] | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and all(_number(row.get(key)) for key in _COLUMNS) else None
+    if not isinstance(row, dict):
+        return None
+    numbers = [row.get(key) for key in ("step", "loss", "tokens")]
+    numbers += [row["val_loss"]] if "val_loss" in row else []
+    return row if all(map(_number, numbers)) and row["tokens"] > 0 else None
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_COLUMNS = ("step", "loss", "tokens")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 
 def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float]]:
@@ -145,11 +155,19 @@ class Run:
     watch: Callable[[], dict[str, Any]] = lambda: {}  # shown beside each `StepLog`
     val_losses: list[float] = field(default_factory=list)  # over all resumes
     processes: int = 1  # the most that trained together, over all resumes
+    inputs: Sequence[str] = ()  # files in `out` that decide the training, such as a tokenizer
+
+    def __post_init__(self):
+        self._inputs = {name: file_sha256(self.out / name) for name in self.inputs}
+
+    def locked(self) -> AbstractContextManager[None]:
+        "Inside, no other training works in the folder; `restore` and `train` lock it themselves."
+        return _locked(self.out, self.trainer.world)
 
     def restore(self) -> None:
         "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
         log, world = self.out / "log.jsonl", self.trainer.world
-        with _locked(self.out, world):
+        with self.locked():
             damaged = self._go_back()
             world.wait()  # until all have read
             if world.rank:
@@ -172,6 +190,9 @@ class Run:
                     raise
                 self.notes.append(f"{error}; going on from the checkpoint before")
                 continue
+            for name, was in progress.get("inputs", {}).items():  # older ones do not tell
+                if self._inputs.get(name, was) != was:
+                    raise InputError(f"{self.out / name} was changed; put back what was there")
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
@@ -186,7 +207,7 @@ class Run:
         log = os.devnull if world.rank else self.out / "log.jsonl"
         over = bool(self.val_losses) and self.stop(self.val_losses)  # it was resumed
         self.processes = max(self.processes, world.size)
-        with _locked(self.out, world), open(log, "a", encoding="utf-8") as file:
+        with self.locked(), open(log, "a", encoding="utf-8") as file:
             for done in self.trainer.run(self.trainer.done if over else self.steps):
                 self.seconds += done.seconds
                 self.tokens += done.tokens
@@ -214,6 +235,6 @@ class Run:
         if not (self.out / "log.jsonl").exists():
             raise InputError(f"{self.out} was removed while the training ran")
         progress = {"step": trainer.done, "position": trainer.batches.position}
-        progress |= {name: getattr(self, name) for name in _KEPT}
+        progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._inputs}
         folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)
