@@ -119,11 +119,14 @@ def test_the_readers_translator_passes_the_first_two_milestones():
 TEXT, PAIRS = repair_shop.letters(), repair_shop.numbers()
 
 
-def damaged(number):
+def damaged(number, *changes):
     names = {}
     cells = cells_of("03_repair_shop")
     (one,) = (e for e in exercise_cells.exercises(cells) if e.id == f"repair_shop.{number}")
     program = one.blank.rpartition("check(")[0]
+    for old, new in changes:
+        assert old in program
+        program = program.replace(old, new)
     exec(program, names | vars(repair_shop), names)
     return next(thing for name, thing in names.items() if name.startswith("patient"))
 
@@ -145,6 +148,21 @@ def test_patient_3_stops_at_the_frequencies_of_words():
     words = PAIRS.tgt[:, 1:].flatten().bincount()[1:].double()
     share = words[words > 0] / words.sum()
     assert abs(sum(losses[-20:]) / 20 + (share * share.log()).sum()) < 0.2
+
+
+GROWING = (
+    ("for _ in", "for step in"),
+    ("optimizer.step()", 'optimizer.param_groups[0]["lr"] = 0.05 * min(1, (step + 1) / 50)\n'
+     "        optimizer.step()"),
+)  # fmt: skip
+
+
+def test_patient_3_needs_a_lower_rate_and_a_slow_start_is_not_enough():
+    ends = []
+    for changes in ((), GROWING, [("lr=0.05", "lr=0.005")]):
+        model, _ = damaged(7, *changes)(PAIRS.src, PAIRS.tgt, len(PAIRS.words), 120)
+        ends.append(float(repair_shop.translation_loss(model)))
+    assert ends[0] > 2.4 and 1 < ends[1] < 2.2 and ends[2] < 0.3, ends
 
 
 def test_patient_4_stands_still_while_its_gradients_add_up():
