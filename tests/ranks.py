@@ -1,6 +1,7 @@
 """Two processes of one training, for tests: `start` starts them, and this file is what they run."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -17,9 +18,11 @@ from transformer_lit.base.files import InputError
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training.checkpoint import load_weights, save_weights
 from transformer_lit.training.data import TextStream, text_blocks
 from transformer_lit.training.distributed import Replicated, Sharded, join
 from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.options import EarlyStop, LayerWatch, WeightAverage, keep_weights
 from transformer_lit.training.run import Run
 from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import ALONE, Trainer
@@ -123,6 +126,49 @@ def held(run):
     return bytes_of
 
 
+def with_options(out, world=ALONE):
+    "A run with all that can hang on it; losses without and with the average, twice; its numbers."
+    run = open_run(out, world, steps=CUT + 1)
+    trainer = run.trainer
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.7)
+    run.watch = LayerWatch(trainer)
+    run.stop = EarlyStop(2, lambda: keep_weights(trainer, run.out / "best.safetensors"))
+    run.train()
+    losses = [run.evaluate()]
+    with average.used():
+        keep_weights(trainer, run.out / "average.safetensors")
+        losses.append(run.evaluate())  # it leaves weights whole that are parts at other times
+    losses.append(run.evaluate())
+    load_weights(trainer.model, run.out / "average.safetensors")
+    losses.append(run.evaluate())
+    whole = {} if (found := average.weights()) and world.rank else found  # all must ask
+    return {"losses": losses, "weights": {name: t.tolist() for name, t in whole.items()}}
+
+
+def nan_at(step, out, world=ALONE):
+    "What a training says when the first process plants a nan in a row of a matrix that it holds."
+    trainer = open_run(out, world).trainer
+    weight = trainer.model.layers[1].ffn.up_proj.weight
+    own = weight.to_local() if hasattr(weight, "to_local") else weight
+    try:
+        for log in trainer.run(step):
+            if log.step == step - 1 and not world.rank:
+                own.data[0, 2] = math.nan
+    except InputError as error:
+        return str(error)
+
+
+def saved_by_all(out, world):
+    "What a process is told that saves its parts as if they were whole."
+    model = open_run(out, world).trainer.model
+    if not world.rank:
+        return model.state_dict() and None  # the other one has asked as well
+    try:
+        save_weights(model, out / "parts.safetensors")
+    except ValueError as error:
+        return str(error)
+
+
 def dice(world):
     "Three draws before, in and after a round."
     torch.manual_seed(5)
@@ -156,7 +202,10 @@ def work(folder, world):
             "held": held(open_run(folder / name / "held", kind())),
             "dice": dice(world),
             "refused": refused,
+            "options": with_options(folder / name / "options", kind()),
         }
+    told["fsdp"]["nan"] = nan_at(3, folder / "nan", Sharded())
+    told["fsdp"]["saved"] = saved_by_all(folder / "saved", Sharded())
     (folder / f"rank{world.rank}.json").write_text(json.dumps(told))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import ranks
 import torch
-from ranks import CUT, KINDS, STEPS, open_run
+from ranks import CUT, KINDS, STEPS, nan_at, open_run, with_options
 from torch import Tensor
 
 from transformer_lit.base.files import InputError
@@ -111,6 +111,59 @@ def test_tied_weights_are_saved_once_and_whole(folder):
         assert tensors[0].keys() == tensors[1].keys()
         head, table = (tensors[1][f"{name}.weight"] for name in ("lm_head", "tok_emb"))
         assert head.data_ptr() == table.data_ptr() and table.shape == (19, 10)
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    "One process with all that can hang on a run."
+    return with_options(folder / "options")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_watch_sees_whole_tensors(folder, alone, kind):
+    one, two = rows(folder / "options"), rows(folder / kind / "options")
+    torch.testing.assert_close(two, one)
+    assert len(one) == CUT + 1
+    assert list(one[0]["layers"]) == ["tok_emb", "layers.0", "layers.1", "layers.2", "final_norm"]
+    assert all(part["grad"] > 0 and part["ratio"] > 0 for part in one[0]["layers"].values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_average_is_used_and_given_back_as_by_one_process(folder, alone, kind):
+    first, second = (one["options"] for one in told(folder, kind))
+    assert first["losses"] == second["losses"]
+    torch.testing.assert_close(first["losses"], alone["losses"])
+    for losses in (alone["losses"], first["losses"]):
+        assert losses[0] == losses[2] != losses[1] == losses[3]
+    files = [folder / name / "average.safetensors" for name in ("options", f"{kind}/options")]
+    averages, two = (load_tensors(file) for file in files)
+    torch.testing.assert_close(two, averages)
+    for weights in (alone["weights"], first["weights"]):
+        assert weights.keys() == averages.keys()
+        for name, numbers in weights.items():
+            torch.testing.assert_close(torch.tensor(numbers, dtype=torch.float64), averages[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_weights_are_kept_in_one_whole_file(folder, alone, kind):
+    files = [folder / name / "best.safetensors" for name in ("options", f"{kind}/options")]
+    torch.testing.assert_close(*map(load_tensors, files))
+    left = {path.name for path in (folder / kind / "options").iterdir()}
+    assert left == {path.name for path in (folder / "options").iterdir()}
+    assert left >= {"best.safetensors", "average.safetensors"}
+
+
+def test_parts_are_never_saved_as_if_they_were_whole(folder):
+    first, second = told(folder, "fsdp")
+    assert first["saved"] is None and second["saved"].endswith("first process: see keep_weights")
+    assert not (folder / "saved/parts.safetensors").exists()
+
+
+def test_a_nan_in_one_part_stops_all_and_is_named(folder, tmp_path):
+    "It was planted in the part of the first process."
+    line = nan_at(3, tmp_path)
+    assert line.startswith("step 3: 1 of 170 entries of the weight layers.1.ffn.up_proj.weight")
+    assert [one["nan"] for one in told(folder, "fsdp")] == [line, line]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,16 @@ import ranks
 import torch
 from torch import nn
 
-from transformer_lit.training.checkpoint import checkpoints, load_tensors, save_weights
+from transformer_lit.training.checkpoint import checkpoints, load_tensors
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.options import EarlyStop, LayerWatch, WeightAverage, part_of
+from transformer_lit.training.options import (
+    EarlyStop,
+    LayerWatch,
+    WeightAverage,
+    keep_weights,
+    part_of,
+)
 from transformer_lit.training.run import Run, read_log
 from transformer_lit.training.schedule import adamw
 from transformer_lit.training.trainer import Trainer
@@ -135,8 +141,7 @@ def open_run(out: Path, losses, *, patience=None, steps=17, every=2):
     run = Run(out, trainer, lambda: losses[trainer.done // every - 1], steps, every)
     run.watch = LayerWatch(trainer)
     if patience:
-        keep = lambda: save_weights(trainer.model, out / "best.safetensors")  # noqa: E731
-        run.stop = EarlyStop(patience, keep)
+        run.stop = EarlyStop(patience, lambda: keep_weights(trainer, out / "best.safetensors"))
     run.restore()
     return run, average
 

@@ -34,7 +34,10 @@ def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | No
     is for floating-point tensors only.
     """
     first, tensors, aliases = {}, {}, {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
+    state = module.state_dict(keep_vars=True)
+    if any(hasattr(tensor, "full_tensor") for tensor in state.values()):
+        raise ValueError("weights in parts are saved by the first process: see keep_weights")
+    for name, tensor in state.items():
         kept = first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
         if kept == name:
             kind = dtype if tensor.is_floating_point() else None

@@ -108,8 +108,10 @@ def _whole(part: Tensor, wanted: bool) -> Tensor:
 
 
 def _part(whole: Tensor, like: Tensor) -> Tensor:
-    "What this process holds of a tensor that every process has read."
-    if not hasattr(like, "full_tensor") or whole.shape != like.shape:
+    "What this process holds of a tensor that every process has read; a part stays what it is."
+    if hasattr(whole, "full_tensor") or not hasattr(like, "full_tensor"):
+        return whole
+    if whole.shape != like.shape:
         return whole
     from torch.distributed.tensor import distribute_tensor  # slow to import
 
@@ -133,17 +135,15 @@ class Sharded(Ranks):
     units = ("layers", "encoder")  # a decoder's layers give out keys before they are called
 
     def place(self, model: nn.Module) -> nn.Module:
-        from torch.distributed.fsdp import FSDPModule, fully_shard  # slow to import
+        from torch.distributed.fsdp import fully_shard  # slow to import
 
         self._module = _StepModule(model)
         mesh = dist.init_device_mesh(next(model.parameters()).device.type, (self.size,))
         layers = [layer for name in self.units for layer in getattr(model, name, ())]
-        for unit in (*layers, self._module):
-            fully_shard(unit, mesh=mesh)
-        for unit in self._module.modules():
-            if isinstance(unit, FSDPModule):  # a sum: the trainer divides
-                unit.set_gradient_divide_factor(1.0)
-                unit.set_force_sum_reduction_for_comms(True)  # for a mean, gloo may give a sum
+        self._units = [fully_shard(unit, mesh=mesh) for unit in (*layers, self._module)]
+        for unit in self._units:  # a sum: the trainer divides
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)  # for a mean, gloo may give a sum
         model.register_state_dict_post_hook(partial(self._gather))  # it marks its hooks
         model.register_load_state_dict_pre_hook(partial(self._deal))
         return model
@@ -162,6 +162,8 @@ class Sharded(Ranks):
             state[name] = first.setdefault(id(part), whole)
 
     def _deal(self, model: nn.Module, state: dict[str, Any], *_: Any) -> None:
+        for unit in self._units:
+            unit.reshard()  # a validation leaves the last unit whole
         for name, part in model.named_parameters(remove_duplicate=False):
             if name in state:
                 state[name] = _part(state[name], part)
