@@ -7,7 +7,7 @@ from experiments.runner import Cell, Experiment, Row, val_losses
 from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
 
-TRIED = (("post", 1e-3), ("pre", 3e-3), ("post", 3e-3), ("post", 3e-4), ("pre", 1e-3))
+TRIED = (("post", 1e-3), ("pre", 3e-3), ("post", 3e-3), ("post", 1e-2), ("pre", 1e-3))
 STEPS = 2500
 
 

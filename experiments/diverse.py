@@ -6,7 +6,8 @@ other its targets, and both lots stand beside the pairs that people wrote: three
 in data diversification (Nguyen et al., 2020). The last model learns from these, and is recorded.
 `--forth` and `--back` name the seeds of the models of each direction: there can be several, or
 none. `--optimizer` and `--last-steps` are for the last one alone.
-A call ends at the last checkpoint that fits into its minutes; it exits with 1 while work is left.
+A call ends at the last checkpoint that fits into its minutes; it exits with 1 while work is left,
+and with 2 after an error.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.owed import Owed, TimeIsUp, until
+from experiments.runner import at_least, told
 from transformer_lit.base.device import keep_freed_memory, pick_device
 from transformer_lit.base.files import InputError, file_sha256, read_json, write_json
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
@@ -161,10 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--forth", **seeds, help="seeds of the models that translate the sources")
     parser.add_argument("--back", **seeds, help="seeds of those that translate the targets")
     parser.add_argument(
-        "--last-steps", type=int, help="of the last training: more pairs, more steps"
+        "--last-steps", type=at_least(1), help="of the last training: more pairs, more steps"
     )
-    parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
+    parser.add_argument("--steps", type=at_least(1), help="shorter trainings, to try the command")
+    parser.add_argument("--minutes", type=at_least(0.0), default=10.0, help="of one call")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results"), help="for the records")
@@ -183,4 +185,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

@@ -1,8 +1,9 @@
 """Train what results/ lacks, on any device, in pieces: `python -m experiments.owed --minutes 10`.
 
 A call ends at the last checkpoint that fits into its minutes, and the same call goes on from there.
-It exits with 1 while something is left, so `until python -m experiments.owed; do :; done` ends when
-all is recorded. On a machine that forgets, give `--out` and `--results` folders that it keeps.
+It exits with 1 while something is left and with 2 after an error, so the line
+`while python -m experiments.owed; [ $? = 1 ]; do :; done` ends when all is recorded, or cannot be.
+On a machine that forgets, give `--out` and `--results` folders that it keeps.
 """
 
 import argparse
@@ -18,7 +19,9 @@ from typing import Any
 
 import torch
 
+from experiments.runner import at_least, told
 from transformer_lit.base.device import keep_freed_memory
+from transformer_lit.base.files import require_writable
 from transformer_lit.recipes.bakeoff import BAKEOFFS, bakeoff_presets, places, run_name
 from transformer_lit.recipes.recipe import Recipe, finish_training, open_training, preset
 from transformer_lit.recipes.zoo import RECIPES
@@ -115,14 +118,16 @@ def until(deadline: float) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of one call")
+    parser.add_argument("--minutes", type=at_least(0.0), default=10.0, help="of one call")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", default="", help="names that match this regular expression")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results"), help="for the records")
-    parser.add_argument("--steps", type=int, help="shorter trainings, to try the command")
+    parser.add_argument("--steps", type=at_least(1), help="shorter trainings, to try the command")
     parser.add_argument("--list", action="store_true", help="say what is owed, and train nothing")
     given = parser.parse_args(argv)
+    for folder in (given.out, given.results):
+        require_writable(folder)
     deadline = time.monotonic() + 60 * given.minutes
     found = [o for o in (*trainings(given.steps), *bakeoffs(given.steps)) if _owed(o, given)]
     if given.list:
@@ -148,4 +153,4 @@ def _owed(owed: Owed, given: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

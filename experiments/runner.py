@@ -1,6 +1,8 @@
 """What every experiment shares: cells over recipes, rows that are kept, one record."""
 
 import json
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer_lit.base.files import read_json, write_json
+from transformer_lit.base.files import InputError, read_json, write_json
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import Recipe, Training, open_training
 from transformer_lit.training.run import read_log
@@ -67,6 +69,27 @@ def covering(cells: Iterable[Cell]) -> Iterable[Cell]:
         if not cell.about.get("seed") and not seen.issuperset(cell.about.items()):
             seen.update(cell.about.items())
             yield cell
+
+
+def told(main: Callable[[], int]) -> int:
+    "The exit status of a command: 2, with one line, for what calling it again cannot mend."
+    try:
+        return main()
+    except (InputError, OSError, re.error) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def at_least(least: float) -> Callable[[str], Any]:
+    "The type of an option that is a number of the same kind, and no less."
+
+    def number(text: str) -> Any:
+        value = type(least)(text)
+        if not value >= least:
+            raise ValueError
+        return value
+
+    return number
 
 
 # --- what some of them need ---------------------------------------------------------------------

@@ -1,10 +1,12 @@
 "What results/ lacks is trained in pieces, and comes out as if it had never stopped."
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from experiments import owed
+from experiments.runner import told
 from transformer_lit.base.results import read_result
 from transformer_lit.recipes.language_model import LanguageModeling
 
@@ -77,3 +79,27 @@ def test_every_training_that_is_owed_has_a_schedule(monkeypatch, steps):
         rate, last = one.recipe.schedule(), one.recipe.steps
         assert all(0 < rate(step) <= one.recipe.peak for step in (1, 2, 11, last)), one.name
         assert steps in (None, last)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--only", "["], "unterminated"),
+        (["--device", "nope"], "unknown device|nope"),
+        (["--out", "/dev/null/x"], "cannot write in /dev/null/x"),
+        (["--results", "/dev/null/x"], "cannot write in /dev/null/x"),
+    ],
+)
+def test_an_error_is_one_line_and_a_status_of_its_own(tmp_path, capsys, options, said):
+    "So a loop that calls again while something is left comes to an end."
+    assert told(lambda: call(tmp_path, *options)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and re.search(said, line)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("options", [("--steps", "0"), ("--minutes", "nan"), ("--minutes", "-1")])
+def test_a_number_that_is_too_low_is_refused(tmp_path, options):
+    with pytest.raises(SystemExit) as stop:
+        call(tmp_path, *options)
+    assert stop.value.code == 2 and not list(tmp_path.iterdir())

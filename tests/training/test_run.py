@@ -177,11 +177,43 @@ def test_a_damaged_checkpoint_is_stepped_over_and_said(tmp_path):
     assert len({(end / "model.safetensors").read_bytes() for end in ends}) == 1
 
 
+def test_an_older_checkpoint_that_is_damaged_is_never_averaged(tmp_path):
+    open_run(tmp_path / "whole", steps=11, keep=3).train()
+    open_run(tmp_path / "cut", steps=9, keep=3).train()
+    _, middle, newest = checkpoints(tmp_path / "cut/checkpoints")
+    file = middle / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    resumed = open_run(tmp_path / "cut", keep=3)
+    assert resumed.trainer.done == 3 and not newest.exists() and not middle.exists()
+    assert len(resumed.notes) == 1 and str(file) in resumed.notes[0]
+    resumed.train()
+    ends = [checkpoints(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
+    weights = [[(path / "model.safetensors").read_bytes() for path in end] for end in ends]
+    assert weights[0] == weights[1] and len(weights[0]) == 3
+
+
+@pytest.mark.parametrize("held", ["checkpoints", "log.jsonl", "model", "tokenizer.json"])
+def test_what_lies_in_a_folder_is_never_written_over(tmp_path, held):
+    (tmp_path / held).mkdir()
+    (tmp_path / held / "thesis.txt").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(InputError, match=rf"has {held} and no run\.json; choose another --out"):
+            claim_folder(tmp_path, {"seed": 0}, resume=resume)
+    assert [path.name for path in tmp_path.rglob("*")] == [held, "thesis.txt"]
+
+
+def test_a_log_that_is_a_folder_stops_no_resume(tmp_path):
+    open_run(tmp_path, steps=6).train()
+    (tmp_path / "log.jsonl").unlink()
+    (tmp_path / "log.jsonl").mkdir()
+    assert open_run(tmp_path).trainer.done == 6 and (tmp_path / "log.jsonl").is_file()
+
+
 def test_without_a_sound_checkpoint_nothing_begins_anew_in_silence(tmp_path):
     open_run(tmp_path, steps=6).train()
     for path in checkpoints(tmp_path / "checkpoints"):
         (path / "progress.json").unlink()
-    with pytest.raises(InputError, match=r"step-0000003.progress\.json"):
+    with pytest.raises(InputError, match=r"step-0000003.progress\.json.*to go on without it$"):
         open_run(tmp_path)
 
 

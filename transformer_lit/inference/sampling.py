@@ -142,7 +142,9 @@ def penalise_repeats(
     if not 1 <= penalty < math.inf:
         raise ValueError(f"the penalty must be at least 1, got {penalty}")
     seen = logits.gather(-1, ids)
-    return logits.scatter(-1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
+    lower = torch.where(seen < 0, seen * penalty, seen / penalty)
+    lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # what was possible stays so
+    return logits.scatter(-1, ids, lower.masked_fill(seen == -math.inf, -math.inf))
 
 # %% ../../nbs/inference/01_sampling.ipynb #stop-code
 def until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:

@@ -111,6 +111,8 @@ def train(
             _look_ahead(device, (out, results))
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
+        if resume and not (world.rank or (out / "run.json").exists()):
+            typer.echo(f"{out} holds no training; a new one begins", err=True)
         with _writes(out):
             training = open_training(settings, out, resume=resume, world=world, **how)
             _train(training.run)
@@ -404,6 +406,8 @@ def check_own(
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
     from transformer_lit.base.thread import STEPS, check_file, write_starter
 
+    if _not_utf8(str(file)):
+        raise InputError("the file has a name that is not UTF-8 text; choose another one")
     if start:
         write_starter(file)
         typer.echo(file)
@@ -492,6 +496,11 @@ def _run(args: list[str]) -> int:
     except (InputError, _UsageError, OSError) as error:
         typer.echo(f"error: {' '.join(_message(error).split())}", err=True)
         _drop_output()
+        code = 2
+    except RuntimeError as error:
+        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        typer.echo("error: there is no memory for this; ask for less at once", err=True)
         code = 2
     if code == 130:
         typer.echo("interrupted", err=True)

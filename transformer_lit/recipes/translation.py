@@ -63,6 +63,8 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         "Ids of each sentence; `InputError` for one that is empty or longer than the model allows."
+        if isinstance(sentences, str):
+            raise InputError("one text was given where a list of sentences is due; write [text]")
         rows = self.tokenizer.encode_all([sentence.strip() for sentence in sentences])
         for number, ids in enumerate(rows, 1):
             _check_length(number, len(ids), self.model.config.max_len - 1)  # the end takes one
@@ -171,6 +173,9 @@ def _exact(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[
 _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
+_Pairs = Sequence[tuple[str, str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Translation(Recipe):
     "Sentence pairs to an encoder–decoder."
@@ -203,18 +208,14 @@ class Translation(Recipe):
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
-    def train_tokenizer(self, examples: Sequence[tuple[str, str]]) -> BPETokenizer:
+    def train_tokenizer(self, examples: _Pairs) -> BPETokenizer:
         return BPETokenizer.train((text for pair in examples for text in pair), self.vocab_size)
 
-    def stream(
-        self, tokenizer: BPETokenizer, examples: Sequence[tuple[str, str]], seed: int
-    ) -> PairStream:
+    def stream(self, tokenizer: BPETokenizer, examples: _Pairs, seed: int) -> PairStream:
         ids, special = _ids(tokenizer, examples), _special(tokenizer)
         return PairStream(ids, max_tokens=self.max_tokens, seed=seed, **special)
 
-    def batches(
-        self, tokenizer: BPETokenizer, examples: Sequence[tuple[str, str]]
-    ) -> list[PairBatch]:
+    def batches(self, tokenizer: BPETokenizer, examples: _Pairs) -> list[PairBatch]:
         return fixed_batches(_ids(tokenizer, examples), self.max_tokens, **_special(tokenizer))
 
     def step(self, model: nn.Module, batch: PairBatch) -> tuple[Tensor, int]:
@@ -234,9 +235,7 @@ class Translation(Recipe):
         return falls[self.fall]()
 
 
-def _ids(
-    tokenizer: BPETokenizer, pairs: Sequence[tuple[str, str]]
-) -> list[tuple[list[int], list[int]]]:
+def _ids(tokenizer: BPETokenizer, pairs: _Pairs) -> list[tuple[list[int], list[int]]]:
     return list(zip(*map(tokenizer.encode_all, zip(*pairs, strict=True)), strict=True))
 
 # %% ../../nbs/recipes/02_translation.ipynb #presets

@@ -55,7 +55,7 @@ def load(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Trai
 
 def _open(folder: Path, device: torch.device | str) -> Trained:
     task = read_description(folder)["task"]
-    if task not in RECIPES:
+    if not isinstance(task, str) or task not in RECIPES:
         raise InputError(f"{folder}/config.json is of a task {task!r}; known: {', '.join(RECIPES)}")
     return RECIPES[task].kind.load(folder, device)
 

@@ -213,5 +213,8 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
     "Read what the `save` of either class wrote; `InputError` for a missing or damaged file."
     described = read_json(path)
     if isinstance(described, dict) and isinstance(described.get("characters"), str):
-        return CharTokenizer(described["characters"])
+        try:
+            return CharTokenizer(described["characters"])
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}") from error
     return BPETokenizer.load(path)

@@ -196,12 +196,15 @@ def join(
     An error in one ends all: the first process that fails raises what it met, the others leave
     with `SystemExit(2)` and say nothing.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         if shard:
             raise InputError("one process has nobody to share its weights with; use torchrun")
         yield ALONE
         return
-    store, rank, size = next(dist.rendezvous("env://"))
+    try:
+        store, rank, size = next(dist.rendezvous("env://"))
+    except ValueError as error:
+        raise InputError(f"{error}; start with torchrun, or unset WORLD_SIZE") from error
     try:
         who = {"store": store, "rank": rank, "world_size": size}
         wait = timedelta(seconds=timeout)

@@ -22,6 +22,7 @@ from transformer_lit.base.files import (
     file_sha256,
     read_json,
     remove_folder,
+    unseal,
     write_json,
     write_text,
 )
@@ -43,8 +44,8 @@ def claim_folder(
     """
     about = Path(out) / "run.json"
     if not about.exists():
-        if checkpoints(Path(out) / "checkpoints"):
-            raise InputError(f"{out} has checkpoints and no run.json; choose another --out")
+        if held := [name for name in _HOLDS if (Path(out) / name).exists()]:
+            raise InputError(f"{out} has {held[0]} and no run.json; choose another --out")
         with _locked(Path(out), ALONE):
             if not about.exists():  # nobody was faster
                 write_json(about, settings)
@@ -57,6 +58,9 @@ def claim_folder(
         raise InputError(f"{about} is damaged: it holds no settings; choose another --out")
     if changed := _differences({**(defaults or {}), **begun}, settings):
         raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
+
+
+_HOLDS = ("checkpoints", "log.jsonl", "model", "tokenizer.json")  # what a training writes over
 
 
 def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
@@ -175,21 +179,27 @@ class Run:
             for path in damaged:
                 remove_folder(path)
             _remove_leftovers(self.out)
+            if log.is_dir():
+                remove_folder(log)
             rows = read_log(log) if log.exists() else []
             kept = [row for row in rows if row["step"] <= self.trainer.done]
             write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
 
     def _go_back(self) -> list[Path]:
-        "Load the newest sound checkpoint; those that are newer are damaged."
-        found = checkpoints(self.out / "checkpoints")
-        for place, path in reversed(list(enumerate(found))):
+        "Load the newest checkpoint before which all are sound; give those that come after it."
+        found = sound = checkpoints(self.out / "checkpoints")
+        for place, path in enumerate(found):  # all of them: the last ones may be averaged
             try:
-                progress = load_checkpoint(path, self.trainer.model, self.trainer.optimizer)
+                unseal(path / "progress.json")
             except InputError as error:
                 if place == 0:
-                    raise
+                    raise InputError(f"{error}; remove {path} to go on without it") from error
                 self.notes.append(f"{error}; going on from the checkpoint before")
-                continue
+                sound = found[:place]
+                break
+        if sound:
+            path = sound[-1]
+            progress = load_checkpoint(path, self.trainer.model, self.trainer.optimizer)
             for name, was in progress.get("inputs", {}).items():  # older ones do not tell
                 if self._inputs.get(name, was) != was:
                     raise InputError(f"{self.out / name} was changed; put back what was there")
@@ -198,8 +208,7 @@ class Run:
             self.seconds, self.tokens = progress["seconds"], progress["tokens"]
             self.val_losses = progress.get("val_losses", [])  # older ones do not tell
             self.processes = progress.get("processes", 1)
-            return found[place + 1 :]
-        return []
+        return found[len(sound) :]
 
     def train(self, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
         "Train to the last step: a log line each, now and then a checkpoint and validation."
