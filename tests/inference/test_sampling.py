@@ -392,6 +392,13 @@ def test_the_repetition_penalty_is_that_of_the_reference_library(penalty):
     assert torch.equal(penalise_repeats(x, ids, 1), x)
 
 
+@pytest.mark.parametrize("penalty", [1e38, 1e300])
+def test_a_great_penalty_leaves_a_token_to_choose(penalty):
+    x = torch.tensor([[-3.0, -5.0, -INF]])
+    y = penalise_repeats(x, torch.tensor([[0, 1, 2]]), penalty)
+    assert y[0, :2].isfinite().all() and y[0, 2] == -INF
+
+
 def test_filters_compose_to_the_chain_of_the_reference_library():
     x, ids = 3 * torch.randn(17, 101), torch.randint(101, (17, 7))
     theirs = LogitsProcessorList(

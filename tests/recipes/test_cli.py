@@ -279,6 +279,19 @@ def test_a_wrong_hash_is_named_by_every_command(run, here, data_folder):
     assert everything(here.parent) == before
 
 
+def test_too_little_memory_is_one_line_and_other_errors_are_not_hidden(run, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError(told)
+
+    monkeypatch.setattr(zoo, "load", fail)
+    told = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."
+    line = "error: there is no memory for this; ask for less at once\n"
+    assert run("translate", "A dog.") == (2, "", line)
+    told = "the sizes do not fit"
+    with pytest.raises(RuntimeError, match=told):
+        run("translate", "A dog.")
+
+
 class TestHelp:
     @pytest.mark.parametrize(
         "command",
@@ -308,6 +321,13 @@ class TestCheck:
         code, out, err = run("check")
         assert code == 0 and out.count(" open ") == 13
         assert out.endswith("\nmy_transformer.py: 0 of 13 steps pass.\n")
+
+    def test_a_name_that_is_no_text_is_refused(self, run, here):
+        before = everything(here)
+        for option in ([], ["--start"]):
+            code, out, err = run("check", "a\udcff.py", *option)
+            assert (code, out) == (2, "") and "has a name that is not UTF-8 text" in err
+        assert everything(here) == before
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -607,10 +627,10 @@ class TestEveryTask:
                 presets, "book", dataclasses.replace(presets["book"], sizes=sizes, **changes)
             )
         options = ("train", task, "--dtype", dtype, "--out", "run")
-        code, out, err = run(*options)
-        assert code == 0, err
         code, out, err = run(*options, "--resume")
-        assert code == 0, err
+        assert code == 0 and "run holds no training; a new one begins" in err, err
+        code, out, err = run(*options, "--resume")
+        assert code == 0 and "a new one begins" not in err, err
         (record,) = read_results(here / "results")
         assert record.task == task and record.config["dtype"] == dtype
         assert (f"--dtype {dtype}" in record.command) == (dtype != "float32")

@@ -53,6 +53,11 @@ def test_an_empty_sentence_is_refused(tiny_translator, sentence):
         tiny_translator.translate(["A man.", sentence])
 
 
+def test_one_text_is_not_taken_for_a_list_of_letters(tiny_translator):
+    with pytest.raises(InputError, match=r"write \[text\]$"):
+        tiny_translator.translate("Hello")
+
+
 def test_a_sentence_that_is_too_long_is_refused(tiny_translator):
     most = tiny_translator.model.config.max_len - 1
     ids = len(tiny_translator.tokenizer.encode("A" * (most + 1)))

@@ -253,6 +253,16 @@ def test_shares_hold_every_row_once(size, count):
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize("size, more", [("2", {}), ("abc", {}), ("2", {"RANK": "x"})])
+def test_variables_that_no_torchrun_has_set_are_told(monkeypatch, size, more):
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"WORLD_SIZE": size, **more}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=r"start with torchrun, or unset WORLD_SIZE$"), join("cpu"):
+        pass
+
+
 def test_one_process_is_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join("cpu") as world:
