@@ -45,8 +45,9 @@ def test_every_record_is_read_by_a_page():
     assert read == set((ROOT / "results").rglob("*.json"))
 
 
-UNKNOWN = {  # made from a copy of the code; the commit they name is in no history
+UNKNOWN = {  # made from copies of the code, whose commits are not in the history
     "multi30k-tuned-diverse-muon-en-de-tok-seed0",
+    *(f"shakespeare-muon-seed{seed}" for seed in range(3)),
 }
 
 
