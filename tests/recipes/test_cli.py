@@ -606,6 +606,29 @@ class TestTraining:
         code, out, err = run("train", "translation", "--out", "run")
         assert (code, out) == (2, "") and err.splitlines()[-1] == f"error: {told}"
 
+    def test_a_file_that_is_in_the_way_is_not_told_as_a_full_disk(
+        self, run, monkeypatch, tiny_preset
+    ):
+        "Such an error has no number either."
+
+        def taken(*args, **kwargs):
+            raise FileExistsError("there is a file")
+
+        monkeypatch.setattr(recipe, "finish_training", taken)
+        code, out, err = run("train", "translation", "--out", "run")
+        assert (code, out, err.splitlines()[-1]) == (2, "", "error: there is a file")
+
+    def test_nobody_else_works_in_the_folder_while_a_training_is_scored(
+        self, run, monkeypatch, tiny_preset
+    ):
+        def finish(training, **where):
+            with pytest.raises(InputError, match="another training works in run"):
+                training.run.restore()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(recipe, "finish_training", finish)
+        assert run("train", "translation", "--out", "run")[0] == 130
+
 
 class TestEveryTask:
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -162,7 +162,7 @@ class Run:
     inputs: Sequence[str] = ()  # files in `out` that decide the training, such as a tokenizer
 
     def __post_init__(self):
-        self._inputs = {name: file_sha256(self.out / name) for name in self.inputs}
+        self._hashes = {name: file_sha256(self.out / name) for name in self.inputs}
 
     def locked(self) -> AbstractContextManager[None]:
         "Inside, no other training works in the folder; `restore` and `train` lock it themselves."
@@ -201,7 +201,7 @@ class Run:
             path = sound[-1]
             progress = load_checkpoint(path, self.trainer.model, self.trainer.optimizer)
             for name, was in progress.get("inputs", {}).items():  # older ones do not tell
-                if self._inputs.get(name, was) != was:
+                if self._hashes.get(name, was) != was:
                     raise InputError(f"{self.out / name} was changed; put back what was there")
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
@@ -244,6 +244,6 @@ class Run:
         if not (self.out / "log.jsonl").exists():
             raise InputError(f"{self.out} was removed while the training ran")
         progress = {"step": trainer.done, "position": trainer.batches.position}
-        progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._inputs}
+        progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._hashes}
         folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)
