@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformer_lit.base.files import InputError
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training import options
 from transformer_lit.training.checkpoint import load_weights, save_weights
 from transformer_lit.training.data import TextStream, text_blocks
 from transformer_lit.training.distributed import Replicated, Sharded, join
@@ -126,6 +128,22 @@ def held(run):
     return bytes_of
 
 
+@contextmanager
+def slow_disk():
+    "Inside, weights take half a second to be saved."
+    real = options.save_weights
+
+    def late(*args):
+        time.sleep(0.5)
+        real(*args)
+
+    options.save_weights = late
+    try:
+        yield
+    finally:
+        options.save_weights = real
+
+
 def with_options(out, world=ALONE):
     "A run with all that can hang on it; losses without and with the average, twice; its numbers."
     run = open_run(out, world, steps=CUT + 1)
@@ -135,11 +153,11 @@ def with_options(out, world=ALONE):
     run.stop = EarlyStop(2, lambda: keep_weights(trainer, run.out / "best.safetensors"))
     run.train()
     losses = [run.evaluate()]
-    with average.used():
+    with average.used(), slow_disk():
         keep_weights(trainer, run.out / "average.safetensors")
         losses.append(run.evaluate())  # it leaves weights whole that are parts at other times
     losses.append(run.evaluate())
-    load_weights(trainer.model, run.out / "average.safetensors")
+    load_weights(trainer.model, run.out / "average.safetensors")  # all may, once it is kept
     losses.append(run.evaluate())
     whole = {} if (found := average.weights()) and world.rank else found  # all must ask
     return {"losses": losses, "weights": {name: t.tolist() for name, t in whole.items()}}

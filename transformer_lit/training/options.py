@@ -126,11 +126,12 @@ class LayerWatch:
 
 # %% ../../nbs/training/08_options.ipynb #stop
 def keep_weights(trainer: Trainer, path: str | Path) -> None:
-    "Save the weights as they are now: all processes must ask, and the first writes."
+    "Save the weights as they are now: all processes must ask, and all wait until it is done."
     if trainer.world.rank:  # it has a part in what the first process writes
         trainer.model.state_dict()
     else:
         save_weights(trainer.model, path)
+    trainer.world.wait()  # so that each may read it
 
 
 @dataclass(frozen=True)
