@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -48,12 +47,12 @@ def torchrun(*arguments):
 
 
 def start(*arguments, size=2):
-    "Start the processes as torchrun would: a rank each, one address. Returns them."
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    "Start the processes as torchrun would: a rank each, and a store that we keep. Returns them."
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    address |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     address |= {"WORLD_SIZE": str(size)}
-    return [
+    processes = [
         subprocess.Popen(
             [sys.executable, __file__, *map(str, arguments)],
             env={**environment(), **address, "RANK": str(rank)},
@@ -62,6 +61,9 @@ def start(*arguments, size=2):
         )
         for rank in range(size)
     ]
+    for process in processes:
+        process.store = store  # it closes when nobody holds it
+    return processes
 
 
 def ends(processes):
@@ -229,8 +231,9 @@ def work(folder, world):
 
 def fail(world, how):
     "The second process ends in one of several ways, and the first waits for it."
+    world.wait()  # whoever still joins would have a line of its own about one that has gone
     if world.rank == 0:
-        dist.barrier()
+        world.wait()
     elif how == "told":
         raise InputError("the disk is full")
     elif how == "killed":

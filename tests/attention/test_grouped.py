@@ -149,6 +149,24 @@ def test_the_result_decodes_with_a_smaller_cache():
     assert cache.k.shape == (2, 2, 7, D)
 
 
+@pytest.mark.parametrize("kv_heads", [None, 2, 3])
+def test_the_numbers_of_heads_are_kept_and_follow(kv_heads):
+    old = layer(kv_heads)
+    new = to_grouped(old, 1)
+    assert (old.n_heads, old.n_kv_heads) == (H, kv_heads or H)
+    assert (new.n_heads, new.n_kv_heads) == (H, 1)
+    old.q_proj = nn.Sequential(old.q_proj, nn.Identity())  # of queries nothing is pooled
+    assert torch.equal(to_grouped(old, 1).k_proj.weight, new.k_proj.weight)
+
+
+@pytest.mark.parametrize("name", ["k_proj", "v_proj"])
+def test_a_map_with_something_behind_it_cannot_be_pooled(name):
+    old = layer()
+    setattr(old, name, nn.Sequential(getattr(old, name), nn.LayerNorm(H * D)))
+    with pytest.raises(ValueError, match=f"{name} is no Linear but Sequential"):
+        to_grouped(old, 2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dtype_and_device_are_kept(dtype):
     assert to_grouped(layer().to(dtype), 2).k_proj.weight.dtype == dtype

@@ -130,3 +130,12 @@ def test_a_view_shares_memory_and_a_copy_does_not():
         assert shares_memory(shared, (2.0, [x], {"y": y}))
     for own in (x.clone(), x + 1, x[2].clone(), 0.5, x.to_sparse(), torch.empty(0), None):
         assert not shares_memory(own, (x, torch.empty(0)))
+
+
+def test_two_numbers_are_shown_with_as_many_digits_as_tell_them_apart():
+    pair = (torch.tensor([x], dtype=torch.float64) for x in (1.0, 1 + 3e-6))
+    wrong = difference(*pair, 1e-6, True)
+    assert wrong.endswith("should be 1 and is 1.000003")
+    assert difference(2.0, 2 + 3e-13, 0.0, True) is None  # what no sum can hold is forgiven
+    assert difference(2.0, 2 + 3e-11, 0.0, True) == "it should be 2 and is 2.00000000003"
+    assert difference(2.5, 7, 0.0, True) == "it should be 2.5 and is 7"

@@ -5,7 +5,9 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +156,33 @@ class TestRequireWritable:
         require_writable(tmp_path)
         require_writable(tmp_path / "runs/new")
         assert everything(tmp_path) == []
+
+    @pytest.mark.parametrize("when", ["before they are used", "while they are made"])
+    def test_others_may_remove_the_folders_that_were_missing(self, tmp_path, monkeypatch, when):
+        "Many trainings that begin at once ask for the same folders."
+        runs, left = tmp_path / "runs", []
+        mkdir, mkdtemp = os.mkdir, tempfile.mkdtemp
+
+        def late(*args):
+            if left and when.startswith("before"):
+                runs.rmdir()
+                left.pop()
+            return mkdtemp(*args)
+
+        def early(path, *mode):
+            if left and when.startswith("while") and Path(path) == runs:
+                left.pop()
+                raise FileExistsError(path)  # it was there, and when pathlib looks it is not
+            mkdir(path, *mode)
+
+        monkeypatch.setattr(tempfile, "mkdtemp", late)
+        monkeypatch.setattr(os, "mkdir", early)
+        left[:] = range(3)
+        require_writable(runs)
+        assert everything(tmp_path) == [] and left == []
+        left[:] = range(3)
+        write_text(runs / "a.txt", "x")
+        assert everything(tmp_path) == ["runs", "runs/a.txt"] and left == []
 
     @pytest.mark.parametrize("below", ["", "x", "x/y"])
     def test_below_a_file_there_is_no_folder(self, tmp_path, below):

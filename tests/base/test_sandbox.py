@@ -1,6 +1,5 @@
 """Whatever a function does, it ends in time, in one line, and leaves nothing behind."""
 
-import _thread
 import contextlib
 import functools
 import re
@@ -161,9 +160,14 @@ def test_it_works_off_the_main_thread():
 
 
 def test_an_interrupt_ends_the_call_and_not_the_caller():
+    "A signal, which also wakes whoever waits: what a terminal sends."
+    threads = []
+
     def interrupted():
-        _thread.interrupt_main()
-        time.sleep(1)
+        threads.append(threading.get_ident())
+        time.sleep(0.2)  # the caller waits by then
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        endless()
 
     # a process that a shell began in the background ignores Ctrl-C
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -171,6 +175,7 @@ def test_an_interrupt_ends_the_call_and_not_the_caller():
         assert found(interrupted).line.startswith("You interrupted it. Line ")
     finally:
         signal.signal(signal.SIGINT, before)
+    assert threads[0] not in sys._current_frames()  # nothing goes on
 
 
 # --- torch ---------------------------------------------------------------------------------------

@@ -234,8 +234,9 @@ def test_it_stops_at_the_end_token():
         settings = {"max_new": 29, "eos": eos}
         (expected,) = generate(target, prompt, temperature=0, **settings)
         draft = ModelDraft(target, max_len=40, choice=best)
-        rounds = speculate(target, draft, prompt, ahead=ahead, choice=best, **settings)
+        rounds = list(speculate(target, draft, prompt, ahead=ahead, choice=best, **settings))
         assert flat(rounds) == expected
+        assert all(1 <= len(said) <= ahead + 1 for said in rounds)  # none where it comes first
         lengths.add(len(expected))
     assert len(lengths) > 2  # some end early
 

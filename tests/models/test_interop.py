@@ -26,7 +26,8 @@ from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import EncoderDecoder
 from transformer_lit.position.absolute import Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias
-from transformer_lit.position.relative import T5Bias
+from transformer_lit.position.relative import ALiBi, T5Bias
+from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
 
 V = 103
@@ -551,6 +552,8 @@ def test_what_is_saved_has_the_same_logits_for_hf(sizes, tmp_path):
         lambda attn: setattr(attn, "q_proj", nn.Linear(84, 84)),
         lambda attn: setattr(attn.position, "scaling", make_scaling("linear", factor=3.0)),
         lambda attn: setattr(attn, "q_proj", nn.Sequential(attn.q_proj, PerHead(RMSNorm(14), 14))),
+        lambda attn: setattr(attn, "position", RoPE(14, base=500_000.0)),
+        lambda attn: setattr(attn, "position", ALiBi(6)),
     ],
 )
 def test_what_a_llama_config_cannot_say_is_not_saved(change, tmp_path):

@@ -117,6 +117,23 @@ def test_loss_by_place_against_a_loop():
         loss_by_place(model, text, length=4, band=3)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_loss_by_place_is_without_dropout_and_puts_every_mode_back(training):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(7, 5), nn.Dropout(0.5), nn.Linear(5, 7), nn.Dropout(0.5))
+    text = torch.randint(7, (50,))
+    model.eval()
+    expected = loss_by_place(model, text, length=4, band=2, rows=5)
+    model.train(training)
+    model[1].train(not training)  # a part of its own mode
+    modes = [m.training for m in model.modules()]
+    assert loss_by_place(model, text, length=4, band=2, rows=5) == expected
+    assert [m.training for m in model.modules()] == modes
+    with pytest.raises(IndexError):
+        loss_by_place(model, text + 7, length=4, band=2)
+    assert [m.training for m in model.modules()] == modes
+
+
 def test_what_is_unknown_is_named():
     with pytest.raises(InputError, match="unknown bake-off 'norms'; known are: position"):
         bakeoff_presets("norms")

@@ -1,5 +1,6 @@
 """What a command owes its user: the result alone on standard output, one line for each failure."""
 
+import contextlib
 import dataclasses
 import errno
 import io
@@ -23,7 +24,9 @@ from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
 from transformer_lit.text.tokenizer import CharTokenizer
+from transformer_lit.training import distributed
 from transformer_lit.training.checkpoint import checkpoints
+from transformer_lit.training.trainer import World
 
 SENTENCE = "A man is riding a bike."
 LONG = "man " * 40  # more tokens than the tiny model takes
@@ -784,3 +787,21 @@ def test_without_a_home_data_that_are_made_here_are_listed(run, monkeypatch):
 def test_what_cannot_be_a_seed_or_a_folder_is_refused(run, options):
     code, out, err = run("train", "translation", *options)
     assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_the_first_process_alone_asks_for_its_folders(run, here, monkeypatch, tiny_preset, rank):
+    "Others would make and remove them while it makes them."
+    world, asked = World(), []
+    world.rank, world.size = rank, 3
+    monkeypatch.setattr(distributed, "join", lambda *_, **__: contextlib.nullcontext(world))
+    monkeypatch.setattr(cli, "require_writable", lambda folder: asked.append(str(folder)))
+
+    def opened(*_, **__):
+        raise InputError("far enough")
+
+    monkeypatch.setattr(recipe, "open_training", opened)
+    where = ("--out", "run", "--results", "results")
+    code, _, err = run("train", "translation", "--device", "cpu", *where)
+    assert code == 2 and err.endswith("error: far enough\n")
+    assert asked == ([] if rank else ["run", "results"])

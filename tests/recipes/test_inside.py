@@ -129,6 +129,18 @@ def test_cuts_add_up():
         assert torch.equal(attention(x), both)
 
 
+def test_a_head_behind_a_norm_can_be_cut():
+    "As in Qwen 3, whose queries go through a module more."
+    attention, x = layer(causal=True), torch.randn(B, T, C).double()
+    with cut(attention, [1]):
+        expected = attention(x)
+    attention.q_proj = nn.Sequential(attention.q_proj, nn.Identity())
+    with cut(attention, [1]):
+        assert torch.equal(attention(x), expected)
+    with pytest.raises(ValueError, match="heads 0 to 2"), cut(attention, [3]):
+        pass
+
+
 @pytest.mark.parametrize("heads", [[3], [-1], [0, 5]])
 def test_a_head_that_is_not_there_cannot_be_cut(heads):
     wrong = [head for head in heads if head not in range(H)]

@@ -180,6 +180,14 @@ def test_an_id_outside_the_vocabulary_is_refused(bad):
         TOKENIZER.decode([30, bad, 31])
 
 
+@pytest.mark.parametrize("bad", [-1, -3, 3, 2**40])
+def test_an_id_of_no_character_is_refused(bad):
+    tokenizer = CharTokenizer.train("abc")
+    assert tokenizer.decode(iter([2, 0])) == "ca"
+    with pytest.raises(ValueError, match=rf"id {bad} is outside the vocabulary of 3 tokens"):
+        tokenizer.decode([1, bad, 0])
+
+
 def test_half_a_surrogate_pair_is_refused():
     for call in (
         lambda: TOKENIZER.encode("ab\ud800"),

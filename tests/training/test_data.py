@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_lit.training.data import (
@@ -21,6 +21,8 @@ from transformer_lit.training.data import (
 
 SPECIAL = {"pad_id": 0, "bos": 1, "eos": 2}
 LENGTHS = st.lists(st.tuples(st.integers(1, 23), st.integers(1, 23)), max_size=83)
+# the same examples in every run, and none kept in a folder: a red test is red for everybody
+DETERMINISTIC = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
 
 def corpus(n=211, seed=0):
@@ -101,6 +103,7 @@ def test_to_moves_every_field(second):
             assert (there.device.type, there.shape) == ("meta", value.shape)
 
 
+@DETERMINISTIC
 @given(LENGTHS, st.one_of(st.none(), st.integers(0, 5)))
 def test_every_index_once_and_no_batch_too_large(lengths, seed):
     batches = bucket_by_length(lengths, 29, seed=seed)

@@ -126,6 +126,51 @@ def test_half_precision_is_refused():
         WeightAverage(model, sgd(model))
 
 
+def test_a_second_average_on_one_optimiser_is_refused_and_changes_nothing():
+    trainer, alone = open_trainer(), open_trainer()
+    average = WeightAverage(trainer.model, trainer.optimizer, decay=0.7)
+    expected = WeightAverage(alone.model, alone.optimizer, decay=0.7)  # of another optimiser
+    for decay in (0.7, 0.99):
+        line = r"has an average already, of decay 0\.7; use that one, or make another optimiser$"
+        with pytest.raises(ValueError, match=line):
+            WeightAverage(trainer.model, trainer.optimizer, decay=decay)
+    paths(trainer, 5), paths(alone, 5)
+    torch.testing.assert_close(average.weights(), expected.weights(), rtol=0, atol=0)
+
+
+def test_an_average_that_was_refused_takes_no_place():
+    trainer = open_trainer()
+    with pytest.raises(ValueError, match="below 1"):
+        WeightAverage(trainer.model, trainer.optimizer, decay=1.0)
+    WeightAverage(trainer.model, trainer.optimizer, decay=0.7)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_optimiser_that_has_loaded_an_average_takes_one_and_goes_on_with_it(late):
+    whole, cut, resumed = open_trainer(), open_trainer(), open_trainer()
+    for trainer in (whole, cut, resumed):
+        trainer.model[1].p = 0.0
+    expected = WeightAverage(whole.model, whole.optimizer, decay=0.7)
+    list(whole.run(5))
+    WeightAverage(cut.model, cut.optimizer, decay=0.7)
+    list(cut.run(2))
+
+    def load():
+        resumed.model.load_state_dict(cut.model.state_dict())
+        resumed.optimizer.load_state_dict(copy.deepcopy(cut.optimizer.state_dict()))
+        resumed.done, resumed.batches.position = cut.done, cut.batches.position
+
+    if late:
+        load()
+    average = WeightAverage(resumed.model, resumed.optimizer, decay=0.7)
+    if not late:
+        load()
+    with pytest.raises(ValueError, match="has an average already"):
+        WeightAverage(resumed.model, resumed.optimizer, decay=0.7)
+    list(resumed.run(5))
+    torch.testing.assert_close(average.weights(), expected.weights(), rtol=0, atol=0)
+
+
 # --- in a run -----------------------------------------------------------------------------------
 
 

@@ -120,6 +120,37 @@ def test_a_run_that_was_cut_goes_on_to_the_same_losses(tmp_path, cut):
     assert len(checkpoints(tmp_path / "cut/checkpoints")) == 2
 
 
+def test_what_was_stopped_on_the_way_back_goes_on_in_the_same_process(tmp_path):
+    open_run(tmp_path / "whole").train()
+    run = open_run(tmp_path / "cut")
+    first = run.trainer.model[0].weight
+
+    def stop(g):  # the last layer has its gradient by then
+        if run.trainer.done == 7:
+            raise KeyboardInterrupt
+
+    hook = first.register_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    hook.remove()
+    run.restore()
+    assert run.trainer.done == 6
+    run.train()
+    rows = [read_log(tmp_path / name / "log.jsonl") for name in ("whole", "cut")]
+    for row in (*rows[0], *rows[1]):
+        del row["seconds"]
+    assert rows[0] == rows[1]
+    assert run.tokens == sum(row["tokens"] for row in rows[0])
+
+
+def test_a_folder_may_be_named_by_a_string(tmp_path):
+    (tmp_path / "words.txt").write_text("a b c")
+    run = open_run(str(tmp_path), steps=3, inputs=["words.txt"])
+    assert run.out == tmp_path
+    run.train()
+    assert open_run(str(tmp_path), inputs=["words.txt"]).trainer.done == 3
+
+
 def test_a_line_that_a_kill_has_cut_is_left_out(tmp_path):
     path = tmp_path / "log.jsonl"
     row = {"step": 1, "loss": 0.5, "tokens": 7}

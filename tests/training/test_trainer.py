@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lit.base.files import InputError
-from transformer_lit.training.trainer import Trainer, World, mean_gradient, mean_loss
+from transformer_lit.training.trainer import Trainer, World, evaluating, mean_gradient, mean_loss
 
 
 @dataclass
@@ -182,6 +182,69 @@ def test_gradients_do_not_leak_into_the_next_step(model):
     assert all(p.grad is None for p in t.model.parameters())
 
 
+def the_same_steps(found, expected, data):
+    "Two trainers take the same steps, to the last bit."
+    for batch in data:
+        a, b = found.one_step([batch]), expected.one_step([batch])
+        assert (a.step, a.loss, a.grad_norm) == (b.step, b.loss, b.grad_norm)
+    torch.testing.assert_close(
+        found.model.state_dict(), expected.model.state_dict(), rtol=0, atol=0
+    )
+
+
+def test_what_the_caller_has_left_is_no_part_of_a_step(model):
+    t, clean, data = trainer(model), trainer(model), batches(3, 5)
+    step(t.model, batches(7)[0])[0].backward()
+    the_same_steps(t, clean, data)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_after_a_batch_that_is_not_finite_the_next_one_is_as_ever(model, bad):
+    t, clean, data = trainer(model, clip=0.5), trainer(model, clip=0.5), batches(3, 5)
+    (broken,) = batches(7)
+    broken.x[2, 1] = bad
+    with pytest.raises(InputError, match=r"^step 1: "):
+        t.one_step([broken])
+    the_same_steps(t, clean, data)
+
+
+def test_after_an_error_on_the_way_back_the_next_step_is_as_ever(model):
+    "The last layer has its gradient then, and the first has none; one of two batches is done."
+    t, clean = trainer(model, accumulate=2), trainer(model, accumulate=2)
+
+    def stop(g):
+        raise KeyboardInterrupt
+
+    passed = []
+    hook = t.model[0].weight.register_hook(lambda g: stop(g) if passed else passed.append(1))
+    with pytest.raises(KeyboardInterrupt):
+        t.one_step(batches(3, 5))
+    hook.remove()
+    assert all(p.grad is not None for p in t.model.parameters())
+    the_same_steps(t, clean, batches(7, 11))
+
+
+def test_an_optimiser_of_the_head_alone_finds_the_length_of_each_steps_own_gradient(model):
+    t = trainer(model)
+    t.optimizer = torch.optim.SGD(t.model[2].parameters(), lr=0.0)
+    for batch in batches(3, 5, 7):
+        loss, count = step(t.model, batch)
+        own = torch.autograd.grad(loss / count, list(t.model.parameters()))
+        expected = torch.cat([g.flatten() for g in own]).norm().item()
+        assert t.one_step([batch]).grad_norm == pytest.approx(expected)
+        assert all(p.grad is None for p in t.model.parameters())
+    assert torch.equal(t.model[0].weight, model[0].weight)
+
+
+def test_what_the_optimiser_alone_has_is_cleared_too(model):
+    "A factor that the step knows, and the model does not."
+    t, factor = trainer(model), nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+    t.optimizer = torch.optim.SGD([*t.model.parameters(), factor], lr=0.0)
+    t.step = lambda m, b: ((factor * m(b.x) - b.y).square().sum(), len(b.x))
+    t.one_step(batches(3))
+    assert factor.grad is None and factor.item() != 1
+
+
 def test_run_switches_training_mode_on_and_evaluate_gives_every_mode_back():
     model = nn.Sequential(nn.Linear(5, 7), nn.Dropout(0.5), nn.Linear(7, 3), nn.BatchNorm1d(3))
     model = model.double().eval()
@@ -197,6 +260,24 @@ def test_run_switches_training_mode_on_and_evaluate_gives_every_mode_back():
     torch.set_rng_state(state)
     assert t.evaluate(batches(7)) == first  # the same batches; dropout drew nothing
     assert all(p.grad is None for p in t.model.parameters())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_inside_all_is_in_eval_mode_and_behind_it_as_it_was_also_after_an_error(model, training):
+    model.append(nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.3)))
+    model.train(training)
+    model[3].train(not training)  # each inner part another mode than what it lies in
+    model[3][1].train(training)
+    modes = [m.training for m in model.modules()]
+    for ends in (True, False):
+        try:
+            with evaluating(model):
+                assert not any(m.training for m in model.modules())
+                if not ends:
+                    raise KeyError
+        except KeyError:
+            assert not ends
+        assert [m.training for m in model.modules()] == modes
 
 
 def test_evaluation_draws_no_random_numbers(model):

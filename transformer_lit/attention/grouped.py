@@ -40,8 +40,11 @@ def mean_heads(heads: Float[Tensor, "K group *rest"]) -> Float[Tensor, "K *rest"
 
 
 def _pooled(
-    linear: nn.Linear, d_head: int, n_kv_heads: int, pool: Callable[[Tensor], Tensor]
+    attention: MultiHeadAttention, name: str, n_kv_heads: int, pool: Callable[[Tensor], Tensor]
 ) -> nn.Linear:
+    linear, d_head = getattr(attention, name), attention.d_head
+    if not isinstance(linear, nn.Linear):  # a norm may stand behind it
+        raise ValueError(f"{name} is no Linear but {type(linear).__name__}: it cannot be pooled")
     # The rows of a projection are heads one after another: head h has rows h·D to (h+1)·D.
     sizes = linear.in_features, n_kv_heads * d_head, linear.bias is not None
     like = {"device": linear.weight.device, "dtype": linear.weight.dtype}
@@ -63,13 +66,14 @@ def to_grouped(
 
     Queries and output map are copied; nothing is shared with `attention`, which stays as it is.
     The result computes another function, near the old one, and is meant to be trained a little
-    further. `ValueError` when `n_kv_heads` does not divide the key/value heads that are there.
-    Source: Ainslie et al. 2023.
+    further. `ValueError` when `n_kv_heads` does not divide the key/value heads that are there, and
+    for a map that is no `nn.Linear`. Source: Ainslie et al. 2023.
     """
-    old = attention.k_proj.out_features // attention.d_head
+    old = attention.n_kv_heads
     if n_kv_heads < 1 or old % n_kv_heads:
         raise ValueError(f"{old} key/value heads cannot be pooled into n_kv_heads={n_kv_heads}")
     new = deepcopy(attention)
-    new.k_proj = _pooled(attention.k_proj, attention.d_head, n_kv_heads, pool)
-    new.v_proj = _pooled(attention.v_proj, attention.d_head, n_kv_heads, pool)
+    new.n_kv_heads = n_kv_heads
+    for name in ("k_proj", "v_proj"):
+        setattr(new, name, _pooled(attention, name, n_kv_heads, pool))
     return new

@@ -116,14 +116,14 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,  # offsets in all four maps
     ):
         super().__init__()
-        n_kv_heads, self.d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
+        self.n_kv_heads, self.d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
         share(dropout=dropout)
-        self.causal, self.attend, self.dropout = causal, attend, dropout
+        self.n_heads, self.causal, self.attend, self.dropout = n_heads, causal, attend, dropout
         self.position = Position() if position is None else position
         self.scale = self.position.scale(self.d_head) if scale is None else scale
         self.q_proj = nn.Linear(d_model, n_heads * self.d_head, bias)
-        self.k_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
-        self.v_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
+        self.k_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
+        self.v_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.o_proj = nn.Linear(n_heads * self.d_head, d_model, bias)
 
     def keys_values(

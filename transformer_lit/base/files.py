@@ -44,9 +44,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder already; choose another name or remove it")
-    with _parents(path):
-        # a fresh folder: nobody else takes the name
-        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    with _beside(path) as aside:
         try:
             temporary = aside / "new" / path.name
             temporary.parent.mkdir()
@@ -70,17 +68,27 @@ def _settle(path: Path, of_a_folder: int) -> None:
 
 # %% ../../nbs/base/01_files.ipynb #parents
 @contextmanager
-def _parents(path: Path) -> Iterator[None]:
-    "Make the folders above `path`; when the block raises, remove again those that were made."
+def _beside(path: Path) -> Iterator[Path]:
+    "Make a folder beside `path` and those above it; when the block raises, remove these again."
     missing = [folder for folder in path.parents if not folder.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
+        yield _make_beside(path)
     except BaseException:
         for folder in missing:  # from the innermost; one that others have filled stays
             with suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def _make_beside(path: Path) -> Path:
+    "A fresh folder, so that nobody else takes the name; others may remove what they made above."
+    for left in reversed(range(100)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
+        except (FileNotFoundError, FileExistsError):  # of a folder that has gone again
+            if not left:
+                raise
 
 
 def require_writable(folder: str | Path) -> None:

@@ -145,7 +145,7 @@ class _Stop(BaseException):  # no `except Exception` of an answer may catch it
 
 def _limited(function: Callable[[], Any], seconds: float | int) -> Any:
     "The function's result; finds that it takes longer, or that the reader interrupted it."
-    box = {}
+    box, ended = {}, threading.Event()
 
     def work():
         began = time.monotonic()
@@ -153,16 +153,19 @@ def _limited(function: Callable[[], Any], seconds: float | int) -> Any:
             box["value"] = function()
         except BaseException as error:
             box["error"] = error
-        box["late"] = time.monotonic() - began > seconds  # a call into C may keep Python to itself
+        finally:  # late: a call into C may keep Python to itself
+            box["late"] = time.monotonic() - began > seconds
+            ended.set()
 
     thread = threading.Thread(target=work, daemon=True)
     reason = f"It did not end within {seconds:g} seconds."
     try:
         thread.start()
-        thread.join(seconds)
+        if ended.wait(seconds):  # a `join` that is broken off takes the thread for ended
+            thread.join()
     except KeyboardInterrupt:
         reason = "You interrupted it."
-    if thread.is_alive():
+    if not ended.is_set():
         line = _your_line(traceback.walk_stack(sys._current_frames().get(thread.ident)))
         for _ in range(20):  # it may swallow the first
             stop = ctypes.py_object(_Stop)  # raised there at its next step in Python

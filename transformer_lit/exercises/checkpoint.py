@@ -2,16 +2,18 @@
 
 # %% auto #0
 __all__ = ['FILES', 'WRITE', 'megabytes', 'first_loss_right', 'average_cases', 'apart', 'in_their_own_type', 'average', 'Kill',
-           'content', 'through_a_kill', 'tidies_up', 'file_by_file', 'makes_all_first', 'trips_over_itself',
-           'under_a_random_name', 'over_what_is_left', 'write_checkpoint']
+           'content', 'through_a_kill', 'tidies_up', 'file_by_file', 'tidies_up_all', 'tidies_up_errors',
+           'removes_it_first', 'moves_it_here', 'makes_all_first', 'trips_over_itself', 'under_a_random_name',
+           'over_what_is_left', 'write_checkpoint']
 
 # %% ../../nbs/training/05_checkpoint.ipynb #check-imports
 import contextlib
+import errno
 import os
 import random
 import tempfile
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree, move, rmtree
 from unittest import mock
 
 import safetensors.torch
@@ -141,6 +143,13 @@ def through_a_kill(answer, files, killed_at, later=None):
             folders.append(Path(path))
             mkdir(path, *mode, **options)
 
+        def rename(old, new, real=os.rename):
+            if (
+                elsewhere in Path(old).parents and elsewhere not in Path(new).parents
+            ):  # another disk
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(old), None, str(new))
+            real(old, new)
+
         def part(name, killed):
             def make():
                 early.append(target.exists())
@@ -153,7 +162,10 @@ def through_a_kill(answer, files, killed_at, later=None):
             return make
 
         found = {}
-        with mock.patch.object(tempfile, "tempdir", str(elsewhere)):
+        with (
+            mock.patch.object(tempfile, "tempdir", str(elsewhere)),
+            mock.patch.multiple("os", rename=rename, replace=rename),
+        ):
             with contextlib.suppress(Kill), mock.patch("os.mkdir", making):
                 answer(target, {name: part(name, name == killed_at) for name in files})
             found["the folder"] = content(target)
@@ -189,6 +201,34 @@ def file_by_file(target, parts):
         (target / f".{name}").rename(target / name)
 
 
+def tidies_up_all(target, parts):
+    try:
+        trips_over_itself(target, parts, target)
+    except BaseException:
+        rmtree(target)
+        raise
+
+
+def tidies_up_errors(target, parts):
+    try:
+        trips_over_itself(target, parts, target)
+    except Exception:
+        rmtree(target)
+        raise
+
+
+def removes_it_first(target, parts):
+    rmtree(target, ignore_errors=True)
+    trips_over_itself(target, parts, target)
+
+
+def moves_it_here(target, parts):
+    temporary = Path(tempfile.gettempdir(), f".{target.name}.part")
+    rmtree(temporary, ignore_errors=True)
+    trips_over_itself(temporary, parts, temporary)
+    move(temporary, target)
+
+
 def makes_all_first(target, parts):
     made = {name: make() for name, make in parts.items()}
     target.mkdir()
@@ -196,8 +236,8 @@ def makes_all_first(target, parts):
         (target / name).write_bytes(data)
 
 
-def trips_over_itself(target, parts):
-    temporary = target.with_name(f".{target.name}.part")
+def trips_over_itself(target, parts, temporary=None):
+    temporary = temporary or target.with_name(f".{target.name}.part")
     temporary.mkdir()
     for name, make in parts.items():
         (temporary / name).write_bytes(make())
@@ -227,7 +267,17 @@ def over_what_is_left(target, parts):
     run=through_a_kill,
     mistakes={
         "A kill runs no `except`. Until the folder is whole it must have another name.": tidies_up,
-        "Each file is whole now, and the folder is not: rename the folder, once.": file_by_file,
+        "A kill runs no `except`, and until it the name stands for half a folder.": tidies_up_all,
+        "A kill is no `Exception`, and until it the name stands for half a folder.": (
+            tidies_up_errors
+        ),
+        "The next try succeeds, but under the name the files come one by one.": file_by_file,
+        "The next try begins clean, but under the name the files come one by one.": (
+            removes_it_first
+        ),
+        "The system's temporary folder may be another disk; then a move copies file by file.": (
+            moves_it_here
+        ),
         "The name still comes before the files, if only just. Rename a folder that is whole.": (
             makes_all_first
         ),

@@ -19,6 +19,7 @@ from transformer_lit.base.exercises import exercise
     tolerance=0.1,
     mistakes={
         "Those are kilobits: eight bits are a byte.": 2.36 * 111.54,
+        "Those are bytes: a kilobyte is 1,000 of them.": 2.36 * 111_540 / 8,
         "That is a plain code of log2(65) bits for each character. Use the model's bits.": (
             math.log2(65) * 111.54 / 8
         ),

@@ -105,6 +105,9 @@ def window_both_ways(T, S, n):
         "One key too many: itself and the n − 1 before it are n keys.": lambda T, S, n: (
             causal_mask(T, S) & ~causal_mask(T, S).tril(S - T - n - 1)
         ),
+        "The far end of the window forgets that S − T keys stood before the first query.": (
+            lambda T, S, n: causal_mask(T, S) & ~causal_mask(T, S).tril(-n)
+        ),
         "For fewer queries than keys the window sits too far left: query t stands at t + S − T.": (
             lambda T, S, n: causal_mask(T, S).tril() & ~causal_mask(T, S).tril(-n)
         ),

@@ -178,9 +178,15 @@ def row_cases():
         "The layer divides by C under the root, not by C − 1.": lambda x, eps=1e-5: (
             (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + eps).sqrt()
         ),
-        "Forward this is nearly right. With ε outside, the root of 0 has no slope.": (
+        "Forward this is nearly right. With ε outside, equal entries have a gradient of 1/ε.": (
             lambda x, eps=1e-5: (
                 (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + eps)
+            )
+        ),
+        "Forward this is nearly right. With ε outside, a root of 0 has the gradient nan.": (
+            lambda x, eps=1e-5: (
+                (x - x.mean(-1, keepdim=True))
+                / (x.var(-1, correction=0, keepdim=True).sqrt() + eps)
             )
         ),
         "The mean stays in: that is RMSNorm.": lambda x, eps=1e-5: (

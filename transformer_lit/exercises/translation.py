@@ -121,7 +121,7 @@ def made_up(src, tgt):
 
 
 def translate_cases():
-    return {f"source {src}": (made_up, src, 1, 2, 17) for src in ([3, 4], [5], [7, 7, 8])} | {
+    return {f"source {src}": (made_up, src, 1, 2, 17) for src in ([5], [7, 7, 8], [3, 4])} | {
         "cut at the longest length": (made_up, [5], 1, 2, 1)
     }
 

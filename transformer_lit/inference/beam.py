@@ -132,10 +132,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """For each source row up to `n_best` finished hypotheses, best first.
 
-    A hypothesis is finished when it ends with `eos` or fills `max_len`. A sentence is over when no
-    open beginning can still enter its list, or when `beam` hypotheses are finished and none would
-    enter as it stands. A beam as wide as there are sequences finds what trying them all finds; a
-    beam of 1 is greedy choice.
+    `model` is anything with `start` and `step`, in eval mode. A hypothesis is finished when it ends
+    with `eos` or fills `max_len`. A sentence is over when no open beginning can still enter its
+    list, or when `beam` hypotheses are finished and none would enter as it stands. A beam as wide
+    as there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
     """
     longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
     if not 1 <= n_best <= beam or min(longest, default=1) < 1 or not 0 <= alpha < math.inf:

@@ -112,7 +112,10 @@ def stream(
 def generate(
     model: nn.Module, ids: Int[Tensor, "B T"], *, max_new: int, **settings
 ) -> list[list[int]]:
-    "Continue each row of `ids`; its new tokens without `eos`. `settings` are those of `stream`."
+    """Continue each row of `ids`; its new tokens without `eos`.
+
+    `model` is as for `stream`, in eval mode, and `settings` are those of `stream`.
+    """
     rows: list[list[int]] = [[] for _ in ids]
     for tokens in stream(model, ids, max_new=max_new, **settings):
         for row, token in zip(rows, tokens, strict=True):

@@ -88,7 +88,8 @@ def speculate(
             state.truncate(held)
             text = torch.cat([text, text.new_tensor(said)])
         if eos in said:
-            yield said[: said.index(eos)]
+            if before := said[: said.index(eos)]:
+                yield before
             return
         yield said
 

@@ -20,6 +20,7 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm
+from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
@@ -40,7 +41,7 @@ class BertConfig:
         check_sizes(self)
 
 
-class Bert(nn.Module):
+class Bert(KeepsTies):
     """An encoder over token and position vectors, with a logit for every token at every place.
 
     Source: Devlin et al. 2019, without segments and without an offset in the output layer.

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.files import InputError
 from transformer_lit.base.weights import Made, Names, Settings, write_folder
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
@@ -28,13 +27,12 @@ from transformer_lit.models.families import (
     LLAMA,
     LLAMA_SIZES,
     Family,
-    Window,
     bert,
     open_folder,
     with_eps,
 )
 from transformer_lit.models.llama import Llama
-from transformer_lit.models.transformer import EncoderDecoder
+from transformer_lit.models.transformer import EncoderDecoder, check_parts
 from transformer_lit.position.absolute import Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias
 from transformer_lit.position.relative import T5Bias
@@ -274,12 +272,7 @@ def save_hf(model: Llama, folder: str | Path) -> None:
     """Write a `Llama` to a new folder that `transformers` opens with the same logits.
 
     One safetensors file and `config.json`; no tokenizer. `InputError` for a model with parts that
-    its configuration does not name: windows, offsets, norms of heads, scaled positions.
+    its configuration does not name: windows, offsets, norms of heads, other positions.
     """
-    with torch.device("meta"):
-        plain = Llama(model.config)
-    attns = [layer.attn for layer in model.layers]
-    other = any(attn.position.scaling or isinstance(attn.attend, Window) for attn in attns)
-    if other or plain.state_dict().keys() != model.state_dict().keys():
-        raise InputError("save_hf writes a Llama; this one has parts that its config does not name")
+    check_parts(model, Llama)
     write_folder(folder, model, LLAMA, _llama_settings(model))

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lit.attention.additive import AdditiveAttention
 from transformer_lit.base.checks import check_sizes
+from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/06_recurrent.ipynb #state
@@ -64,7 +65,7 @@ class RecurrentState:
         del self.hidden[length + 1 :]
 
 # %% ../../nbs/models/06_recurrent.ipynb #code
-class Recurrent(nn.Module):
+class Recurrent(KeepsTies):
     """A GRU reads the source in both directions, another writes the target and looks back at it.
 
     Source: Bahdanau et al. 2015, with a linear layer and tanh in place of its maxout.

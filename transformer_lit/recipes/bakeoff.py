@@ -22,6 +22,7 @@ from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import Training, finish_training, open_training
 from transformer_lit.training.data import text_blocks
+from transformer_lit.training.trainer import evaluating
 
 # %% ../../nbs/recipes/05_bakeoff.ipynb #base
 _BASE = LanguageModeling(
@@ -123,15 +124,14 @@ def loss_by_place(
     """
     if band < 1 or length % band:
         raise ValueError(f"length {length} is not a multiple of band {band}")
-    was_training, device = model.training, next(model.parameters()).device
-    model.eval()
+    device = next(model.parameters()).device
     total, count = torch.zeros(length), 0
-    for batch in text_blocks(ids, length, rows):
-        batch = batch.to(device)
-        logits = model(batch.ids)
-        losses = nn.functional.cross_entropy(logits.mT, batch.targets, reduction="none")
-        total, count = total + losses.sum(0).cpu(), count + len(losses)
-    model.train(was_training)
+    with evaluating(model):
+        for batch in text_blocks(ids, length, rows):
+            batch = batch.to(device)
+            logits = model(batch.ids)
+            losses = nn.functional.cross_entropy(logits.mT, batch.targets, reduction="none")
+            total, count = total + losses.sum(0).cpu(), count + len(losses)
     return (total / count).view(-1, band).mean(-1).tolist()
 
 

@@ -108,7 +108,7 @@ def train(
         name = "-".join(filter(None, (preset, settings.variant, *other, f"seed{seed}")))
         out = Path("runs") / name if out is None else out
         with world.first():
-            _look_ahead(device, (out, results))
+            _look_ahead(device, () if world.rank else (out, results))  # the first writes
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
         if resume and not (world.rank or (out / "run.json").exists()):

@@ -66,7 +66,7 @@ def cut(
     instead: Float[Tensor, "H D"] | None = None,  # a vector for each head of the layer; else zeros
 ) -> Iterator[None]:
     "While it is open, these heads (counted from 0) answer every query with 0, or with `instead`."
-    count = attention.q_proj.out_features // attention.d_head
+    count = attention.n_heads
     if wrong := [head for head in heads if head not in range(count)]:
         raise ValueError(f"this attention has heads 0 to {count - 1}, got {wrong}")
     gone = torch.zeros(count, 1, 1, dtype=torch.bool)

@@ -93,7 +93,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
     def describe(metrics: dict[str, Any]) -> str:
         "A loss as one line for people."
         loss, in_bits = metrics["val_loss"], metrics["bits_per_byte"]
-        return f"{loss:.4f} nats per token, {in_bits:.4f} bits per byte on the validation text"
+        return f"{loss:.4f} nats per token, {in_bits:.4f} bits per byte"
 
 # %% ../../nbs/recipes/03_language_model.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)

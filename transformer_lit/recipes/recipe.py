@@ -26,7 +26,7 @@ from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
-from transformer_lit.models.transformer import Transformer, TransformerConfig
+from transformer_lit.models.transformer import Transformer, TransformerConfig, check_parts
 from transformer_lit.text.tokenizer import Tokenizer, load_tokenizer
 from transformer_lit.training.checkpoint import (
     average_weights,
@@ -56,11 +56,6 @@ def build(name: str, **sizes: Any) -> nn.Module:
     make, config = MODELS[name]
     return make(config(**sizes))
 
-
-def _family(model: nn.Module) -> str:
-    "The name of a model, told by its config."
-    return {config: name for name, (_, config) in MODELS.items()}[type(model.config)]
-
 # %% ../../nbs/recipes/01_recipe.ipynb #trained
 _FILES = ("model.safetensors", "tokenizer.json")
 _FIRST = {"task": "translation", "family": "transformer"}  # what the first models did not say
@@ -72,7 +67,10 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 
 
 class Trained(ABC):
-    "A trained model, set to `eval`, with its tokenizer and a description, in one folder."
+    """A trained model, set to `eval`, with its tokenizer and a description, in one folder.
+
+    `info`, the description, has the fields that its recipe `remembers`; `score` may need them.
+    """
 
     task: ClassVar[str]
     card: ClassVar[str]  # the model card of a shipped one, with gaps for the fields of its record
@@ -99,7 +97,9 @@ class Trained(ABC):
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         "Write weights, tokenizer and description to a new folder, atomically, with their hashes."
-        sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
+        family = {config: name for name, (_, config) in MODELS.items()}[type(self.model.config)]
+        check_parts(self.model, MODELS[family][0])
+        sizes = {"family": family, "model": asdict(self.model.config)}
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)

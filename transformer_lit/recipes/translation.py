@@ -59,7 +59,7 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
 """
 
     def __init__(self, model: nn.Module, tokenizer: BPETokenizer, info: dict[str, Any]):
-        super().__init__(model, tokenizer, {"alpha": 1.0, **info})  # the first did not say it
+        super().__init__(model, tokenizer, {"metric": "bleu", "form": "raw", "alpha": 1.0, **info})
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         "Ids of each sentence; `InputError` for one that is empty or longer than the model allows."
@@ -81,7 +81,8 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         "The best translation of each sentence. Sentences of similar length are searched together."
         alpha = self.info["alpha"] if alpha is None else alpha
         rows, out = self.encode(sentences), [""] * len(sentences)
-        batches = bucket_by_length([(len(row) + 1, 0) for row in rows], _SEARCH_TOKENS)
+        lengths = [(len(row) + 1, 0) for row in rows]
+        batches = bucket_by_length(lengths, max([_SEARCH_TOKENS, *(n for n, _ in lengths)]))
         for batch in batches:
             found = _search(self, [rows[i] for i in batch], beam=beam, alpha=alpha)
             for i, hypothesis in zip(batch, found, strict=True):
@@ -225,10 +226,10 @@ class Translation(Recipe):
         return translation_loss(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        warmup = min(self.warmup, max(1, self.steps // 10))  # a short training warms up briefly
+        brief = min(self.warmup, max(1, self.steps // 10))  # where the last step is in sight
         falls = {
             "inverse_sqrt": partial(inverse_sqrt, self.peak, self.warmup),
-            "cosine": partial(cosine, self.peak, warmup, self.steps, final=0.05),
+            "cosine": partial(cosine, self.peak, brief, self.steps, final=0.05),
         }
         if self.fall not in falls:
             raise InputError(f"unknown fall {self.fall!r}; known are: {', '.join(falls)}")

@@ -47,6 +47,14 @@ def _unicode(text: str) -> str:
     return text
 
 
+def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
+    "`ids`, each of which a vocabulary of that size has; -1 is no id."
+    ids = list(ids)
+    if outside := [i for i in ids if not 0 <= i < vocab_size]:
+        raise ValueError(f"id {outside[0]} is outside the vocabulary of {vocab_size} tokens")
+    return ids
+
+
 def _is_ours(backend: Backend) -> bool:
     "Whether a tokenizer has our special tokens first, all bytes, and bytes on its way in and out."
     return (
@@ -126,10 +134,7 @@ class BPETokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, bytes that are not UTF-8 become `�`."
-        ids, V = list(ids), self.vocab_size
-        if outside := [i for i in ids if not 0 <= i < V]:
-            raise ValueError(f"id {outside[0]} is outside the vocabulary of {V} tokens")
-        return self.backend.decode(ids, skip_special_tokens=True)
+        return self.backend.decode(_known(ids, self.vocab_size), skip_special_tokens=True)
 
     def tokens(self, text: str) -> list[str]:
         "The pieces of `text` as a reader wants to see them, one string for each id."
@@ -186,7 +191,7 @@ class CharTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of the ids."
-        return "".join(self.characters[i] for i in ids)
+        return "".join(self.characters[i] for i in _known(ids, self.vocab_size))
 
     def save(self, path: str | Path) -> None:
         "Write the characters as JSON."

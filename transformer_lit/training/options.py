@@ -35,7 +35,13 @@ class WeightAverage:
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
         if short := kinds - {torch.float32, torch.float64}:  # 1 − decay is below their precision
             raise ValueError(f"an average needs weights in float32 or float64, got {short}")
+        if other := getattr(optimizer, "averaged_by", None):  # the state has room for one alone
+            raise ValueError(
+                f"this optimiser has an average already, of decay {other.decay}; use that one, or "
+                "make another optimiser"
+            )
         self.model, self.optimizer, self.decay = model, optimizer, decay
+        optimizer.averaged_by = self  # of this object; a state that it loads may have an average
         optimizer.register_step_post_hook(self._move)
 
     @torch.no_grad()

@@ -146,7 +146,7 @@ class Run:
     validation, with all validation losses so far; `watch` adds to each line of the log.
     """
 
-    out: Path
+    out: str | Path
     trainer: Trainer
     evaluate: Callable[[], float]  # the validation loss in nats per token
     steps: int
@@ -162,6 +162,7 @@ class Run:
     inputs: Sequence[str] = ()  # files in `out` that decide the training, such as a tokenizer
 
     def __post_init__(self):
+        self.out = Path(self.out)
         self._hashes = {name: file_sha256(self.out / name) for name in self.inputs}
 
     def locked(self) -> AbstractContextManager[None]:
