@@ -137,7 +137,7 @@ def through_a_kill(answer, files, killed_at, later=None):
         here, elsewhere, kept = (Path(root, name) for name in ("here", "elsewhere", "kept"))
         here.mkdir()
         elsewhere.mkdir()
-        target, early, folders, mkdir = here / "step-7", [], [], os.mkdir
+        target, early, away, folders, mkdir = here / "step-7", [], [], [], os.mkdir
 
         def making(path, *mode, **options):
             folders.append(Path(path))
@@ -153,6 +153,7 @@ def through_a_kill(answer, files, killed_at, later=None):
         def part(name, killed):
             def make():
                 early.append(target.exists())
+                away.append(any(elsewhere.iterdir()))
                 if killed:
                     copytree(here, kept / "here")
                     copytree(elsewhere, kept / "elsewhere")
@@ -181,6 +182,7 @@ def through_a_kill(answer, files, killed_at, later=None):
                     found["the next try"] = content(target)
         found["folders that are left"] = len([*here.iterdir(), *elsewhere.iterdir()])
         found["a folder begins empty under the name"] = target in folders
+        found["files lie in the system's temporary folder"] = any(away)
         return {"an unfinished folder has the name": early, **found}
 
 
