@@ -65,6 +65,19 @@ def test_a_sentence_that_is_too_long_is_refused(tiny_translator):
         tiny_translator.translate(["A" * (most + 1)])
 
 
+def test_a_sentence_longer_than_a_search_is_searched_alone(exact, monkeypatch):
+    texts = ["a dog runs", "a man rides a bike in the park"]
+    expected = exact.translate(texts, beam=2)
+    monkeypatch.setattr("transformer_lit.recipes.translation._SEARCH_TOKENS", 1)
+    assert exact.translate(texts, beam=2) == expected
+
+
+def test_a_translator_that_does_not_say_is_scored_by_bleu_on_raw_text(exact):
+    silent = Translator(exact.model, exact.tokenizer, {})
+    measured = silent.score([("a dog runs", "ein Hund rennt")], beam=1)
+    assert "tok:13a" in measured["signature"] and measured["alpha"] == 1.0
+
+
 def test_scores_are_those_of_the_metric(tiny_translator):
     sources = ["A man.", "bike"]
     found = tiny_translator.translate(sources)
