@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from transformer_lit.base.device import device_name, pick_device
-from transformer_lit.base.results import Measurement, current_commit, write_measurement
+from transformer_lit.course.records import Measurement, current_commit, device_name, write_record
+from transformer_lit.training.options import pick_device
 
 MIB = 2**20
 
@@ -127,4 +127,4 @@ def store(
         torch=torch.__version__,
         rows=rows,
     )
-    print("written:", write_measurement(folder, measurement))
+    print("written:", write_record(folder, measurement))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM, MarianConfig, MarianMTModel
 from transformers import LlamaConfig as TheirLlamaConfig
 
-from transformer_lit.base.weights import Made, Names, made_from
+from transformer_lit.course.weights import Made, Names, made_from
 from transformer_lit.models.families import GPT2, LLAMA
 from transformer_lit.models.gpt import GPT
 from transformer_lit.models.interop import MARIAN

@@ -15,10 +15,10 @@ import torch
 
 from benchmarks.common import command_line, compared, report, take_turns
 from benchmarks.models import Work, training_step
-from transformer_lit.base.device import keep_freed_memory
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.options import keep_freed_memory
 
 VOCABULARY = 65  # the characters of tiny Shakespeare
 ROWS = {"small": 16, "large": 4}  # of a batch; 64 rows of the large setting would take a minute

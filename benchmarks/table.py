@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from transformer_lit.base.results import Measurement
+from transformer_lit.course.records import Measurement
 
 MARKED = re.compile(r"(<!-- speed:.*?-->\n).*?(<!-- end of speed -->)", re.S)
 MODELS = {"translator": "encoder–decoder", "gpt": "GPT", "llama": "Llama"}

@@ -43,8 +43,8 @@ def numbered(pages: list[str]) -> list[str]:
 
 
 def part_name(place: int, caption: str) -> int | str:
-    "The number of a part; the appendix has a letter."
-    return "A" if caption == "Appendix" else place
+    "The number of a part; the reference has a letter."
+    return "R" if caption == "Reference" else place
 
 
 def numbers(root: Path = ROOT) -> dict[str, str]:

@@ -20,7 +20,7 @@ import cards  # noqa: E402
 import exercise_cells  # noqa: E402
 import plain  # noqa: E402
 
-from transformer_lit.base.files import InputError, atomic_path, remove_folder  # noqa: E402
+from transformer_lit.course.files import InputError, atomic_path, remove_folder  # noqa: E402
 
 FOLDER = "notebooks"  # of the site
 BRANCH = "notebooks"  # where the repository has the copies: .github/workflows puts them there

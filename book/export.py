@@ -9,7 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-import nbdev.doclinks
 import nbdev.export
 import nbdev.maker
 
@@ -24,15 +23,13 @@ def nb_export(path, *args, **options):
 
 
 nbdev.maker._import2relative = lambda *arguments: None
-nbdev.doclinks.nb_export = nb_export
 
 
 def export(paths, package="transformer_lit"):
-    "Export these notebooks alone; without any, all of them, and write the index."
-    for path in paths:
-        nb_export(path, lib_path=package)
-    if not paths:
-        nbdev.doclinks.nbdev_export()
+    "Export these notebooks; without any, all of them."
+    for path in paths or sorted(Path("nbs").rglob("*.ipynb")):
+        if ".ipynb_checkpoints" not in str(path):
+            nb_export(path, lib_path=package)
     for module in Path(package).rglob("*.py"):  # what concerns the page alone
         text = module.read_text()
         if (without := re.sub(r"^#\| code-fold.*\n", "", text, flags=re.M)) != text:

@@ -26,8 +26,8 @@ import exercise_cells  # noqa: E402
 import plain  # noqa: E402
 import ways  # noqa: E402
 
-from transformer_lit.base.files import InputError, atomic_path, remove_folder  # noqa: E402
-from transformer_lit.base.thread import STEPS, check_file, write_starter  # noqa: E402
+from transformer_lit.course.files import InputError, atomic_path, remove_folder  # noqa: E402
+from transformer_lit.exercises.thread import STEPS, check_file, write_starter  # noqa: E402
 
 DIRECTIVE = re.compile(r"^(`{3,}|:{3,})\{solution\}.*?^\1[ \t]*$\n?", re.M | re.S)
 SAID = re.compile(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from transformer_lit.base.files import write_text
+from transformer_lit.course.files import write_text
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "transformer_lit/data/book.txt"

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from transformer_lit import load
-from transformer_lit.base.files import write_text
+from transformer_lit.course.files import write_text
 from transformer_lit.text.tokenizer import BPETokenizer
 
 ROOT = Path(__file__).parents[1]

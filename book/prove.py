@@ -67,7 +67,8 @@ class Times:
 
 def machine() -> str:
     "The kind of machine: its processor and the cores that a notebook may use."
-    from transformer_lit.base.device import device_name, pick_device
+    from transformer_lit.course.records import device_name
+    from transformer_lit.training.options import pick_device
 
     return device_name(pick_device("cpu"))
 
@@ -93,7 +94,7 @@ def records(times: Times, root: Path = ROOT) -> dict[str, dict]:
 
 def write(found: dict[str, dict], root: Path = ROOT) -> None:
     "Put records in the place of older ones, a line each, in the order of the book."
-    from transformer_lit.base.files import write_text
+    from transformer_lit.course.files import write_text
 
     merged = read(root) | found
     kept = [name for name in cards.chapters(root) if name in merged]

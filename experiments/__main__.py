@@ -31,7 +31,7 @@ from experiments.speculation import SPECULATIVE
 from experiments.tatoeba import TATOEBA
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
-from transformer_lit.base.device import keep_freed_memory
+from transformer_lit.training.options import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,

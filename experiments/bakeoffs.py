@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count
-from transformer_lit.base.results import read_result
+from transformer_lit.course.records import read_result
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
 from transformer_lit.recipes.recipe import Training

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from experiments.runner import Cell, Experiment, Row
 from transformer_lit import load
-from transformer_lit.base.datasets import load_pairs, load_text
+from transformer_lit.course.data import load_pairs, load_text
 from transformer_lit.inference import beam
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.inference.sampling import generate

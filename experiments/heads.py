@@ -16,7 +16,7 @@ from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.datasets import load_pairs
+from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.sampling import generate
 from transformer_lit.recipes.translation import Translator
 

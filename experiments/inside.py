@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from experiments.runner import Cell, Experiment, Row, Variant
 from transformer_lit import load
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.datasets import load_pairs
+from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.inside import (
     Repeats,

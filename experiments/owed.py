@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from experiments.runner import at_least, told
-from transformer_lit.base.device import keep_freed_memory
-from transformer_lit.base.files import require_writable
+from transformer_lit.course.files import require_writable
 from transformer_lit.recipes.bakeoff import BAKEOFFS, bakeoff_presets, places, run_name
 from transformer_lit.recipes.recipe import Recipe, finish_training, open_training, preset
 from transformer_lit.recipes.zoo import RECIPES
+from transformer_lit.training.options import keep_freed_memory
 
 SEEDS = range(3)
 DIRECTIONS = (("en", "de"), ("de", "en"))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer_lit.base.files import InputError, read_json, write_json
+from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import Recipe, Training, open_training
 from transformer_lit.training.run import read_log

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from experiments.runner import Experiment, Row, Variant
 from transformer_lit import load
-from transformer_lit.base.datasets import load_text
+from transformer_lit.course.data import load_text
 from transformer_lit.inference.sampling import generate
 from transformer_lit.inference.speculative import (
     Draft,

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from experiments.runner import Experiment, Row
-from transformer_lit.base.datasets import load_pairs
-from transformer_lit.base.parallel import comparable
+from transformer_lit.course.data import comparable, load_pairs
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.text.tokenizer import BPETokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.runner import Experiment, Row
-from transformer_lit.base.datasets import load_pairs
+from transformer_lit.course.data import load_pairs
 from transformer_lit.text.tokenizer import BPETokenizer
 
 SIZES = (259, 300, 400, 600, 1000, 2000, 5000, 10_000, 20_000)

@@ -13,7 +13,7 @@ from itertools import product
 import torch
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, held_out, val_losses
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.recipes.recipe import Training
 
 WIRINGS = ("post", "pre", "sandwich", "deep")

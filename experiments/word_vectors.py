@@ -23,14 +23,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import transformer_lit
-from transformer_lit.base.datasets import load_analogies, load_text, load_word_pairs
-from transformer_lit.base.device import device_name
-from transformer_lit.base.numbers import number_in_english
-from transformer_lit.base.results import (
+from transformer_lit.course.data import (
+    load_analogies,
+    load_text,
+    load_word_pairs,
+    number_in_english,
+)
+from transformer_lit.course.records import (
     Measurement,
     current_commit,
+    device_name,
     read_measurement,
-    write_measurement,
+    write_record,
 )
 from transformer_lit.text.word_vectors import WordVectors
 
@@ -314,7 +318,7 @@ def record(folder: str | Path, name: str, rows: list[dict[str, Any]]) -> None:
     about = read_measurement(RECORDS / f"{name}.json").about
     command, device = "python -m experiments.word_vectors", device_name(torch.device("cpu"))
     found = Measurement(name, about, command, current_commit(), device, torch.__version__, rows)
-    print("written:", write_measurement(folder, found))
+    print("written:", write_record(folder, found))
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:

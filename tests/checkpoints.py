@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from wide import Wide
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 
 
 def wide_model(build, config):

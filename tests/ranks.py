@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from transformer_lit.base import datasets
-from transformer_lit.base.files import InputError
+from transformer_lit.course import data as datasets
+from transformer_lit.course.files import InputError
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.translation import Translation

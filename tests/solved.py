@@ -7,7 +7,7 @@ from pathlib import Path
 
 import exercise_cells
 
-from transformer_lit.base.thread import STEPS, starter
+from transformer_lit.exercises.thread import STEPS, starter
 
 ROOT = Path(__file__).parents[1]
 

@@ -596,7 +596,7 @@ BREACHES = {
     undrawn_arrows: [
         lambda h: [
             (h / PACKAGE / "recipes").mkdir(),
-            module(h, "recipes/r", "from transformer_lit.base.files import base_files"),
+            module(h, "recipes/r", "from transformer_lit.course.files import base_files"),
         ]
     ],
     relative_imports: [

@@ -10,7 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import attention, block, decoding, models, peers, swap
 from benchmarks.attention import peak_in_child
 from benchmarks.common import interval, store, take_turns
-from transformer_lit.base.results import read_measurement
+from transformer_lit.course.records import read_measurement
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 
 pytestmark = pytest.mark.slow

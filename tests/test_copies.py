@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "book"))
 import copies  # noqa: E402
 import plain  # noqa: E402
 
-from transformer_lit.base.files import file_sha256  # noqa: E402
+from transformer_lit.course.files import file_sha256  # noqa: E402
 
 source = exercise_cells.source
 BOOK = plain.book(ROOT, plain.Alone)

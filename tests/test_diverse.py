@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from experiments import diverse
-from transformer_lit.base.files import InputError, write_json
-from transformer_lit.base.numbers import number_pairs
-from transformer_lit.base.results import read_result
+from transformer_lit.course.data import number_pairs
+from transformer_lit.course.files import InputError, write_json
+from transformer_lit.course.records import read_result
 from transformer_lit.recipes.translation import Translation
 
 SIZES = {"d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 1}

@@ -24,8 +24,8 @@ from experiments import (
 from experiments.runner import Cell, Experiment, count, covering
 from transformer_lit import load
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.files import InputError
-from transformer_lit.base.results import read_measurement, read_result
+from transformer_lit.course.files import InputError
+from transformer_lit.course.records import read_measurement, read_result
 from transformer_lit.position.relative import t5_bucket
 from transformer_lit.recipes.recipe import open_training
 from transformer_lit.recipes.translation import translation_loss

@@ -16,8 +16,8 @@ import torch
 from cell_names import RAW, names
 from ways import cards
 
-from transformer_lit.base.exercises import Verdict
-from transformer_lit.base.thread import Progress
+from transformer_lit.course.exercises import Verdict
+from transformer_lit.exercises.thread import Progress
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book"))

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from inline_figures import CHALK, GROUND, dark, dark_text, holds, inline_all, least_width, placed
 
-from transformer_lit.base.drawing import KINDS
-from transformer_lit.base.figures import PALETTE
+from transformer_lit.course.figures import KINDS, PALETTE
 
 ROOT = Path(__file__).parents[1]
 DOT = base64.b64encode(b"\x89PNG and dots").decode()

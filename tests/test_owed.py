@@ -7,7 +7,7 @@ import pytest
 
 from experiments import owed
 from experiments.runner import told
-from transformer_lit.base.results import read_result
+from transformer_lit.course.records import read_result
 from transformer_lit.recipes.language_model import LanguageModeling
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 12}

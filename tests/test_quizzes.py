@@ -30,13 +30,12 @@ from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, padding_mask
 from transformer_lit.attention.multihead import MultiHeadAttention, split_heads
-from transformer_lit.base.exercises import LEVELS
-from transformer_lit.base.results import at_best_rate, paired
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward, gated_width
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.course.exercises import LEVELS
 from transformer_lit.inference.beam import beam_search, length_penalty
 from transformer_lit.inference.metrics import bits_per_byte, bleu
 from transformer_lit.inference.sampling import keep_top_p, next_token
@@ -50,6 +49,7 @@ from transformer_lit.position.disentangled import DisentangledBias
 from transformer_lit.position.relative import ALiBi, T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import LinearScaling
+from transformer_lit.recipes.bakeoff import at_best_rate, paired
 from transformer_lit.recipes.masked import hide
 from transformer_lit.text.embedding import TokenEmbedding
 from transformer_lit.text.tokenizer import BPETokenizer

@@ -5,7 +5,7 @@ import re
 import exercise_tables
 import solved
 
-from transformer_lit.base.thread import STEPS
+from transformer_lit.exercises.thread import STEPS
 
 PAGE = solved.ROOT / "book/teachers.md"
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 STATEMENT = re.compile(
     r"### (?P<id>[a-z]\w*\.[1-9]\d*) · (?P<title>[^\n]+)\n\n"
     r"\*(?P<kind>[\w-]+) · (?P<minutes>\d+) minutes · (?P<level>\w+)\*\n\n"
-    r"(?P<text>.+?)\n\n<details><summary>Hint</summary>\n\n.+\n\n</details>",
+    r"(?P<text>.+?)\n\n<details><summary>Hint</summary>\n\n.+\n\n</details>"
+    r"(\n\n<details><summary>Solution of \S+</summary>\n\n.+\n\n</details>)?",
     re.S,
 )
 SOLUTION_TEXT = re.compile(
@@ -18,6 +19,11 @@ SOLUTION_TEXT = re.compile(
 )
 SOLUTION = re.compile(r'# @title Solution of (\S+) \{ display-mode: "form" \}\n(.+)', re.S)
 FORMS = (STATEMENT, SOLUTION_TEXT, SOLUTION)
+NEW_SOLUTION = re.compile(
+    r"#\| export exercises\.\w+\n@exercise\(\s*\"([a-z]\w*\.[1-9]\d*)\".*", re.S
+)
+    r'#\| export exercises\.\w+\n@exercise\(\s*"([a-z]\w*\.[1-9]\d*)".*', re.S
+)
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 
@@ -35,6 +41,7 @@ class Written:
     text_place: int | None = None
     solution_place: int | None = None
     solution: str | None = None
+    new: bool = False  # solution and table in one cell
 
 
 def source(cell):
@@ -54,6 +61,8 @@ def exercises(cells):
                 written.blank = source(following[0])
             found[written.id] = written
     for place, cell in enumerate(cells):
+        if (new := NEW_SOLUTION.fullmatch(source(cell))) and new[1] in found:
+            found[new[1]].new = True
         text, code = SOLUTION_TEXT.fullmatch(source(cell)), SOLUTION.fullmatch(source(cell))
         if text and text[1] in found:
             found[text[1]].text_place = place

@@ -18,8 +18,8 @@ from sphinx.util.docutils import SphinxDirective
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
 
-from transformer_lit.base.exercises import KINDS, LEVELS
-from transformer_lit.base.thread import STEPS
+from transformer_lit.course.exercises import KINDS, LEVELS
+from transformer_lit.exercises.thread import STEPS
 
 ROOT = Path(__file__).parents[2]
 STEP = {step.id: name for name, step in STEPS.items()}

@@ -21,7 +21,7 @@ from sphinx.util.docutils import SphinxDirective
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.weights import Settings
+from transformer_lit.course.weights import Settings
 from transformer_lit.models.interop import FAMILIES
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 

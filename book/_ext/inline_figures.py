@@ -26,7 +26,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib.colors import to_hex
 
-from transformer_lit.base.figures import DIVERGING, SEQUENTIAL, contrast, luminance
+from transformer_lit.course.figures import DIVERGING, SEQUENTIAL, contrast, luminance
 
 PAPER, INK = "#ffffff", "#000000"  # of a figure
 GROUND, CHALK = "#121212", "#ced6dd"  # of the theme's dark pages

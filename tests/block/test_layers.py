@@ -8,13 +8,12 @@ from torch_names import torch_weights
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
-from transformer_lit.base.exercises import check
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.block.wiring import DeepNorm, SandwichNorm
-from transformer_lit.exercises import layers
+from transformer_lit.exercises import check, layers
 
 B, T, S, H, D, F = 2, 5, 7, 3, 2, 11
 C = H * D

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from transformer_lit import load
-from transformer_lit.base.datasets import load_pairs
+from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_top_p
 

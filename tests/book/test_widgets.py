@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.base.files import read_text
+from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
 from transformer_lit.models.families import Window

@@ -11,8 +11,7 @@ import torch
 import transformers as hf
 from wide import Wide
 
-from transformer_lit.base.exercises import check, find_exercise
-from transformer_lit.exercises import repair_shop
+from transformer_lit.exercises import check, find_exercise, repair_shop
 
 ROOT = Path(__file__).parents[2]
 CAPSTONES = ROOT / "nbs/capstones"

@@ -4,8 +4,8 @@ import pytest
 import solved
 import torch
 
-from transformer_lit.base.exercises import check
-from transformer_lit.base.thread import STEPS
+from transformer_lit.exercises import check
+from transformer_lit.exercises.thread import STEPS
 
 
 def verdict_of(name, *changes):

@@ -15,8 +15,8 @@ from torch import nn
 from wide import Wide
 
 from transformer_lit.attention.multihead import Position
-from transformer_lit.base.files import InputError
 from transformer_lit.block.norm import RMSNorm
+from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models import interop
 from transformer_lit.models.bert import Bert

@@ -7,7 +7,7 @@ from transformers import LlamaConfig as HFConfig
 from transformers import LlamaForCausalLM
 from wide import Wide
 
-from transformer_lit.base.exercises import check
+from transformer_lit.exercises import check
 from transformer_lit.exercises.llama import MyLlama as MyLlamaReference
 from transformer_lit.models.llama import Llama, LlamaConfig
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.models.assembly import POSITIONS
 from transformer_lit.recipes import bakeoff, language_model
 from transformer_lit.recipes.bakeoff import (

@@ -17,9 +17,9 @@ import ranks
 import solved
 import torch
 
-from transformer_lit.base import datasets
-from transformer_lit.base.files import InputError
-from transformer_lit.base.results import read_results
+from transformer_lit.course import data as datasets
+from transformer_lit.course.files import InputError
+from transformer_lit.course.records import read_results
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
@@ -48,7 +48,7 @@ def here(monkeypatch, tmp_path, data_folder, tiny_translator, tiny_writer):
     tiny_writer.save(folder / "writer")
     monkeypatch.chdir(folder)
     # it would outlive the test
-    monkeypatch.setattr("transformer_lit.base.device.keep_freed_memory", lambda: None)
+    monkeypatch.setattr("transformer_lit.course.records.keep_freed_memory", lambda: None)
     return folder
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transformer_lit.base.files import InputError, unseal, write_json
+from transformer_lit.course.files import InputError, unseal, write_json
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling

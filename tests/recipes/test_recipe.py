@@ -18,8 +18,8 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.grouped import to_grouped
-from transformer_lit.base.files import InputError, read_json, write_json
-from transformer_lit.base.results import read_result
+from transformer_lit.course.files import InputError, read_json, write_json
+from transformer_lit.course.records import read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.families import Window
 from transformer_lit.models.llama import Llama, LlamaConfig

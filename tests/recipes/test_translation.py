@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.models.transformer import TransformerConfig
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation, Translator, translation_loss

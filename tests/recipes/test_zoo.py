@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import transformer_lit
-from transformer_lit.base.datasets import data_hashes, load_pairs, load_text
-from transformer_lit.base.files import InputError, unseal, write_json
-from transformer_lit.base.results import read_results
+from transformer_lit.course.data import data_hashes, load_pairs, load_text
+from transformer_lit.course.files import InputError, unseal, write_json
+from transformer_lit.course.records import read_results
 from transformer_lit.recipes import zoo
 from transformer_lit.recipes.zoo import card_text, load, model_card, model_names
 

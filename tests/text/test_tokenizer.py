@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.training.checkpoint import (
     average_weights,
     checkpoints,

@@ -10,8 +10,8 @@ import torch
 from ranks import CUT, KINDS, STEPS, nan_at, open_run, with_options
 from torch import Tensor
 
-from transformer_lit.base.files import InputError
-from transformer_lit.base.results import read_results
+from transformer_lit.course.files import InputError
+from transformer_lit.course.records import read_results
 from transformer_lit.training.checkpoint import checkpoints, load_tensors
 from transformer_lit.training.distributed import Ranks, join
 from transformer_lit.training.run import read_log
@@ -204,7 +204,7 @@ def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeyp
     presets = ranks.Translation.presets
     monkeypatch.setitem(presets, "numbers", presets["numbers"])
     ranks.small_numbers()
-    keeps = "transformer_lit.base.device.keep_freed_memory"  # it would outlive the test
+    keeps = "transformer_lit.course.records.keep_freed_memory"  # it would outlive the test
     monkeypatch.setattr(keeps, lambda: None)
 
     def options(name):

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from transformer_lit.base.exercises import check
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
+from transformer_lit.exercises import check
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_lit.base.files import InputError, read_json
+from transformer_lit.course.files import InputError, read_json
 from transformer_lit.training.checkpoint import checkpoints
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy

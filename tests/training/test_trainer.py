@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.training.trainer import Trainer, World, evaluating, mean_gradient, mean_loss
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/attention/06_cache.ipynb #check
 def _check_fits(held: Tensor | None, k: Tensor, v: Tensor) -> None:

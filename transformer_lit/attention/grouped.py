@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/attention/07_grouped.ipynb #cache-bytes
 def cache_bytes(

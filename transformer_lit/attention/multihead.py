@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
-from transformer_lit.base.checks import positive, share
+from transformer_lit.course.sizes import positive, share
 
 # %% ../../nbs/attention/05_multihead.ipynb #position
 class Position(nn.Module):

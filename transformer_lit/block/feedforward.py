@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/block/02_feedforward.ipynb #activations
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from torch import nn
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/block/01_norm.ipynb #code
 def _wider(x: Tensor) -> torch.dtype:

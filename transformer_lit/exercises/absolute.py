@@ -10,7 +10,7 @@ import math
 import torch
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.position.absolute import sinusoids
 
 # %% ../../nbs/position/01_absolute.ipynb #checks-values

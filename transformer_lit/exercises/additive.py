@@ -9,7 +9,7 @@ import math
 import torch
 
 from transformer_lit.attention.additive import additive_attend
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/attention/08_additive.ipynb #checks-values
 @exercise(

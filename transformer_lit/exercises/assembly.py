@@ -10,7 +10,7 @@ import copy
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.models import assembly as chapter
 from transformer_lit.position.relative import ALiBi
 

@@ -12,7 +12,7 @@ import torch
 
 from transformer_lit.attention import attend as chapter
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/attention/03_attend.ipynb #checks-values
 @exercise(

@@ -9,8 +9,8 @@ from itertools import combinations
 
 import torch
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.results import paired
+from transformer_lit.course.exercises import exercise
+from transformer_lit.recipes.bakeoff import paired
 
 # %% ../../nbs/recipes/05_bakeoff.ipynb #checks-values
 @exercise(

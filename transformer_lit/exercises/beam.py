@@ -7,7 +7,7 @@ __all__ = ['scores', 'smallest_width', 'step_cases', 'stepped', 'without_end_tok
 # %% ../../nbs/inference/02_beam.ipynb #check-imports
 import math
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.inference.beam import length_penalty
 
 # %% ../../nbs/inference/02_beam.ipynb #checks-values

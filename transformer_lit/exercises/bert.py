@@ -8,7 +8,7 @@ __all__ = ['places', 'rows', 'loss_cases', 'text_by_text', 'masked_loss', 'hide_
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/models/05_bert.ipynb #checks-values
 @exercise(

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from transformer_lit.attention import attend as attention
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 from transformer_lit.models.interop import save_hf
 from transformer_lit.models.llama import Llama as PackageLlama
 from transformer_lit.models.llama import LlamaConfig

@@ -14,7 +14,7 @@ __all__ = ['PAD', 'BOS', 'EOS', 'shown_loss', 'suspect', 'batch_cases', 'batched
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/capstones/02_translator_from_a_blank_file.ipynb #checks-values
 PAD, BOS, EOS = 0, 1, 2

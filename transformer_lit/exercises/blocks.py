@@ -8,8 +8,8 @@ __all__ = ['fair', 'ratios', 'four_lists', 'effects', 'added_errors', 'as_gap', 
 import statistics
 from itertools import combinations
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.results import paired
+from transformer_lit.course.exercises import exercise
+from transformer_lit.recipes.bakeoff import paired
 
 # %% ../../nbs/results/02_blocks.ipynb #checks-values
 @exercise(

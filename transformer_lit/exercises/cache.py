@@ -11,8 +11,8 @@ import torch
 
 from transformer_lit.attention.masks import causal_mask
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.sandbox import Found
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.sandbox import Found
 
 # %% ../../nbs/attention/06_cache.ipynb #checks-values
 @exercise(

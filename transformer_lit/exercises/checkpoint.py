@@ -19,7 +19,7 @@ from unittest import mock
 import safetensors.torch
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training.checkpoint import average_weights
 
 # %% ../../nbs/training/05_checkpoint.ipynb #checks-values

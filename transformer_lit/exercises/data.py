@@ -7,7 +7,7 @@ __all__ = ['wasted', 'sizes_of_batches', 'table_cases', 'tables_of', 'without_en
 # %% ../../nbs/training/02_data.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training.data import bucket_by_length, pad
 
 # %% ../../nbs/training/02_data.ipynb #checks-values

@@ -7,7 +7,7 @@ __all__ = ['rows_read', 'different', 'row_cases', 'to_position', 'position_terms
 # %% ../../nbs/position/03_disentangled.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/position/03_disentangled.ipynb #checks-values
 @exercise(

@@ -5,7 +5,7 @@ __all__ = ['gigabytes_sent', 'gigabytes_held', 'ring_cases', 'totals', 'column_s
            'global_gradient']
 
 # %% ../../nbs/training/07_distributed.ipynb #check-imports
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/training/07_distributed.ipynb #checks-values
 @exercise(

@@ -7,7 +7,7 @@ __all__ = ['row_gradients', 'largest_logit', 'gradient_cases', 'rows_of', 'only_
 # %% ../../nbs/text/02_embedding.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/text/02_embedding.ipynb #checks-values

@@ -6,8 +6,8 @@ __all__ = ['name_of_gain', 'silent', 'attn_cases', 'named', 'take_apart', 'name_
 # %% ../../nbs/models/08_families.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.weights import made_from
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.weights import made_from
 from transformer_lit.models.families import LLAMA
 
 # %% ../../nbs/models/08_families.ipynb #checks-values

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/block/02_feedforward.ipynb #checks-values
 @exercise(

@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/models/02_first_training.ipynb #checks-values
 @exercise(

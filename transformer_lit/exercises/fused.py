@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/attention/04_fused.ipynb #checks-values
 @exercise(

@@ -6,7 +6,7 @@ __all__ = ['targets', 'places_that_differ', 'billions', 'block_cases', 'blocks',
 # %% ../../nbs/models/03_gpt.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/models/03_gpt.ipynb #checks-values
 @exercise(

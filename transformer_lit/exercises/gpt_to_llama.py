@@ -4,8 +4,8 @@
 __all__ = ['THREE', 'more_units', 'seeds', 'compare', 'half_width']
 
 # %% ../../nbs/results/03_gpt_to_llama.ipynb #check-imports
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.results import paired
+from transformer_lit.course.exercises import exercise
+from transformer_lit.recipes.bakeoff import paired
 
 # %% ../../nbs/results/03_gpt_to_llama.ipynb #checks
 @exercise(

@@ -9,7 +9,7 @@ import torch
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.grouped import cache_bytes
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/attention/07_grouped.ipynb #checks-values
 @exercise(

@@ -4,8 +4,8 @@
 __all__ = ['std_and_factor', 'variances', 'name_cases', 'std_of', 'gpt2_std', 'xavier_bound']
 
 # %% ../../nbs/block/05_init.ipynb #check-imports
-from transformer_lit.base.exercises import exercise
 from transformer_lit.block.init import xavier_std
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/block/05_init.ipynb #checks
 @exercise(

@@ -6,7 +6,7 @@ __all__ = ['key_and_count', 'weight_left', 'score_cases', 'one_head_score', 'cut
 # %% ../../nbs/recipes/08_inside.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/recipes/08_inside.ipynb #checks-values
 @exercise(

@@ -6,8 +6,8 @@ __all__ = ['name_of_output', 'others', 'vectors', 'in_blocks', 'targets', 'decod
 # %% ../../nbs/models/09_interop.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.weights import made_from
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.weights import made_from
 from transformer_lit.models.interop import T5
 
 # %% ../../nbs/models/09_interop.ipynb #checks-values

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/recipes/03_language_model.ipynb #checks-values
 @exercise(

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.sandbox import Found
 
 # %% ../../nbs/block/04_layers.ipynb #checks-values
 @exercise(

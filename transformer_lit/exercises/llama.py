@@ -9,10 +9,10 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.multihead import MultiHeadAttention as Heads
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.sandbox import Found
 from transformer_lit.block.feedforward import GatedFeedForward as Gated
 from transformer_lit.block.norm import RMSNorm as Norm
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.sandbox import Found
 from transformer_lit.position.rope import RoPE, rotate_half_split, rotate_interleaved
 
 # %% ../../nbs/models/04_llama.ipynb #checks-values

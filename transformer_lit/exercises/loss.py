@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 from transformer_lit.training.loss import cross_entropy
 
 # %% ../../nbs/training/01_loss.ipynb #checks-values

@@ -6,7 +6,7 @@ __all__ = ['doubt', 'never', 'fill_cases', 'fill', 'padded_cases', 'shown_and_as
 # %% ../../nbs/recipes/04_masked.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/recipes/04_masked.ipynb #checks-values
 @exercise(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from transformer_lit.attention import masks as chapter
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/attention/02_masks.ipynb #checks-values
 @exercise(

@@ -8,7 +8,7 @@ __all__ = ['p_1', 'bleu_of_the_short', 'precision_cases', 'grams_of', 'mean_of_p
 import math
 from collections import Counter
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.inference.metrics import bleu
 
 # %% ../../nbs/inference/03_metrics.ipynb #checks-values

@@ -12,7 +12,7 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/attention/05_multihead.ipynb #checks-values
 @exercise(

@@ -7,7 +7,7 @@ __all__ = ['four_numbers', 'rms_and_norm', 'newton_cases', 'iterated', 'newton_s
 # %% ../../nbs/training/09_muon.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training.muon import orthogonalize
 
 # %% ../../nbs/training/09_muon.ipynb #checks-values

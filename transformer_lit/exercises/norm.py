@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from transformer_lit.base.exercises import exercise, with_gradients
-from transformer_lit.base.sandbox import Found
+from transformer_lit.course.exercises import exercise, with_gradients
+from transformer_lit.course.sandbox import Found
 
 # %% ../../nbs/block/01_norm.ipynb #checks-values
 @exercise(

@@ -7,7 +7,7 @@ __all__ = ['shapes', 'accepted', 'row_cases', 'unit', 'cosines', 'time_first']
 import torch
 from torch.testing import assert_close
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/start/01_notation.ipynb #checks-values
 @exercise(

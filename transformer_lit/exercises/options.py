@@ -8,7 +8,7 @@ __all__ = ['mean_age', 'made_and_kept', 'average_cases', 'averages_from', 'movin
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/training/08_options.ipynb #checks-values
 @exercise(

@@ -11,10 +11,10 @@ import torch
 
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.multihead import Position
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.results import paired
+from transformer_lit.course.exercises import exercise
 from transformer_lit.position.relative import ALiBi, t5_bucket
 from transformer_lit.position.rope import RoPE
+from transformer_lit.recipes.bakeoff import paired
 
 # %% ../../nbs/results/01_positions.ipynb #checks-values
 @exercise(

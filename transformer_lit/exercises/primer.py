@@ -9,7 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/start/02_primer.ipynb #checks-values
 @exercise(

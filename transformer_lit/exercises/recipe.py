@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training import loss as oracle
 
 # %% ../../nbs/recipes/01_recipe.ipynb #checks-values

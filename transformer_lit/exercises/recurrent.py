@@ -7,7 +7,7 @@ __all__ = ['states', 'steps_in_a_row', 'gru_cases', 'through_gates', 'read_all',
 # %% ../../nbs/models/06_recurrent.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/models/06_recurrent.ipynb #checks-values
 @exercise(

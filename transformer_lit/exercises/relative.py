@@ -9,7 +9,7 @@ import math
 import torch
 from torch.testing import assert_close
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.position.relative import distances, t5_bucket
 
 # %% ../../nbs/position/02_relative.ipynb #checks-values

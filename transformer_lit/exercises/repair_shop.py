@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/block/03_residual.ipynb #checks-values
 @exercise(

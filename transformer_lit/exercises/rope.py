@@ -9,7 +9,7 @@ __all__ = ['scores', 'same_as_a', 'rotate_cases', 'angles_of', 'planes', 'few_bi
 import torch
 from torch.testing import assert_close
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.position.rope import RoPE, rotate_half_split, rotate_interleaved
 
 # %% ../../nbs/position/04_rope.ipynb #checks-values

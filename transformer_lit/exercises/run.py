@@ -12,7 +12,7 @@ from json import dumps, loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training import run as chapter
 from transformer_lit.training.checkpoint import checkpoints
 

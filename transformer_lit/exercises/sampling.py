@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/inference/01_sampling.ipynb #checks-values
 @exercise(

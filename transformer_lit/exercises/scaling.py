@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.position.rope import rope_frequencies
 from transformer_lit.position.scaling import Llama3Scaling, NTKScaling
 

@@ -8,7 +8,7 @@ __all__ = ['half_at', 'order', 'step_cases', 'moments', 'uncorrected', 'without_
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.training.schedule import paper_schedule
 
 # %% ../../nbs/training/03_schedule.ipynb #checks-values

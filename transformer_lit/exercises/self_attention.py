@@ -6,7 +6,7 @@ __all__ = ['layer_cases', 'attention', 'self_attention', 'sizes', 'old_rows', 'c
 # %% ../../nbs/attention/01_self_attention.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/attention/01_self_attention.ipynb #checks-build
 def layer_cases():

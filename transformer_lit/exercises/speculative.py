@@ -8,8 +8,8 @@ __all__ = ['kept_and_first', 'per_call', 'rule_cases', 'ruled', 'unnormalised', 
 # %% ../../nbs/inference/04_speculative.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.sandbox import is_blank
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.sandbox import is_blank
 
 # %% ../../nbs/inference/04_speculative.ipynb #checks-values
 @exercise(

@@ -8,7 +8,7 @@ __all__ = ['TEN', 'first_two', 'how_many', 'replace_pair', 'learn_merges', 'word
 from collections import Counter
 from itertools import pairwise
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.text.tokenizer import BPETokenizer
 
 # %% ../../nbs/text/01_tokenizer.ipynb #checks-values

@@ -9,8 +9,8 @@ __all__ = ['step_loss', 'weight_after', 'small', 'tables', 'train_cases', 'train
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise
-from transformer_lit.base.sandbox import Found
+from transformer_lit.course.exercises import exercise
+from transformer_lit.course.sandbox import Found
 
 # %% ../../nbs/training/04_trainer.ipynb #checks-values
 @exercise(

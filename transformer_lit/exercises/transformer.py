@@ -7,7 +7,7 @@ __all__ = ['SHAPES', 'score_shape', 'changed_positions', 'translation_cases', 's
 # %% ../../nbs/models/01_transformer.ipynb #check-imports
 import torch
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.position.absolute import sinusoids
 

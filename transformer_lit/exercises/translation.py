@@ -9,7 +9,7 @@ __all__ = ['reads_and_says', 'least_sure', 'hidden_cases', 'over_all_places', 'w
 import torch
 from torch import nn
 
-from transformer_lit.base.exercises import exercise, with_gradients
+from transformer_lit.course.exercises import exercise, with_gradients
 
 # %% ../../nbs/recipes/02_translation.ipynb #checks-values
 @exercise(

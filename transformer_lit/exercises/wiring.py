@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.base.exercises import exercise
+from transformer_lit.course.exercises import exercise
 
 # %% ../../nbs/block/06_wiring.ipynb #checks
 @exercise(

@@ -11,8 +11,8 @@ import math
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.base.exercises import exercise, with_gradients
-from transformer_lit.base.numbers import number_pairs
+from transformer_lit.course.data import number_pairs
+from transformer_lit.course.exercises import exercise, with_gradients
 from transformer_lit.text.word_vectors import WordVectors
 
 # %% ../../nbs/text/03_word_vectors.ipynb #checks-values

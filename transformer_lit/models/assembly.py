@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
-from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from transformer_lit.block.init import deepnorm_init, gpt2_init, xavier_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.block.wiring import DeepNorm, SandwichNorm, deepnorm_scales
+from transformer_lit.course.sizes import check_sizes
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias

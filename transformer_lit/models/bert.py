@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from transformer_lit.attention.masks import padding_mask
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm
+from transformer_lit.course.sizes import check_sizes
 from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.base.files import InputError
-from transformer_lit.base.weights import Made, Names, Settings, Tensors, fill
 from transformer_lit.block.norm import LayerNorm, RMSNorm
+from transformer_lit.course.files import InputError
+from transformer_lit.course.weights import Made, Names, Settings, Tensors, fill
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig

@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.weights import Made, Names, Settings, write_folder
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.course.weights import Made, Names, Settings, write_folder
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.families import (
     BERT,

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention, head_sizes
-from transformer_lit.base.checks import check_sizes
 from transformer_lit.block.feedforward import GatedFeedForward
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.block.residual import PreNorm
+from transformer_lit.course.sizes import check_sizes
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.position.rope import RoPE
 from transformer_lit.text.embedding import TokenEmbedding

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lit.attention.additive import AdditiveAttention
-from transformer_lit.base.checks import check_sizes
+from transformer_lit.course.sizes import check_sizes
 from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.text.embedding import TokenEmbedding
 

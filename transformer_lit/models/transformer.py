@@ -18,13 +18,13 @@ from torch.overrides import TorchFunctionMode
 from transformer_lit.attention.cache import DecodingState, KVCache
 from transformer_lit.attention.masks import padding_mask
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.checks import check_sizes
-from transformer_lit.base.files import InputError
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.init import xavier_init
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.course.files import InputError
+from transformer_lit.course.sizes import check_sizes
 from transformer_lit.position.absolute import Sinusoidal
 from transformer_lit.text.embedding import TokenEmbedding
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/position/01_absolute.ipynb #code
 def sinusoids(

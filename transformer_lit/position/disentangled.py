@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import Position, head_sizes
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.relative import distances
 

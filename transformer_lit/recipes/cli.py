@@ -23,8 +23,8 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
-from transformer_lit.base import datasets
-from transformer_lit.base.files import InputError, read_text, require_writable
+from transformer_lit.course import data as datasets
+from transformer_lit.course.files import InputError, read_text, require_writable
 
 # %% ../../nbs/recipes/07_cli.ipynb #app
 class _Dtype(StrEnum):
@@ -139,7 +139,7 @@ def _train(run: Any) -> None:
 # %% ../../nbs/recipes/07_cli.ipynb #look-ahead
 def _look_ahead(device: str, folders: Sequence[Path]) -> None:
     "Raise now what would otherwise stop the training later, and keep the memory that it frees."
-    from transformer_lit.base.device import keep_freed_memory, pick_device
+    from transformer_lit.training.options import keep_freed_memory, pick_device
 
     if pick_device(device).type == "cpu":
         keep_freed_memory()
@@ -193,8 +193,8 @@ _WRITER = "shakespeare"  # the shipped model that `generate` takes
 
 def _load(model: str, device: str, method: str, does: str) -> Any:
     "The trained model of that name or folder; `InputError` if it lacks the method."
-    from transformer_lit.base.device import pick_device
     from transformer_lit.recipes.zoo import load
+    from transformer_lit.training.options import pick_device
 
     trained = load(model, pick_device(device))
     if not hasattr(trained, method):
@@ -404,7 +404,7 @@ def check_own(
     steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
-    from transformer_lit.base.thread import STEPS, check_file, write_starter
+    from transformer_lit.exercises.thread import STEPS, check_file, write_starter
 
     if _not_utf8(str(file)):
         raise InputError("the file has a name that is not UTF-8 text; choose another one")
@@ -433,7 +433,7 @@ def check_own(
 
 
 def _let_it_write(file: Path, found: Any, steps: int) -> None:
-    from transformer_lit.base.own_file import first_words
+    from transformer_lit.course.my_model import first_words
 
     needed = ("MyLlama", "train", "generate")
     if open_ := [name for name in needed if not found.verdicts.get(name)]:

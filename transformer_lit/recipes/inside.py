@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.training.data import TextBatch
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.base.datasets import load_text
+from transformer_lit.course.data import load_text
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build

@@ -17,10 +17,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.base.datasets import data_hashes
-from transformer_lit.base.device import device_name, pick_device
-from transformer_lit.base.files import InputError, atomic_path, remove_folder, seal, unseal
-from transformer_lit.base.results import Result, current_commit, write_result
+from transformer_lit.course.data import data_hashes
+from transformer_lit.course.files import InputError, atomic_path, remove_folder, seal, unseal
+from transformer_lit.course.records import Result, current_commit, device_name, write_record
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
@@ -35,6 +34,7 @@ from transformer_lit.training.checkpoint import (
     save_weights,
 )
 from transformer_lit.training.muon import make_optimizer
+from transformer_lit.training.options import pick_device
 from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
 from transformer_lit.training.trainer import ALONE, Trainer, World
 
@@ -296,5 +296,5 @@ def finish_training(
         curve=learning_curve(read_log(run.out / "log.jsonl")),
         metrics={**measured, **scored, **(extra or {})},
     )
-    write_result(results, result)
+    write_record(results, result)
     return result

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.base.datasets import load_pairs
-from transformer_lit.base.files import InputError
+from transformer_lit.course.data import load_pairs
+from transformer_lit.course.files import InputError
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.recipe import Recipe, Trained

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_lit.base.datasets import DATASETS
-from transformer_lit.base.files import InputError, read_text, remove_folder, write_text
-from transformer_lit.base.results import Result
+from transformer_lit.course.data import DATASETS
+from transformer_lit.course.files import InputError, read_text, remove_folder, write_text
+from transformer_lit.course.records import Result
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
 from transformer_lit.recipes.recipe import Recipe, Trained, read_description

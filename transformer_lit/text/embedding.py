@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lit.base.checks import positive
+from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/text/02_embedding.ipynb #code
 def embed(ids: Int[Tensor, "..."], table: Float[Tensor, "V C"]) -> Float[Tensor, "... C"]:

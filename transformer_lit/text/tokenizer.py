@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from transformer_lit.base.files import InputError, read_json, read_text, write_json, write_text
+from transformer_lit.course.files import InputError, read_json, read_text, write_json, write_text
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
 SPECIALS = ("<pad>", "<bos>", "<eos>")

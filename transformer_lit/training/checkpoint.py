@@ -18,13 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transformer_lit.base.files import (
-    InputError,
-    atomic_path,
-    remove_folder,
-    seal,
-    unseal,
-)
+from transformer_lit.course.files import InputError, atomic_path, remove_folder, seal, unseal
 
 # %% ../../nbs/training/05_checkpoint.ipynb #weights
 def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | None = None) -> None:

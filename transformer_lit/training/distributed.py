@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_lit.base.device import pick_device
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
+from transformer_lit.training.options import pick_device
 from transformer_lit.training.trainer import ALONE, Step, World
 
 # %% ../../nbs/training/07_distributed.ipynb #ranks

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 from transformer_lit.training.schedule import adamw
 
 # %% ../../nbs/training/09_muon.ipynb #orthogonalize

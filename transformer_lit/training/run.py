@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from transformer_lit.base.files import (
+from transformer_lit.course.files import (
     InputError,
     file_sha256,
     read_json,

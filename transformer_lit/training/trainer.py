@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.base.files import InputError
+from transformer_lit.course.files import InputError
 
 # %% ../../nbs/training/04_trainer.ipynb #gradient
 Step = Callable[[nn.Module, Any], tuple[Tensor, int]]  # (model, batch) -> (summed loss, tokens)

@@ -1,0 +1,597 @@
+"""The checker: whatever is handed to it gets one helpful line, and leaves nothing behind."""
+
+import json
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+from transformer_lit.base.exercises import (
+    EXERCISES,
+    Verdict,
+    check,
+    exercise,
+    find_exercise,
+    with_gradients,
+)
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    "Exercises that a test registers are gone after it."
+    yield
+    for id in [id for id in EXERCISES if id.startswith("test.")]:
+        del EXERCISES[id]
+
+
+def cases():
+    return {"five rows": (torch.randn(5, 7), 2.0), "three rows": (torch.randn(3, 11), 0.5)}
+
+
+NOT_SCALED = "The factor is not used."
+OVER_ROWS = "The sum runs over the rows. It must run over the last axis."
+
+
+@pytest.fixture
+def row_sums():
+    "An exercise on a function of a tensor and a number."
+
+    @exercise(
+        "test.1",
+        "build",
+        minutes=5,
+        cases=cases,
+        seconds=60,
+        mistakes={
+            NOT_SCALED: lambda x, factor: x.sum(-1),
+            OVER_ROWS: lambda x, factor: factor * x.sum(0),
+        },
+    )
+    def row_sums(x, factor):
+        return factor * x.sum(-1)
+
+    return row_sums
+
+
+# --- functions that are right, or nearly ---------------------------------------------------------
+
+
+def test_a_right_answer_passes_however_it_sums(row_sums):
+    def loops(x, factor):
+        return torch.stack([sum(factor * number for number in row) for row in x])
+
+    verdict = check("test.1", loops)
+    assert verdict and verdict.state == "passed"
+    assert verdict.line == "2 cases agree, to within 1e-06."
+
+
+def test_an_object_that_can_be_called_is_a_function_too(row_sums):
+    class Sums(nn.Module):
+        def forward(self, x, factor):
+            return row_sums(x, factor)
+
+    assert check("test.1", Sums())
+
+
+@pytest.mark.parametrize("off,passes", [(0.9e-6, True), (1.2e-6, False)])
+def test_the_tolerance_is_relative_above_one(off, passes):
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"one": (1000.0,), "small": (1e-3,)})
+    def same(x):
+        return x
+
+    assert bool(check("test.2", lambda x: x * (1 + off) if x > 1 else x + off)) == passes
+
+
+def test_a_known_mistake_gets_its_line_and_the_case(row_sums):
+    verdict = check("test.1", lambda x, factor: factor * x.sum(0))
+    assert not verdict and verdict.line == OVER_ROWS
+    assert "five rows" in verdict.notes[0]
+
+
+def test_of_two_mistakes_at_once_the_first_is_named(row_sums):
+    "The second case is wrong in another way; the first tells what to mend first."
+    verdict = check("test.1", lambda x, factor: x.sum(-1) * (1 if len(x) == 5 else 3))
+    assert verdict.line == NOT_SCALED
+
+
+def test_in_a_repair_the_damage_itself_is_not_named():
+    known = {"The sign is turned.": lambda x: -x}
+
+    def two():
+        return {"1": (1.0,), "2": (2.0,)}
+
+    @exercise("test.2", "repair", minutes=1, mistakes=known, cases=two)
+    def same(x):
+        return x
+
+    assert check("test.2", lambda x: -x).line == "The sign is turned."
+    assert check("test.2", lambda x: -x if x < 2 else 0.0).line.startswith("In the case “1”")
+
+
+def test_an_answer_that_draws_draws_what_the_reference_draws():
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"a": (torch.ones(101),)})
+    def drop(x):
+        return torch.nn.functional.dropout(x, 0.5)
+
+    assert check("test.2", lambda x: torch.nn.functional.dropout(x, 0.5))
+    assert not check("test.2", lambda x: torch.nn.functional.dropout(x, 0.4))
+
+
+# --- functions of every other kind: answer, and what the line must say ---------------------------
+
+
+def blank(x, factor):
+    "Only a docstring."
+
+
+def blank_dots(x, factor): ...
+
+
+def returns_dots(x, factor):
+    return ...
+
+
+def to_do(x, factor):
+    raise NotImplementedError
+
+
+def no_return(x, factor):
+    factor * x.sum(-1)
+
+
+def divides(x, factor):
+    return x / len(str(0 / 0))
+
+
+def leaves(x, factor):
+    sys.exit("bye")
+
+
+def recurses(x, factor):
+    return recurses(x, factor)
+
+
+def in_place(x, factor):
+    return x.mul_(factor).sum(-1)
+
+
+def view(x, factor):
+    return x.mul_(0)[:, 0]
+
+
+def endless(x, factor):
+    while True:
+        pass
+
+
+def patches_torch(x, factor):
+    torch.Tensor.sum = lambda self, axis: self
+    return x.sum(-1)
+
+
+def patches_softmax(x, factor):
+    torch.nn.functional.softmax = torch.softmax = None
+    return factor * x.sum(-1)
+
+
+def replaces_a_layer(x, factor):
+    torch.nn.Linear = torch.optim.Adam = None
+    return factor * x.sum(-1)
+
+
+def replaces_torch(x, factor):
+    sys.modules["torch"] = None
+    return factor * x.sum(-1)
+
+
+def asks(x, factor):
+    return factor * x.sum(-1) + float(input("How much more? "))
+
+
+def half_letters(x, factor):
+    raise ValueError("\ud800")
+
+
+async def waits(x, factor):
+    return factor * x.sum(-1)
+
+
+def one_by_one(x, factor):
+    yield from factor * x.sum(-1)
+
+
+def holds_itself(x, factor):
+    found = []
+    found.append(found)
+    return found
+
+
+class Hostile:
+    def __getattr__(self, name):
+        raise RuntimeError("do not look at me")
+
+
+class NoEqual:
+    def __eq__(self, other):
+        raise RuntimeError("do not compare me")
+
+    def __bool__(self):
+        raise RuntimeError("do not ask me")
+
+
+OPEN = "Write row_sums(x, factor), then run this cell again"
+ANSWERS = [
+    (blank, OPEN),
+    (blank_dots, OPEN),
+    (returns_dots, OPEN),
+    (to_do, OPEN),
+    (None, OPEN),
+    (..., OPEN),
+    (no_return, "returns None: is a `return` missing"),
+    (divides, "raised ZeroDivisionError: division by zero. Line"),
+    (leaves, "raised SystemExit: bye. Line"),
+    (recurses, "raised RecursionError"),
+    (in_place, "changes its inputs, in the case “five rows”"),
+    (view, "changes its inputs"),
+    (patches_torch, "replaced Tensor.sum. It was put back"),
+    (patches_softmax, "replaced torch.softmax, torch.nn.functional.softmax"),
+    (replaces_a_layer, "replaced torch.nn.Linear, torch.optim.Adam. It was put back"),
+    (replaces_torch, "replaced torch itself. It was put back"),
+    (asks, "raised EOFError: EOF when reading a line. Line"),
+    (half_letters, "raised ValueError: ?. Line"),
+    (one_by_one, "got an object of type generator"),
+    (holds_itself, "got a list of 1"),
+    (3.0, "Expected row_sums(x, factor), got a number: hand over the function"),
+    ("row_sums", "got a word: hand over the function"),
+    (torch.ones(5), "got a tensor of shape (5,): hand over the function"),
+    (nn.Linear, "got the class Linear: hand over an object, not its class"),
+    (Hostile(), ""),
+    (NoEqual(), "got an object of type NoEqual"),
+    (lambda x: x, "must take the arguments of row_sums(x, factor), and takes (x)"),
+    (lambda x, y, z: x, "and takes (x, y, z)"),
+    (lambda x, f: Hostile(), ""),
+    (lambda x, f: NoEqual(), "expected a tensor of shape (5,), got an object of type NoEqual"),
+    (lambda x, f: (f * x.sum(-1)).tolist(), "expected a tensor of shape (5,), got a list of 5"),
+    (lambda x, f: (f * x.sum(-1)).numpy(), "got an object of type ndarray"),
+    (lambda x, f: f * x.sum(-1, keepdim=True), "of shape (5,), got a tensor of shape (5, 1)"),
+    (lambda x, f: (f * x.sum(-1)) > 0, "got a Boolean tensor of shape (5,)"),
+    (lambda x, f: (f * x.sum(-1)).long(), "expected floats, got torch.int64"),
+    (lambda x, f: f * x.sum(-1) + 1, "5 of 5 entries are wrong: entry [0] should be"),
+    (lambda x, f: x.sum(-1) * torch.nan, "5 entries are nan"),
+    (lambda x, f: (f * x.sum(-1)).to("meta"), "lies on the device meta, where tensors have no"),
+    (lambda x, f: (f * x.sum(-1)).to_sparse(), None),
+    (lambda x, f: (f * x.sum(-1)).requires_grad_(), None),
+    (lambda x, f: (f * x.sum(-1)).half(), "entries are wrong"),
+    (lambda x, f: type("T", (torch.Tensor,), {})(5), ""),
+]
+
+
+@pytest.mark.parametrize("answer,line", ANSWERS, ids=range(len(ANSWERS)))
+def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
+    verdict = check("test.1", answer)
+    if line is None:
+        assert verdict, verdict
+    else:
+        assert not verdict and line in verdict.line and "\n" not in verdict.line, verdict
+        assert verdict.state == ("open" if line == OPEN else "not yet")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")  # nobody awaits it
+def test_a_function_that_must_be_awaited_gets_a_line(row_sums):
+    assert "got an object of type coroutine" in check("test.1", waits).line
+
+
+def test_a_default_device_without_numbers_is_left_outside(row_sums):
+    "Many set one at the head of a notebook; on a GPU too the checker and the answer must meet."
+    torch.set_default_device("meta")
+    try:
+        verdict, device = check("test.1", row_sums), torch.get_default_device()
+    finally:
+        torch.set_default_device(None)
+    assert verdict and device.type == "meta"
+
+
+def test_an_input_that_has_a_gradient_is_changed_in_place():
+    "Torch's own words for it name neither the input nor what to do."
+
+    @exercise(
+        "test.2", "build", minutes=1, cases=lambda: {"a": (torch.ones(5),)}, run=with_gradients
+    )
+    def double(x):
+        return 2 * x
+
+    line = check("test.2", lambda x: x.mul_(2)).line
+    assert line.startswith("It changes an input or a weight in place. Work on a copy. Line")
+
+
+def test_a_view_of_an_input_is_refused_where_the_reference_makes_a_new_one():
+    @exercise("test.2", "build", minutes=1, cases=lambda: {"a table": (torch.ones(5, 7),)})
+    def one_row(x):
+        return x[2].clone()
+
+    assert check("test.2", lambda x: x[2].clone())
+    assert "is a view of an input" in check("test.2", lambda x: x[2]).line
+
+    @exercise("test.3", "build", minutes=1, cases=lambda: {"a table": (torch.ones(5, 7),)})
+    def turned(x):
+        return x.mT
+
+    assert check("test.3", lambda x: x.permute(1, 0))
+
+
+def test_prints_of_an_answer_are_notes_of_its_verdict(row_sums, capsys):
+    def chatty(x, factor):
+        print("a line")
+        return factor * x.sum(-1)
+
+    verdict = check("test.1", chatty)  # two cases, a call for each
+    assert verdict and verdict.notes == ("It printed: a line",) * 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_outlives_the_call(row_sums):
+    @exercise("test.4", "build", minutes=1, cases=cases, seconds=0.3)
+    def with_little_time(x, factor):
+        return factor * x.sum(-1)
+
+    def meddles(x, factor):
+        torch.set_default_dtype(torch.float16)
+        torch.set_grad_enabled(False)
+        torch.manual_seed(7)
+        raise ValueError("now")
+
+    torch.manual_seed(3)
+    state, threads = torch.get_rng_state(), threading.active_count()
+    for answer in (meddles, row_sums):
+        check("test.1", answer)
+    assert "did not end within 0.3 seconds. Line" in check("test.4", endless).line
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert threading.active_count() <= threads  # one of an earlier test may end meanwhile
+
+
+def test_a_patch_that_was_there_before_is_found_and_put_back(row_sums, monkeypatch):
+    own = torch.einsum
+    torch.einsum = lambda *args: None
+    assert "replaced torch.einsum" in check("test.1", row_sums).line
+    assert torch.einsum is own and check("test.1", row_sums)
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shift():
+    @exercise(
+        "test.2",
+        "build",
+        minutes=5,
+        cases=lambda: {"by 3": (3.0, torch.randn(5)), "by 0": (0.0, torch.randn(7))},
+        run=lambda Shift, by, x: Shift(by)(x),
+        mistakes={"The sign is turned.": type("S", (), {})},
+    )
+    class Shift:
+        def __init__(self, by):
+            self.by = by
+
+        def __call__(self, x):
+            return x + self.by
+
+    return Shift
+
+
+def test_a_class_is_made_and_used(shift):
+    class Mine(shift):
+        def __call__(self, x):
+            return self.by + x
+
+    class Blank(shift):
+        def __call__(self, x):
+            raise NotImplementedError
+
+    assert check("test.2", Mine)
+    assert check("test.2", Blank).state == "open"
+    assert "Write class Shift(by)" in check("test.2", Blank).line
+    assert "hand over the class itself" in check("test.2", shift(3.0)).line
+    takes = check("test.2", type("Other", (), {"__init__": lambda self, a, b: None})).line
+    assert "must take the arguments of class Shift(by), and takes (a, b)" in takes
+
+
+def test_a_class_that_does_wrong_gets_a_line(shift):
+    class ForEver(shift):
+        def __init__(self, by):
+            while True:
+                pass
+
+    class Changes(shift):
+        def __call__(self, x):
+            return x.add_(self.by)
+
+    class Plain:
+        def __init__(self, by):
+            self.by = by
+
+    class View(shift):
+        def __call__(self, x):
+            return x if self.by == 0 else x + self.by
+
+    class Raises(shift):
+        def __init__(self, by):
+            raise KeyError(by)
+
+    EXERCISES["test.2"].__dict__["seconds"] = 0.3
+    assert "did not end within 0.3 seconds. Line" in check("test.2", ForEver).line
+    assert check("test.2", Changes).line.startswith("It changes its inputs")
+    assert "'Plain' object is not callable" in check("test.2", Plain).line
+    assert check("test.2", View).line.startswith("Its result is a view of an input")
+    assert "raised KeyError: 3.0. Line" in check("test.2", Raises).line
+
+
+def test_gradients_are_compared_too():
+    def wrong_on_the_way_back(x, keep):
+        return x.square().detach() + 0 * x
+
+    @exercise(
+        "test.2",
+        "build",
+        minutes=5,
+        cases=lambda: {"a": (torch.randn(5), torch.ones(5, dtype=torch.bool))},
+        run=with_gradients,
+    )
+    def square(x, keep):
+        return x.square()
+
+    assert check("test.2", lambda x, keep: x * x)
+    assert "gradient of x: 5 of 5" in check("test.2", wrong_on_the_way_back).line
+    assert "gradient of x: expected" in check("test.2", lambda x, k: (x * x).detach()).line
+    assert check("test.2", lambda x, keep: None).line.startswith("Write square(x, keep)")
+
+
+def test_an_earlier_exercise_that_is_open_is_named(row_sums):
+    def earlier(x):
+        raise NotImplementedError
+
+    def right(x, factor):
+        return factor * earlier(x)
+
+    verdict = check("test.1", right)
+    assert verdict.state == "not yet"
+    assert verdict.line.endswith(
+        "earlier raises NotImplementedError. Is an earlier exercise still open?"
+    )
+
+    def of_torch(x, factor):
+        raise NotImplementedError("no softmax for Booleans\nat all")
+
+    assert check("test.1", of_torch).line.endswith("NotImplementedError. no softmax for Booleans")
+
+    def row_sums(x, factor):
+        def inner():
+            raise NotImplementedError
+
+        return inner()
+
+    assert check("test.1", row_sums).state == "open"
+
+
+def test_another_dtype_is_named():
+    @exercise("test.2", "build", minutes=5, cases=lambda: {"a": (torch.randn(5),)})
+    def positive(x):
+        return x > 0
+
+    line = check("test.2", lambda x: (x > 0).double()).line
+    assert "got a tensor of shape (5,) of torch.float64" in line
+    assert "torch" not in check("test.2", lambda x: x < 0).line
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def value(expected, **options):
+    @exercise("test.9", "predict", minutes=1, **options)
+    def answer():
+        return expected
+
+
+@pytest.mark.parametrize(
+    "expected,right,wrong",
+    [(3, 3.0, 4), (0.5, 0.509, 0.511), ("zeros", " Zeros ", "nan"), ([1, 2], (1, 2), [1, 3])],
+)
+def test_a_value_is_right_or_not_yet(expected, right, wrong):
+    "`compare` has its own tests; objects that upset a look at them end in a verdict too."
+    value(expected, tolerance=0.01)
+    assert check("test.9", right)
+    for answer in (wrong, Hostile(), NoEqual()):
+        verdict = check("test.9", answer)
+        assert verdict.state == "not yet" and "\n" not in verdict.line, answer
+
+
+@pytest.mark.parametrize("answer", [None, ..., [], [..., 2], "...", ""])
+def test_an_empty_value_is_open(answer):
+    value([13, 17])
+    if answer != []:
+        assert check("test.9", answer).state == "open"
+    assert check("test.9").state == "open"
+
+
+@pytest.mark.parametrize("answer", [[1, 2], [13, 18], [13, 18, 19], 13.5, "x", {}, None])
+def test_the_line_does_not_give_a_value_away(answer):
+    value([13, 17], mistakes={"You counted twice.": [26, 34]})
+    line = check("test.9", answer).line
+    assert "17" not in line and "entry" not in line
+    assert ("a list of 2 numbers" in line) == (answer is not None)
+    assert check("test.9", [26, 34]).line == "You counted twice."
+    assert "1 of 2 entries are right" in check("test.9", [13, 18]).line
+
+
+@pytest.mark.parametrize("answer", [[1, 2, 3], 13.5, "x"])
+def test_the_length_of_a_list_is_not_given_away_where_a_mistake_has_another(answer):
+    value([13, 17], mistakes={"The last one is missing.": [13]})
+    line = check("test.9", answer).line
+    assert line.endswith("What is looked for: a list.")
+
+
+def test_a_rounded_mistake_is_known_and_a_coarse_answer_is_told_from_a_wrong_one():
+    value([2**0.5, 11], tolerance=1e-4, mistakes={"You forgot the root.": [2 / 7, 11]})
+    for wrong in ([0.29, 11], [0.2857, 11], (0.286, 11), torch.tensor([0.2857143, 11.0])):
+        assert check("test.9", wrong).line == "You forgot the root."
+    for other in ([0.3, 11], [0.28, 11], [0.29, 12], [1.42, 11]):  # one digit, cut off, not it
+        assert "entries are right" in check("test.9", other).line
+    coarse = check("test.9", [1.4, 11])
+    assert coarse.state == "not yet" and coarse.line.startswith("Right, but rounded too far.")
+    assert "to within 0.0001" in coarse.line
+    assert check("test.9", [1.4142, 11])
+
+
+def test_a_list_of_other_things_than_numbers_is_one_of_parts():
+    value([[13], "x"])
+    assert "What is looked for: a list of 2 parts." in check("test.9", [1]).line
+
+
+# --- names and verdicts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "id,near",
+    [
+        ("attend.99", "attend."),
+        ("atend.3", "attend"),
+        ("", "attend"),
+        ("attend", "attend"),
+        ("../attend.3", "attend"),
+        (None, 'check("attend.2", my_answer)'),
+        (cases, "got a function"),
+        (torch.ones(3), "Expected a name"),
+    ],
+)
+def test_an_unknown_name_gets_the_near_ones(id, near):
+    verdict = check(id, 3)
+    assert verdict.state == "unknown" and not verdict and near in verdict.line
+
+
+def test_a_chapter_is_found_by_the_first_part_of_the_name():
+    assert find_exercise("attend.3").name == "attend"
+
+
+def test_a_verdict_is_for_people_and_for_programs():
+    verdict = Verdict("attend.2", "not yet", "Is 1 < 2 & 3?", ("In the case <b>",))
+    assert json.loads(json.dumps(verdict.as_dict())) == {
+        "id": "attend.2",
+        "state": "not yet",
+        "line": "Is 1 < 2 & 3?",
+        "notes": ["In the case <b>"],
+    }
+    assert repr(verdict) == "attend.2: not yet. Is 1 < 2 & 3?\n  In the case <b>"
+    assert verdict._repr_html_() == (
+        '<div class="verdict not-yet"><strong>attend.2: not yet.</strong> Is 1 &lt; 2 &amp; 3?'
+        "<ul><li>In the case &lt;b&gt;</li></ul></div>"
+    )
+
+
+@pytest.mark.parametrize("changed", [{"kind": "quiz"}, {"level": "hard"}])
+def test_a_kind_or_level_that_is_none_is_refused(changed):
+    "A typing error would drop the exercise from every table."
+    options = {"kind": "build", "minutes": 3, "level": "core"} | changed
+    with pytest.raises(ValueError, match=next(iter(changed.values()))):
+        exercise("test.1", **options)

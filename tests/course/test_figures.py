@@ -1,0 +1,135 @@
+"""The style keeps what it promises: lightness, ink, text in the file, the same file each time."""
+
+import io
+from itertools import pairwise
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from transformer_lit.base.figures import (
+    DIVERGING,
+    PALETTE,
+    SEQUENTIAL,
+    contrast,
+    heatmap,
+    luminance,
+    use_style,
+)
+
+WHITE = (1.0, 1.0, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def style():
+    mpl.use("Agg")
+    with plt.rc_context():
+        use_style()
+        yield
+    plt.close("all")
+
+
+@pytest.fixture
+def ax():
+    return plt.subplots()[1]
+
+
+def svg(figure):
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
+class TestColours:
+    # WCAG 2's own examples, to the digits that they are given in
+    @pytest.mark.parametrize(
+        ("colour", "expected"),
+        [("#000000", 21.0), ("#777777", 4.48), ("#ffffff", 1.0), ("red", 4.0)],
+    )
+    def test_contrast_to_white_as_published(self, colour, expected):
+        assert contrast(to_rgb(colour), WHITE) == pytest.approx(expected, abs=5e-3)
+
+    def test_contrast_is_symmetric_and_ignores_alpha(self):
+        assert contrast(to_rgb("red"), WHITE) == contrast(WHITE, to_rgb("red"))
+        assert luminance((0.2, 0.4, 0.6, 0.1)) == luminance((0.2, 0.4, 0.6))
+
+    def test_neighbours_differ_in_grey_and_the_first_four_stand_out(self):
+        colours = [to_rgb(colour) for colour in PALETTE]
+        assert len(set(PALETTE)) == 7
+        assert min(contrast(a, b) for a, b in pairwise(colours)) > 1.5
+        assert min(contrast(colour, WHITE) for colour in colours[:4]) >= 3
+
+    def test_lines_differ_in_colour_and_dash(self, ax):
+        lines = [ax.plot([0, 1], [i, i])[0] for i in range(7)]
+        assert [line.get_color() for line in lines] == list(PALETTE)
+        assert len({str(line._dash_pattern) for line in lines}) == 7
+
+    def test_the_sequential_map_grows_lighter_all_the_way(self):
+        levels = [luminance(mpl.colormaps[SEQUENTIAL](x)) for x in np.linspace(0, 1, 41)]
+        assert all(a < b for a, b in pairwise(levels))
+
+    def test_the_diverging_map_is_lightest_in_the_middle(self):
+        levels = [luminance(mpl.colormaps[DIVERGING](x)) for x in (0.05, 0.5, 0.95)]
+        assert levels[1] > 0.8 and max(levels[0], levels[2]) < 0.2
+
+
+class TestFiles:
+    def draw(self):
+        figure, ax = plt.subplots()
+        ax.plot(range(11), label="loss")
+        ax.set(xlabel="step", ylabel="loss (nats)")
+        ax.legend()
+        return svg(figure)
+
+    def test_text_stays_text_and_the_file_is_small(self):
+        text = self.draw()
+        assert b">loss (nats)</text>" in text
+        assert len(text) < 60_000
+
+    def test_the_same_figure_gives_the_same_bytes(self):
+        assert self.draw() == self.draw()
+
+    def test_the_ground_is_opaque_white(self):
+        assert plt.rcParams["figure.facecolor"] == plt.rcParams["savefig.facecolor"] == "white"
+        assert b"fill: #ffffff" in self.draw()
+
+
+class TestHeatmap:
+    @pytest.mark.parametrize("kind", [list, np.asarray, torch.tensor])
+    def test_lists_arrays_and_tensors_are_drawn_alike(self, ax, kind):
+        values = [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]]
+        image = heatmap(ax, kind(values))
+        np.testing.assert_array_equal(image.get_array(), values)
+
+    def test_row_0_is_on_top_and_labels_name_rows_and_columns(self, ax):
+        heatmap(ax, np.eye(3, 5), rows=["a", "b", "c"], columns=list("vwxyz"))
+        assert ax.yaxis_inverted()
+        assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
+        assert [t.get_text() for t in ax.get_xticklabels()] == list("vwxyz")
+        assert ax.xaxis.get_ticks_position() == "top"
+
+    @pytest.mark.parametrize(("columns", "angle"), [(["1", "22", "3"], 0), (["1", "two", "3"], 60)])
+    def test_long_labels_are_slanted(self, ax, columns, angle):
+        heatmap(ax, np.eye(2, 3), columns=columns)
+        assert {t.get_rotation() for t in ax.get_xticklabels()} == {angle}
+
+    @pytest.mark.parametrize("cmap", [SEQUENTIAL, DIVERGING, "viridis", "gray"])
+    def test_values_are_printed_in_the_ink_that_stands_out(self, ax, cmap):
+        values = np.linspace(-1, 1, 77).reshape(7, 11)
+        image = heatmap(ax, values, cmap=cmap, digits=2)
+        assert len(ax.texts) == 77
+        for text in ax.texts:
+            j, i = (round(x) for x in text.get_position())
+            assert text.get_text() == f"{values[i, j]:.2f}"
+            ground = image.cmap(image.norm(values[i, j]))
+            assert contrast(to_rgb(text.get_color()), ground) > 4.5
+
+    def test_the_scale_can_be_fixed(self, ax):
+        assert heatmap(ax, [[0.2, 0.4]], low=0, high=1).get_clim() == (0, 1)
+
+    @pytest.mark.parametrize("shape", [(3,), (2, 3, 5)])
+    def test_what_is_no_matrix_is_named(self, ax, shape):
+        with pytest.raises(ValueError, match=str(shape).replace("(", r"\(").replace(")", r"\)")):
+            heatmap(ax, np.zeros(shape))

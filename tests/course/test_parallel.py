@@ -1,0 +1,322 @@
+"""Two parallel sets: files from an archive, and a training part that its test does not know."""
+
+import hashlib
+import io
+import itertools
+import random
+import re
+import unicodedata
+import zipfile
+from dataclasses import replace
+
+import pytest
+from transformer_lit.base.datasets import DATASETS, available, data_hashes, fetch, load_pairs
+from transformer_lit.base.files import DataFile, InputError, read_file, sha256
+from transformer_lit.base.parallel import (
+    TATOEBA_FILES,
+    TATOEBA_SPLITS,
+    caption_lines,
+    comparable,
+    github_files,
+    on_github,
+    text_lines,
+    unseen,
+)
+
+TEXT, TEST = "tatoeba/cmn-eng", "tatoeba/test/tatoeba-test-v2021-08-07.eng-zho"
+
+
+def put(folder, path, data):
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_bytes(data)
+
+
+def zipped(files, **how):
+    "A zip archive of names and contents."
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", **how) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def drawn(english):
+    "The rule of the validation part, written once more."
+    letters = re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", english).lower())
+    return int.from_bytes(hashlib.sha256(letters.encode()).digest(), "big") % 20 == 0
+
+
+def test_addresses_are_pinned_and_paths_have_no_gz():
+    assert on_github("o/r@c0ffee/a/b", "x.en") == (
+        "https://raw.githubusercontent.com/o/r/c0ffee/a/b/x.en",
+        "https://cdn.jsdelivr.net/gh/o/r@c0ffee/a/b/x.en",
+    )
+    one, other = github_files("toy", "o/r@c0ffee", "\n raw/x.en.gz aa\n  y.de bb\n")
+    assert (one.path, one.sha256, other.path) == ("toy/raw/x.en", "aa", "toy/y.de")
+    assert one.homes[0].endswith("/c0ffee/raw/x.en.gz")
+
+
+def test_lines_break_at_line_feeds_only():
+    assert text_lines("a\x0cb\nc\u2028d\n\ne\n") == ["a\x0cb", "c\u2028d", "", "e"]
+
+
+def test_captions_are_named_by_form():
+    asked = []
+    for form in ("raw", "tok"):
+        caption_lines(lambda path: asked.append(path) or "", "val", "de", form)
+    assert asked == ["multi30k/raw/val.de", "multi30k/tok/val.lc.norm.tok.de"]
+
+
+class TestComparable:
+    @pytest.mark.parametrize(
+        "one,other",
+        [
+            ("It's late.", "it’s  LATE"),
+            ("３ＡＭ。", "3am."),
+            ("他說：「好。」", "他說:好"),
+            ("STRASSE", "Straße"),
+            ("ﬁne", "fine"),
+            ("晚安！", "晚安。"),
+            ("a\u3000b\u200b", "ab"),
+        ],
+    )
+    def test_the_same(self, one, other):
+        assert comparable(one) == comparable(other) != ""
+
+    @pytest.mark.parametrize(
+        "one,other",
+        [("It is late.", "It's late."), ("3 a.m.", "4 a.m."), ("你", "妳"), ("乾杯", "干杯")],
+    )
+    def test_not_the_same(self, one, other):
+        assert comparable(one) != comparable(other)
+
+
+class TestUnseen:
+    def test_against_a_comparison_of_all_with_all(self):
+        words = ["a", "A.", "b", " b", "Ｃ", "c!", "d", "e e", "ee", "f"]
+        draw = random.Random(3)
+        pairs, held_out = (
+            [(draw.choice(words), draw.choice(words)) for _ in range(n)] for n in (53, 3)
+        )
+
+        def same(one, other):
+            a, b = (unicodedata.normalize("NFKC", text).lower() for text in (one, other))
+            return re.sub(r"[\W_]", "", a) == re.sub(r"[\W_]", "", b)
+
+        expected = [
+            pair
+            for pair in pairs
+            if not any(same(pair[s], seen[s]) for seen in held_out for s in (0, 1))
+        ]
+        assert unseen(pairs, held_out) == expected
+        assert 0 < len(expected) < len(pairs)
+
+    def test_a_side_is_compared_with_the_same_side(self):
+        assert unseen([("Tom", "Anna")], [("Anna", "Tom")]) == [("Tom", "Anna")]
+
+    def test_nothing_held_out_and_nothing_left(self):
+        pairs = [("a", "甲"), ("b", "乙")]
+        assert unseen(pairs, []) == pairs == unseen(iter(pairs), iter([]))
+        assert unseen(pairs, [("b", "甲")]) == []
+
+
+class TestArchive:
+    """The training text comes in a zip archive with its terms."""
+
+    text = "Hi.\t嗨。\tCC-BY 2.0\n".encode()
+
+    @pytest.fixture
+    def file(self):
+        "The entry of the text, for another text."
+        (entry,) = (file for file in TATOEBA_FILES if file.path == f"{TEXT}/cmn.txt")
+        return replace(entry, sha256=sha256(self.text))
+
+    @pytest.mark.parametrize(
+        "how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    )
+    def test_taken_out_whatever_it_is_packed_with(self, data_folder, homes, file, how):
+        files = {"_about.txt": b"terms", "cmn.txt": self.text}
+        homes[file.homes[-1]] = zipped(files, compression=how)  # the other homes are down
+        assert read_file(file) == self.text
+        assert homes.asked == list(file.homes)
+        homes.clear()
+        assert read_file(file) == self.text  # kept, unpacked
+
+    def test_a_text_that_lies_here_needs_no_archive(self, data_folder, homes, file):
+        put(data_folder, file.path, self.text)
+        assert read_file(file) == self.text and homes.asked == []
+
+    @pytest.mark.parametrize(
+        "files,message",
+        [
+            ({"cmn.txt": b"another"}, "expected"),
+            ({"deu.txt": b"another"}, "is damaged .*no zip archive with cmn.txt"),
+            ({"cmn.txt": bytes(10_000_001)}, "is damaged .*10,000,001 bytes"),
+        ],
+    )
+    def test_another_archive_is_refused(self, data_folder, homes, tmp_path, file, files, message):
+        content = zipped(files, compression=zipfile.ZIP_DEFLATED)
+        homes.update(dict.fromkeys(file.homes, content))
+        with pytest.raises(InputError, match=message):
+            read_file(file)
+        assert not (tmp_path / "cache").exists()
+
+    def test_what_is_no_archive_is_refused(self, data_folder, homes, tmp_path, file):
+        homes.update(dict.fromkeys(file.homes, b"<html>404</html>"))
+        with pytest.raises(InputError, match=r"is damaged .*connect to the network"):
+            read_file(file)
+        put(data_folder, file.path, b"Hi.\tcut")
+        with pytest.raises(InputError, match=r"cmn\.txt is damaged .*remove it and fetch"):
+            read_file(file)
+        assert not (tmp_path / "cache").exists()
+
+    def test_a_damaged_archive_gives_one_clear_error(self, data_folder, homes, file):
+        draw = random.Random(5)
+        text = bytes(draw.choices(b"abcdefgh\n", k=400))
+        file = replace(file, sha256=sha256(text), homes=file.homes[:1])
+        files = {"_about.txt": b"terms", "cmn.txt": text}
+        whole = zipped(files, compression=zipfile.ZIP_DEFLATED)
+        refused = 0
+        for place, flip in itertools.product(range(len(whole)), (0x01, 0x08, 0xFF)):
+            broken = bytearray(whole)
+            broken[place] ^= flip
+            homes[file.homes[0]] = bytes(broken)
+            try:
+                assert read_file(file) == text  # a date, a permission: harmless
+                (data_folder.parent / "cache/transformer_lit" / file.path).unlink()
+            except InputError as error:
+                refused += 1
+                assert "is damaged" in str(error) or "expected" in str(error)
+        assert refused > len(whole)
+
+
+RELEASED = [  # English, Chinese
+    ("Hi.", "嗨。"),
+    ("hi", "你好。"),  # its English is in the test
+    ("Good night.", "晚安！"),  # its Chinese is
+    ("Sleep well.", "睡個好覺。"),
+    *((f"This is number {n}.", f"這是{n}號。") for n in range(61)),
+    *((f"That is number {n}.", f"這是{n}號！") for n in range(0, 61, 7)),  # known by its Chinese
+]
+HELD_OUT = [("HI!", "嗨", "cmn_Hans"), ("Bye.", "晚安", "cmn_Hant"), ("Hey.", "喂。", "yue_Hant")]
+
+
+def release(monkeypatch, folder, rows=RELEASED):
+    "The set with a text and a test of our own."
+    texts = {f"{TEXT}/cmn.txt": "".join(f"{en}\t{zh}\tby Anna\n" for en, zh in rows)}
+    texts[f"{TEXT}/_about.txt"] = "terms\n"
+    for end, column in {"eng": 0, "zho": 1, "zho.labels": 2}.items():
+        texts[f"{TEST}.{end}"] = "".join(f"{line[column]}\n" for line in HELD_OUT)
+    files = tuple(DataFile(path, sha256(text.encode()), ()) for path, text in texts.items())
+    assert [file.path for file in files] == [file.path for file in TATOEBA_FILES]
+    for path, text in texts.items():
+        put(folder, path, text.encode())
+    monkeypatch.setitem(DATASETS, "tatoeba", replace(DATASETS["tatoeba"], files=files))
+
+
+class TestTatoeba:
+    @pytest.fixture(autouse=True)
+    def ours(self, monkeypatch, data_folder):
+        release(monkeypatch, data_folder)
+
+    def test_the_splits_by_hand(self):
+        pairs = {split: load_pairs("tatoeba", "en", "zh", split) for split in TATOEBA_SPLITS}
+        assert pairs["released"] == RELEASED
+        assert pairs["test"] == [row[:2] for row in HELD_OUT]
+        assert pairs["test_mandarin"] == pairs["test"][:2]
+        kept = RELEASED[3:]
+        val = [pair for pair in kept if drawn(pair[0])]
+        chinese = {re.sub(r"\W", "", zh) for _, zh in val}
+        train = [p for p in kept if p not in val and re.sub(r"\W", "", p[1]) not in chinese]
+        assert (pairs["val"], pairs["train"]) == (val, train)
+        assert 0 < len(val) < 9 and len(train) + len(val) < len(kept)
+
+    def test_both_directions_hold_the_same_pairs(self):
+        for split in TATOEBA_SPLITS:
+            there = load_pairs("tatoeba", "en", "zh", split)
+            assert load_pairs("tatoeba", "zh", "en", split) == [(zh, en) for en, zh in there]
+
+    def test_the_order_of_the_file_decides_nothing(self, monkeypatch, data_folder):
+        before = {split: set(load_pairs("tatoeba", "zh", "en", split)) for split in TATOEBA_SPLITS}
+        release(monkeypatch, data_folder, RELEASED[::-1])
+        for split, pairs in before.items():
+            assert set(load_pairs("tatoeba", "zh", "en", split)) == pairs
+
+    @pytest.mark.parametrize(
+        "arguments,form,message",
+        [
+            (("de", "en", "train"), "raw", "no direction 'de' to 'en'; take en and zh"),
+            (("zh", "en", "dev"), "raw", "no split 'dev'; known are: released, test, test_man"),
+            (("zh", "en", "train"), "tok", "no form 'tok'; known are: raw"),
+        ],
+    )
+    def test_what_there_is_not_is_named(self, arguments, form, message):
+        with pytest.raises(InputError, match=message):
+            load_pairs("tatoeba", *arguments, form=form)
+
+    def test_a_file_that_is_missing_or_another_is_named(self, data_folder):
+        assert available("tatoeba")
+        put(data_folder, f"{TEST}.zho", "嗨\n晚安\n".encode())
+        with pytest.raises(InputError, match=r"eng-zho\.zho has sha256 .*expected"):
+            load_pairs("tatoeba", "zh", "en", "test")
+        (data_folder / f"{TEST}.zho").unlink()
+        assert not available("tatoeba")
+        with pytest.raises(InputError, match=r"eng-zho\.zho is not in .*connect to the network"):
+            fetch("tatoeba")
+
+
+@pytest.fixture(scope="module")
+def pairs(real_data_folder):
+    "Every split of the real set, Chinese first."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+        return {split: load_pairs("tatoeba", "zh", "en", split) for split in TATOEBA_SPLITS}
+
+
+@pytest.mark.tatoeba
+class TestRealTatoeba:
+    @pytest.fixture(autouse=True)
+    def named(self, monkeypatch, real_data_folder):
+        monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+
+    def test_sizes(self, pairs):
+        assert {split: len(some) for split, some in pairs.items()} == {
+            "released": 24_818,
+            "test": 10_390,
+            "test_mandarin": 8_941,
+            "train": 18_549,
+            "val": 999,
+        }
+
+    def test_how_many_pairs_the_test_takes(self, pairs):
+        def letters(text):
+            return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", text).lower())
+
+        shared = []
+        for side in (0, 1):
+            known = {letters(pair[side]) for pair in pairs["test"]}
+            shared.append([letters(pair[side]) in known for pair in pairs["released"]])
+        either = list(map(any, zip(*shared, strict=True)))
+        assert [*map(sum, shared), sum(either)] == [4_617, 4_460, 5_096]
+        assert len(unseen(pairs["released"], pairs["test"])) == 24_818 - 5_096
+
+    def test_no_two_parts_share_a_sentence(self, pairs):
+        for side in (0, 1):
+            train, val, test = (
+                {"".join(filter(str.isalnum, pair[side].lower())) for pair in pairs[split]}
+                for split in ("train", "val", "test")
+            )
+            assert train and not train & val and not train & test and not val & test
+
+    def test_the_sides_belong_together(self, pairs):
+        assert pairs["test"][6] == (
+            "2016年是有记录以来最热的一年。",
+            "2016 was the hottest year on record.",
+        )
+        assert pairs["released"][0] == ("嗨。", "Hi.") and pairs["train"][0] == ("嗨。", "Hi.")
+        assert all(side.strip() for some in pairs.values() for pair in some for side in pair)
+
+    def test_the_terms_travel_with_the_text(self):
+        assert f"{TEXT}/_about.txt" in data_hashes("tatoeba")
+        about = next(file for file in TATOEBA_FILES if file.path.endswith("_about.txt"))
+        assert b"Attribution: www.manythings.org/anki and tatoeba.org" in read_file(about)

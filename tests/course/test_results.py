@@ -1,0 +1,247 @@
+"""A record comes back as it was written, or it is refused with the field that does not fit."""
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import fields, replace
+from importlib import resources
+
+import pytest
+from transformer_lit.base.files import InputError
+from transformer_lit.base.results import (
+    Measurement,
+    Result,
+    _score,
+    _signature,
+    at_best_rate,
+    by_entry,
+    current_commit,
+    paired,
+    read_measurement,
+    read_result,
+    read_results,
+    result_table,
+    write_measurement,
+    write_result,
+)
+
+RUN = Result(
+    name="toy",
+    task="translation",
+    dataset="numbers",
+    direction="en-de",
+    split="test",
+    command="transformer-lit train translation",
+    commit="unknown",
+    config={"d_model": 11, "betas": [0.9, 0.98], "clip": None},
+    parameters=1_234_567_890_123,
+    data_sha256={"numbers/train": "ab" * 32},
+    seed=3,
+    device="CPU",
+    torch="2.6.0",
+    minutes=0.1,
+    tokens_per_second=1e4 / 3,
+    curve=[{"step": 5, "train_loss": 0.1, "val_loss": 1e-9}],
+    metrics={"bleu": 12.5, "signature": "größe|v:2", "beam": 5},
+)
+
+
+def test_round_trip_bit_by_bit(tmp_path):
+    path = write_result(tmp_path / "results", RUN)
+    assert path == tmp_path / "results/toy.json"
+    assert read_result(path) == RUN
+    assert [p.name for p in path.parent.iterdir()] == ["toy.json"]
+
+
+def test_leftovers_of_a_killed_process_go_and_those_of_a_running_one_stay(tmp_path):
+    hours = {".toy.json.a.part": 2, ".other.json.b.part": 2, ".probe.c.part": 2}
+    hours |= {".toy.json.d.part": 0, ".probe.e.part": 0, ".film.part": 2}
+    for name, age in hours.items():
+        (tmp_path / name / "new").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - 3600 * age,) * 2)
+    write_result(tmp_path, RUN)
+    left = {".toy.json.d.part", ".probe.e.part", ".film.part", "toy.json"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Result)])
+def test_every_field_is_required(tmp_path, field):
+    path = write_result(tmp_path, RUN)
+    values = json.loads(path.read_text())
+    del values[field]
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"toy\.json is not a result: \['{field}'\]"):
+        read_result(path)
+
+
+def test_an_unknown_field_is_named(tmp_path):
+    path = write_result(tmp_path, RUN)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 1}))
+    with pytest.raises(InputError, match=r"\['accuracy'\] does not fit"):
+        read_result(path)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ('"x"', "str"), ("[{}]", "list")])
+def test_json_that_is_no_record_is_refused(tmp_path, text, kind):
+    (tmp_path / "toy.json").write_text(text)
+    with pytest.raises(InputError, match=f"not a result: {kind} does not fit"):
+        read_result(tmp_path / "toy.json")
+
+
+def test_records_are_found_by_their_fields_in_the_order_of_names(tmp_path):
+    for name, seed, task in (
+        ("c", 0, "translation"),
+        ("a", 1, "translation"),
+        ("b", 1, "language"),
+    ):
+        write_result(tmp_path, replace(RUN, name=name, seed=seed, task=task))
+    (tmp_path / "README.md").write_text("not a record")
+    assert [r.name for r in read_results(tmp_path)] == ["a", "b", "c"]
+    assert [r.name for r in read_results(tmp_path, seed=1)] == ["a", "b"]
+    assert [r.name for r in read_results(tmp_path, seed=1, task="translation")] == ["a"]
+    assert read_results(tmp_path, seed=2) == []
+    assert read_results(tmp_path / "none") == []
+
+
+class TestCurrentCommit:
+    @pytest.fixture
+    def package(self, tmp_path, monkeypatch):
+        folder = tmp_path / "project/transformer_lit"
+        (folder / "base").mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        monkeypatch.setattr(resources, "files", lambda name: folder)
+        return folder
+
+    @pytest.fixture
+    def git(self, package):
+        def run(*command):
+            identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+            done = subprocess.run(
+                ["git", *identity, *command], cwd=package.parent, capture_output=True, check=True
+            )
+            return done.stdout.decode().strip()
+
+        run("init", "-q")
+        return run
+
+    def test_the_commit_and_a_plus_for_changes_anywhere_in_the_package(self, package, git):
+        git("add", ".")
+        git("commit", "-q", "-m", "one")
+        assert current_commit() == git("rev-parse", "HEAD")
+        (package.parent / "notes.txt").touch()  # outside the package: the code is the same
+        assert current_commit() == git("rev-parse", "HEAD")
+        (package / "base/new.py").touch()
+        assert current_commit() == git("rev-parse", "HEAD") + "+"
+
+    def test_installed_inside_another_repository_it_is_unknown(self, package, git):
+        # This catches a commit that names somebody else's code.
+        (package.parent / "own.txt").touch()
+        git("add", "own.txt")
+        git("commit", "-q", "-m", "one")
+        assert current_commit() == "unknown"
+
+    def test_outside_of_a_repository_it_is_unknown(self, package):
+        assert current_commit() == "unknown"
+
+    def test_without_git_it_is_unknown(self, package, monkeypatch):
+        monkeypatch.setenv("PATH", str(package))
+        assert current_commit() == "unknown"
+
+
+class TestMeasurement:
+    SPEED = Measurement(
+        "speed", "rows of n and ms", "python -m x", "unknown", "CPU", "2.6", [{"n": 1}]
+    )
+
+    def test_round_trip(self, tmp_path):
+        assert read_measurement(write_measurement(tmp_path, self.SPEED)) == self.SPEED
+
+    def test_a_run_is_no_measurement_and_the_other_way_round(self, tmp_path):
+        with pytest.raises(InputError, match="is not a measurement"):
+            read_measurement(write_result(tmp_path, RUN))
+        with pytest.raises(InputError, match="is not a result"):
+            read_result(write_measurement(tmp_path, self.SPEED))
+
+
+class TestPaired:
+    def test_by_hand(self):
+        # differences 1, 2, 3: mean 2, deviation 1, error 1/√3, t = 3.46 < 4.303
+        gap = paired([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+        assert (gap.mean, gap.pairs) == (2.0, 3)
+        assert gap.error == pytest.approx(3**-0.5)
+        assert not gap.separated
+        assert paired([2.0, 4.0, 6.0], [0.5, 2.4, 4.4]).separated  # 1.5, 1.6, 1.6
+
+    @pytest.mark.parametrize(("n", "t"), [(3, 4.302653), (5, 2.776445), (10, 2.262157)])
+    def test_the_bound_is_students_t(self, n, t):
+        "Differences ±1 about a mean of just under and just over t standard errors."
+        base = [1.0, -1.0] * (n // 2) + [0.0] * (n % 2)
+        error = paired(base, [0.0] * n).error
+        for factor, expected in ((0.999, False), (1.001, True)):
+            shifted = [value + factor * t * error for value in base]
+            assert paired(shifted, [0.0] * n).separated is expected
+
+    @pytest.mark.parametrize("n", [0, 1, 11])
+    def test_too_few_or_too_many_pairs(self, n):
+        with pytest.raises(ValueError, match=f"2 to 10 pairs, got {n}"):
+            paired([1.0] * n, [2.0] * n)
+
+    def test_entries_come_in_the_order_of_seeds(self):
+        runs = [
+            replace(RUN, name=f"{e}{s}", seed=s, metrics={"entry": e})
+            for s in (2, 0, 1)
+            for e in ("b", "a")
+        ]
+        groups = by_entry(runs)
+        assert {e: [r.seed for r in records] for e, records in groups.items()} == {
+            "a": [0, 1, 2],
+            "b": [0, 1, 2],
+        }
+
+
+def test_a_language_model_has_a_row_too():
+    run = replace(RUN, direction="", metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
+    row = result_table([run]).splitlines()[-1]
+    assert row.startswith("| `toy` |") and row.endswith(" | – |")
+    assert "| bits per byte 2.164 | 1.500 |" in row
+
+
+def test_seeds_of_one_training_share_a_row():
+    "By hand: 1, 2 and 6 have the mean 3 and the deviation √7; the second training stays alone."
+    values = {0: 1.0, 2: 6.0, 1: 2.0}
+    metrics = {s: {"exact": v, "beam": 5, "val_loss": 10 * v} for s, v in values.items()}
+    runs = [
+        replace(RUN, name=f"b-seed{s}", seed=s, minutes=values[s], metrics=metrics[s])
+        for s in values
+    ]
+    alone = replace(runs[0], name="a-seed0", seed=0)
+    rows = result_table([*runs, alone]).splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| `a`", "| `b`"]
+    assert "| exact 300.0% ± 264.6%, beam 5 | 30.000 ± 26.458 |" in rows[1]
+    assert "| 0, 1, 2 | 3 |" in rows[1]
+    assert "±" not in rows[0]
+    few = result_table([alone], ["score", "training"]).splitlines()
+    assert few == ["| score | training |", "| --- | --- |", "| exact 100.0%, beam 5 | `a` |"]
+
+
+def test_every_score_names_how_it_was_taken():
+    bleu = {"bleu": 37.991, "beam": 5, "signature": "nrefs:1|case:lc"}
+    assert _score([bleu]) == "BLEU 37.99, beam 5"
+    assert _signature(bleu) == "`nrefs:1 case:lc`"
+    assert _score([bleu | {"greedy_bleu": 36.5}]) == "BLEU 37.99, beam 5; greedy 36.50"
+    assert _score([{"exact": 0.5, "beam": 1}]) == "exact 50.0%, beam 1"
+    assert _score([{"perplexity": 7.125}]) == "perplexity 7.12 at hidden tokens"
+    assert _score([{"bits_per_byte": 2.0}]) == "bits per byte 2.000"
+
+
+def test_an_entry_of_a_grid_is_read_at_its_best_rate_and_in_the_order_of_seeds():
+    def row(entry, rate, seed, loss):
+        return {"entry": entry, "rate": rate, "seed": seed, "val_loss": loss}
+
+    rows = [row("b", 0.03, 0, 5.0), row("b", 0.01, 0, 3.0), row("a", 0.01, 2, 9.0)]
+    rows += [row("a", 0.01, 1, 8.0), row("a", 0.003, 0, 2.5), row("a", 0.01, 0, 2.0)]
+    rows += [row("a", 0.03, 0, 2.25)]
+    found = at_best_rate(rows)
+    assert (found["a"].rate, found["a"].losses, found["a"].inside) == (0.01, [2.0, 8.0, 9.0], True)
+    assert (found["b"].rate, found["b"].losses, found["b"].inside) == (0.01, [3.0], False)

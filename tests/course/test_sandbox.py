@@ -1,0 +1,257 @@
+"""Whatever a function does, it ends in time, in one line, and leaves nothing behind."""
+
+import contextlib
+import functools
+import re
+import signal
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from transformer_lit.base import sandbox
+from transformer_lit.base.sandbox import (
+    Found,
+    Prints,
+    call_safely,
+    is_blank,
+    is_open,
+    put_torch_back,
+    sealed,
+    seed,
+    signature,
+)
+
+STOP = threading.Event()  # so that what a test leaves behind ends after it
+
+
+@pytest.fixture(autouse=True)
+def stop():
+    STOP.clear()
+    yield
+    STOP.set()
+
+
+def found(function, seconds=60, prints=None):
+    "What is found about a function that gives no result."
+    with pytest.raises(Found) as caught:
+        call_safely(function, seconds, prints or Prints())
+    assert "\n" not in caught.value.line
+    return caught.value
+
+
+def test_a_result_comes_back_as_it_is():
+    thing = object()
+    assert call_safely(lambda: thing, 60, Prints()) is thing
+
+
+def test_every_call_draws_the_same():
+    first, second = (call_safely(lambda: torch.randn(7), 60, Prints()) for _ in range(2))
+    seed()
+    assert torch.equal(first, second) and torch.equal(first, torch.randn(7))
+
+
+@pytest.mark.parametrize(
+    "error,words",
+    [
+        (ValueError("now"), "ValueError: now"),
+        (SystemExit("bye"), "SystemExit: bye"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (
+            RuntimeError("loading:\n\tMissing: a.\n\tMore: b."),
+            "RuntimeError: loading: Missing: a. More: b.",
+        ),
+        (ValueError("x" * 1009), "ValueError: " + "x" * 188),
+    ],
+    ids=repr,
+)
+def test_an_error_is_one_short_line_with_the_line_of_its_author(error, words):
+    def fails():
+        raise error
+
+    assert found(fails).line.startswith(f"Your code raised {words}. Line ")
+    assert found(fails).line.endswith(": raise error")
+
+
+def test_what_is_not_written_yet_goes_through():
+    def later():
+        raise NotImplementedError
+
+    with pytest.raises(NotImplementedError):
+        call_safely(later, 60, Prints())
+
+
+def test_the_line_of_the_reader_is_shown_and_none_of_a_library():
+    def mine():
+        return torch.stack([torch.ones(5), torch.ones(7)])  # torch raises, here
+
+    line = found(mine).line
+    assert "raised RuntimeError" in line and line.endswith("# torch raises, here")
+
+
+def test_prints_become_notes_and_only_the_first(capsys):
+    def chatty():
+        for i in range(3000):
+            print("line", i)
+        print("to stderr", file=sys.stderr)
+
+    call_safely(chatty, 60, prints := Prints())
+    assert prints.notes() == tuple(f"It printed: line {i}" for i in range(5))
+    assert len(prints.text) == 600
+    assert capsys.readouterr() == ("", "")
+
+
+def test_both_streams_are_caught():
+    def both():
+        print("out")
+        print("err", file=sys.stderr)
+
+    call_safely(both, 60, prints := Prints())
+    assert prints.notes() == ("It printed: out", "It printed: err")
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def endless():
+    while True:
+        pass
+
+
+def endless_and_deaf():
+    while not STOP.is_set():
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+def busy_in_c():
+    STOP.wait()
+
+
+@pytest.mark.parametrize("function", [endless, endless_and_deaf, busy_in_c])
+def test_what_does_not_end_is_left_in_time(function):
+    "The second swallows every exception that it can, the third hears none."
+    began = time.monotonic()
+    assert found(function, 0.3).line.startswith("It did not end within 0.3 seconds. Line ")
+    assert time.monotonic() - began < 10
+
+
+def test_what_ends_late_is_no_result():
+    "A regular expression keeps Python to itself until it ends: nobody can stop it in time."
+    line = found(lambda: re.fullmatch("(a|aa)+b", 33 * "a"), 0.05).line
+    assert line.startswith("It did not end within 0.05 seconds.")
+
+
+def test_a_thread_that_listens_is_gone_afterwards():
+    threads = threading.active_count()
+    found(endless, 0.3)
+    assert threading.active_count() <= threads  # one of an earlier test may end meanwhile
+
+
+def test_it_works_off_the_main_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call_safely(lambda: 7, 60, Prints())))
+    thread.start()
+    thread.join()
+    assert results == [7]
+
+
+def test_an_interrupt_ends_the_call_and_not_the_caller():
+    "A signal, which also wakes whoever waits: what a terminal sends."
+    threads = []
+
+    def interrupted():
+        threads.append(threading.get_ident())
+        time.sleep(0.2)  # the caller waits by then
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        endless()
+
+    # a process that a shell began in the background ignores Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert found(interrupted).line.startswith("You interrupted it. Line ")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert threads[0] not in sys._current_frames()  # nothing goes on
+
+
+# --- torch ---------------------------------------------------------------------------------------
+
+
+def test_sealed_leaves_everything_as_it_was():
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        with pytest.raises(ValueError), sealed():
+            assert torch.get_default_dtype() == torch.float64 and torch.is_grad_enabled()
+            torch.set_default_dtype(torch.float16)
+            torch.manual_seed(7)
+            raise ValueError("now")
+        assert not torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_functions_of_torch_are_put_back_and_named():
+    put_torch_back()  # nothing to find
+    spaces = {(torch, "einsum"), (torch.nn.functional, "softmax"), (torch.Tensor, "sum")}
+    before = {(space, name): getattr(space, name) for space, name in spaces}
+    for space, name in spaces:
+        setattr(space, name, lambda *args: None)
+    with pytest.raises(Found) as caught:
+        put_torch_back()
+    for name in ("torch.einsum", "torch.nn.functional.softmax", "Tensor.sum"):
+        assert name in caught.value.line
+    assert all(getattr(*place) is own for place, own in before.items())
+    put_torch_back()
+
+
+def test_an_inherited_function_is_inherited_again():
+    name = next(n for space, n, own in sandbox._TORCH if space is torch.Tensor and own is None)
+    before = getattr(torch.Tensor, name)
+    setattr(torch.Tensor, name, lambda *args: None)
+    with pytest.raises(Found):
+        put_torch_back()
+    assert name not in vars(torch.Tensor) and getattr(torch.Tensor, name) is before
+
+
+# --- without a call ------------------------------------------------------------------------------
+
+
+def test_a_function_without_a_body_is_blank():
+    def documented(x):
+        "Only a docstring."
+
+    def dots(x): ...
+
+    def passes(x):
+        pass
+
+    @functools.wraps(dots)
+    def wrapper(x):
+        return dots(x)
+
+    for function in (documented, dots, passes, wrapper):
+        assert is_blank(function)
+    for function in (lambda x: x, endless, len, torch.nn.Identity()):
+        assert not is_blank(function)
+
+
+@pytest.mark.parametrize("value", [None, ..., [..., 2], "...", "", " . ", (1, [None])])
+def test_a_value_with_a_blank_in_it_is_open(value):
+    assert is_open(value)
+
+
+@pytest.mark.parametrize("value", [0, False, [], [13, 17], "zeros", 0.5, torch.zeros(3)])
+def test_a_value_without_a_blank_is_not_open(value):
+    assert not is_open(value)
+
+
+def test_a_signature_has_no_annotations_and_may_be_unknown():
+    def annotated(x: int, *, y: float = 0.5) -> str: ...
+
+    assert str(signature(annotated)) == "(x, *, y=0.5)"
+    assert signature(3) is None
+    assert signature(type) is None

@@ -1,0 +1,345 @@
+"The reader's own file: every step by its exercise, the first fault first, one line for the rest."
+
+import ast
+import json
+import sys
+
+import pytest
+import solved
+import torch
+from transformer_lit.base.exercises import Verdict, find_exercise
+from transformer_lit.base.files import InputError
+from transformer_lit.base.thread import STEPS, Progress, check_file, starter, write_starter
+from ways import cards
+
+FILE = "my_transformer.py"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def checked(here):
+    "The progress of a file with this text."
+
+    def checked(text, **options):
+        (here / FILE).write_text(text)
+        return check_file(FILE, **options)
+
+    return checked
+
+
+# --- the steps -----------------------------------------------------------------------------------
+
+
+def test_the_steps_are_build_exercises_of_the_first_pass_in_the_books_order():
+    chapters, places = cards.chapters(), []
+    for name, step in STEPS.items():
+        found, (path, one) = find_exercise(step.id), solved.written()[step.id]
+        assert (found.name, found.kind, one.kind) == (name, "build", "build")
+        assert chapters[step.chapter] == path and cards.card(path)["pass"] == 1
+        places.append(list(chapters).index(step.chapter))
+    assert places == sorted(places)
+
+
+def test_the_steps_and_no_others_say_that_they_go_into_the_file():
+    said = set()
+    for path, one in solved.written().values():
+        cell = json.loads(path.read_text())["cells"][one.place]
+        said |= {one.id} if f"`{FILE}`" in "".join(cell["source"]) else set()
+    assert said == {step.id for step in STEPS.values()}
+
+
+# --- the empty file ------------------------------------------------------------------------------
+
+
+def arguments(source, name):
+    "Of a function, or of each method of a class: names and defaults."
+    node = next(n for n in ast.parse(source).body if getattr(n, "name", "") == name)
+    if isinstance(node, ast.FunctionDef):
+        return ast.dump(node.args)
+    return {n.name: ast.dump(n.args) for n in node.body if isinstance(n, ast.FunctionDef)}
+
+
+def test_it_has_the_arguments_of_the_blanks():
+    for name, step in STEPS.items():
+        blank = arguments(solved.written()[step.id][1].blank, name)
+        own = arguments(starter(), name)
+        assert own == (blank if isinstance(blank, str) else own | blank), name
+        assert name in ("MyLlama",) or own == blank, name  # its blank leaves the rest to the reader
+
+
+def test_nothing_is_written_in_it_and_nothing_is_wrong(here):
+    write_starter(FILE)
+    found = check_file()
+    assert found and found.line == "my_transformer.py: 0 of 13 steps pass."
+    assert {v.state for v in found.verdicts.values()} == {"open"}
+    for name, verdict in found.verdicts.items():
+        assert verdict.line == f"Write {find_exercise(STEPS[name].id).form} in my_transformer.py."
+
+
+def test_a_file_is_never_replaced(here):
+    (here / "kept").symlink_to("nowhere")
+    (here / "folder").mkdir()
+    (here / FILE).write_text("mine")
+    for name in (FILE, "kept", "folder"):
+        with pytest.raises(InputError, match=f"{name} is there already"):
+            write_starter(name)
+    assert (here / FILE).read_text() == "mine"
+    assert sorted(p.name for p in here.iterdir()) == ["folder", "kept", FILE]
+
+
+# --- the whole file, and one fault in it ---------------------------------------------------------
+
+
+def test_the_books_solutions_are_one_file_that_passes(checked):
+    found = checked(solved.thread())
+    assert found and all(found.verdicts.values()) and "transformer_lit" not in solved.thread()
+    assert found.line == "my_transformer.py: 13 of 13 steps pass."
+    assert list(found.verdicts) == list(STEPS) and found.notes == ()
+    last = "Train your model and let it write: transformer-lit check --write"
+    assert repr(found).splitlines()[-2:] == [found.line, last]
+    assert found._repr_html_().endswith(f"<p>{found.line}<br>{last}</p>")
+
+
+FAULTS = {  # what stands in the solution, what stands there instead, and the steps that use it
+    "self_attention": (" @ k.T / q.shape[-1] ** 0.5", " @ k.T", set()),
+    "causal_mask": ("arange(S) <=", "arange(S) <", {"MyLlama"}),
+    "attend": ("q, k) / q.shape[-1] ** 0.5", "q, k)", {"MultiHead", "MyLlama"}),
+    "MultiHead": ("attend(q, k, v, mask=mask)", "attend(q, k, v)", set()),
+    "Cache": ("torch.cat([self.k, k]", "torch.cat([k, self.k]", set()),
+    "repeat_heads": ("k.repeat_interleave(", "(lambda n, dim: k.repeat(1, n, 1, 1))(", {"MyLlama"}),
+    "rotate": ("a * cos - b * sin", "a * cos + b * sin", {"MyLlama"}),
+    "RMSNorm": (".sqrt() * self.weight", ".sqrt()", {"MyLlama"}),
+    "SwiGLU": ("F.silu(self.gate_proj(x))", "F.gelu(self.gate_proj(x))", {"MyLlama"}),
+    "Block": ("return x + self.ffn", "return self.ffn", {"MyLlama"}),
+    "MyLlama": ("self.lm_head(self.norm(x))", "self.lm_head(x)", set()),
+    "train": ("        optimizer.zero_grad()\n", "", set()),
+    "generate": ("model(ids)[:, -1]", "model(ids)[:, 0]", set()),
+}
+
+
+def test_every_step_has_its_fault():
+    assert list(FAULTS) == list(STEPS)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_at_its_step_and_those_that_use_it_wait(name, checked):
+    right, wrong, users = FAULTS[name]
+    assert solved.thread().count(right) == 1
+    found = checked(solved.thread().replace(right, wrong))
+    failed = [step for step, verdict in found.verdicts.items() if not verdict]
+    assert not found and failed[0] == name and set(failed[1:]) == users
+    own = found.verdicts[name]
+    assert own.state == "not yet" and not own.line.startswith("Mend")
+    for user in users:
+        verdict = found.verdicts[user]
+        assert verdict.line == f"Mend {name} first: {user} uses it."
+        assert verdict.state == "not yet" and verdict.notes
+
+
+def test_a_step_that_another_needs_is_to_be_written_first(checked):
+    text = solved.thread().replace("def rotate(", "def turn(")
+    found = checked(text)
+    assert found.verdicts["rotate"].state == "open"
+    assert found.verdicts["MyLlama"].line == "Write rotate first: MyLlama uses it."
+    raises = "def rotate(x, pos, base=10000.0):\n    raise NotImplementedError\n\n\n"
+    found = checked(text.replace("def turn(", raises + "def turn("))
+    assert found.verdicts["MyLlama"].line == "Write rotate first: MyLlama uses it."
+
+
+def test_a_name_that_is_nearly_right_is_told(checked):
+    verdict = checked("def repeat_head(k, n_heads): return k").verdicts["repeat_heads"]
+    assert verdict.line.endswith("You have `repeat_head`: the name must be the same.")
+
+
+def test_a_name_in_other_capitals_is_told(checked):
+    verdict = checked("class RmsNorm: pass").verdicts["RMSNorm"]
+    assert verdict.line.endswith("You have `RmsNorm`: the name must be the same.")
+
+
+def test_one_step_is_checked_with_those_that_it_uses(checked):
+    right, wrong, _ = FAULTS["attend"]
+    found = checked(solved.thread().replace(right, wrong), only="MultiHead")
+    assert list(found.verdicts) == ["attend", "MultiHead"]
+    assert found.verdicts["MultiHead"].line == "Mend attend first: MultiHead uses it."
+
+
+def test_an_unknown_step_is_named(checked):
+    with pytest.raises(InputError, match="unknown step 'atend'; known are: self_attention, "):
+        checked("", only="atend")
+
+
+def test_a_notebook_in_a_folder_below_finds_the_file(here, monkeypatch):
+    (here / FILE).write_text("def causal_mask(T, S): return T")
+    (here / "nbs/attention").mkdir(parents=True)
+    monkeypatch.chdir(here / "nbs/attention")
+    found = check_file()
+    assert found.file == FILE and found.verdicts["causal_mask"].state == "not yet"
+
+
+def test_functions_that_call_each_other_in_a_circle(checked):
+    text = "def attend(q, k, v, mask=None): return a()\ndef a(): return b()\ndef b(): return a()"
+    assert "RecursionError" in checked(text).verdicts["attend"].line
+
+
+def test_what_is_no_function_gets_the_line_of_its_exercise(checked):
+    found = checked("attend = 3\nclass Block: pass\nRMSNorm = Block()\nCache = lambda: 1")
+    assert "hand over the function" in found.verdicts["attend"].line
+    assert "must take the arguments" in found.verdicts["Block"].line
+    assert "hand over the class" in found.verdicts["RMSNorm"].line
+    assert "hand over the class" in found.verdicts["Cache"].line
+
+
+# --- the import ----------------------------------------------------------------------------------
+
+CANNOT = [
+    ("def attend(q", "syntax error in line 1: '(' was never closed"),
+    ("x = 1\n  y = 2", "syntax error in line 2: unexpected indent"),
+    ("x = '\0'", "null bytes"),
+    ("import torch\n\ntorch.ones(3)[5]", "IndexError: index 5 is out of bounds"),
+    ("import torch\n\ntorch.ones(3)[5]", "Line 3: torch.ones(3)[5]"),
+    ("import no_such_module", "No module named 'no_such_module'. Line 1"),
+    ("import sys\nsys.exit(0)", "SystemExit: 0. Line 2"),
+    ("input('your name? ')", "EOFError: EOF when reading a line. Line 1"),
+    ("while True: pass", "did not end within 0.5 seconds. Line 1: while True: pass"),
+    ("def f(): raise NotImplementedError\nf()", "calls a function that is not written yet"),
+    ("import torch\ntorch.softmax = None", "replaced torch.softmax. It was put back"),
+    ("import torch\ntorch.nn.Linear = None\n1 / 0", "ZeroDivisionError"),
+    ("import sys\nsys.modules['torch'] = None", "replaced torch itself. It was put back"),
+]
+
+
+@pytest.mark.parametrize("text,line", CANNOT)
+def test_a_file_that_cannot_be_imported_gets_one_line(text, line, checked):
+    own = torch.softmax, torch.nn.Linear, sys.modules["torch"]
+    found = checked(text, seconds=0.5)
+    assert not found and found.verdicts == {}
+    assert line in found.error and "\n" not in found.error
+    assert repr(found).splitlines()[-1] == f"my_transformer.py: {found.error}"
+    assert own == (torch.softmax, torch.nn.Linear, sys.modules["torch"])
+
+
+@pytest.mark.parametrize(
+    "name,line",
+    [("none.py", "No such file"), ("folder", "Is a directory"), ("latin.py", "not UTF-8"),
+     ("notebook.ipynb", "it is a notebook")],
+)  # fmt: skip
+def test_what_is_no_python_file_gets_one_line(name, line, here):
+    (here / "folder").mkdir()
+    (here / "latin.py").write_bytes("x = 'ä'".encode("latin-1"))
+    (here / "notebook.ipynb").write_text("{}")
+    found = check_file(name)
+    assert not found and line in found.error and found.file == name
+
+
+def test_an_import_leaves_nothing_behind(checked, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "my_transformer", sys)
+    state = torch.get_rng_state()
+    found = checked(
+        "import torch\n"
+        "assert torch.get_default_dtype() == torch.float32\n"
+        "torch.manual_seed(7)\n"
+        "torch.set_default_dtype(torch.float16)\n"
+        "torch.set_default_device('meta')\n"
+        "torch.set_grad_enabled(False)\n"
+        "print('hello')\n"
+        "if __name__ == '__main__':\n    raise ValueError\n"
+        "def causal_mask(T, S):\n    return torch.ones(T, S, dtype=torch.bool).tril(S - T)\n"
+    )
+    assert found and found.verdicts["causal_mask"]
+    assert found.notes == ("It printed: hello",)
+    assert torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32 and torch.ones(1).device.type == "cpu"
+    assert sys.modules["my_transformer"] is sys
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_module_of_that_name_is_there_while_it_is_imported(checked):
+    "A dataclass with annotations as text looks for it. Some editors begin a file with a mark."
+    found = checked(
+        "\ufefffrom __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass Sizes:\n    width: int = 5\n"
+    )
+    assert found and "my_transformer" not in sys.modules
+
+
+def test_the_line_is_that_of_the_file_as_it_is_now(checked):
+    for number in (0, 1):
+        assert f"Line 1: {number} / 0" in checked(f"{number} / 0").error
+
+
+def test_progress_is_told_for_each_step(checked):
+    told = []
+    checked("", progress=lambda: told.append(1))
+    assert len(told) == len(STEPS)
+
+
+# --- how it is shown -----------------------------------------------------------------------------
+
+
+def shown():
+    return Progress(
+        "a.py",
+        {
+            "attend": Verdict("attend.3", "not yet", "Is 1 < 2?", ("In the case “b”.",)),
+            "Block": Verdict("layers.3", "passed", "2 cases agree."),
+        },
+        notes=("It printed: x",),
+    )
+
+
+def test_a_shell_sees_lines_a_notebook_a_table():
+    assert repr(shown()).splitlines() == [
+        "step                chapter                   verdict  hint",
+        " 1  attend          attention/attend          not yet  Is 1 < 2?",
+        "                                                       In the case “b”.",
+        " 2  Block           block/layers              passed",
+        "It printed: x",
+        "a.py: 1 of 13 steps pass.",
+    ]
+    page = shown()._repr_html_()
+    assert ">not yet</td>" in page and ">Is 1 &lt; 2?<br>In the case “b”.</td>" in page
+    assert page.endswith("<p>It printed: x<br>a.py: 1 of 13 steps pass.</p>")
+    assert Progress("a.py", {}, "no <file>")._repr_html_() == "<p>a.py: no &lt;file&gt;</p>"
+
+
+def test_a_program_reads_a_dictionary():
+    assert json.loads(json.dumps(shown().as_dict())) == {
+        "file": "a.py",
+        "error": None,
+        "ok": False,
+        "passed": 1,
+        "of": 13,
+        "notes": ["It printed: x"],
+        "steps": [
+            {
+                "name": "attend",
+                "chapter": "attention/attend",
+                "id": "attend.3",
+                "state": "not yet",
+                "line": "Is 1 < 2?",
+                "notes": ["In the case “b”."],
+            },
+            {
+                "name": "Block",
+                "chapter": "block/layers",
+                "id": "layers.3",
+                "state": "passed",
+                "line": "2 cases agree.",
+                "notes": [],
+            },
+        ],
+    }
+
+
+def test_open_steps_are_no_failure_and_an_error_is():
+    def progress(*states, error=""):
+        return Progress("a", {str(i): Verdict("x", s, "") for i, s in enumerate(states)}, error)
+
+    assert progress("open", "passed") and progress()
+    assert not progress("open", "not yet") and not progress(error="no file")

@@ -1,0 +1,392 @@
+"""The registry of data sets: what each is, what it must hash to, how it is read."""
+
+import io
+import random
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import resources
+
+from transformer_lit.course.files import (
+    LARGEST,
+    DataFile,
+    InputError,
+    read_file,
+    read_local,
+    sha256,
+)
+
+Read = Callable[[str], str]  # gives the text of a path in the data folder
+PairList = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    "How the sentence pairs of a set are read."
+
+    splits: tuple[str, ...]
+    column: Callable[[Read, str, str, str], list[str]]  # (read, split, language, form)
+    languages: tuple[str, ...] = ("en", "de")
+    forms: tuple[str, ...] = ("raw", "tok")
+    broken: Mapping[str, set[int]] = field(default_factory=dict)  # pairs of a split to leave out
+
+
+@dataclass(frozen=True)
+class DataSet:
+    "A data set of the registry: what it is, where it comes from, how it is read."
+
+    name: str
+    about: str
+    licence: str
+    files: tuple[DataFile, ...] = ()  # what is fetched
+    made: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path -> text of our own
+    pairs: Pairs | None = None
+    text: Callable[[str, str], str] | None = None  # (whole running text, split) -> that part
+
+
+def _own(name: str) -> str:
+    return (resources.files("transformer_lit") / "data" / name).read_text(encoding="utf-8")
+
+
+def text_lines(text: str) -> list[str]:
+    "The lines of a text, which break at line feeds only: str.splitlines takes form feeds, too."
+    return text.removesuffix("\n").split("\n")
+
+
+# --- files --------------------------------------------------------------------------------------
+
+_SEPARATOR = "\x1c"  # the file separator of ASCII; no novel holds one
+_NOVELS_LEFT_OUT = ("Forster_", "Bennet_Imperial", "Galsworthy_River", "Woolf_Years")
+
+
+def _from_zip(name: str, packed: bytes) -> bytes:
+    "The file of that name in an archive; `OSError` when it cannot be had."
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive, archive.open(name) as file:
+            return file.read(LARGEST)
+    except (zipfile.BadZipFile, LookupError, RuntimeError, ValueError) as error:
+        raise OSError(f"no zip archive with {name}: {error}") from error
+
+
+def _join_novels(archive: bytes) -> bytes:
+    "The texts of an archive in the order of their names: separator, name, line feed, text."
+    novels, left = [], LARGEST
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            name = member.name.split("/")[-1]
+            if name.endswith(".txt") and not name.startswith(_NOVELS_LEFT_OUT):
+                left -= member.size
+                if not member.isfile() or left < 0:  # a folder, a link, a pipe; or a bomb
+                    raise tarfile.TarError(f"{member.name!r} in it is no novel")
+                text = tar.extractfile(member).read().removeprefix(b"\xef\xbb\xbf")
+                novels.append((name.removesuffix(".txt"), text.replace(b"\r\n", b"\n")))
+    return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
+
+
+def _addresses(home: str) -> tuple[str, ...]:
+    if not home.startswith("gh:"):
+        return (home,)
+    path = home.removeprefix("gh:")
+    raw = f"https://raw.githubusercontent.com/{path.replace('@', '/', 1)}"
+    return raw, f"https://cdn.jsdelivr.net/gh/{path}"
+
+
+def _files(folder: str) -> tuple[DataFile, ...]:
+    "The files of a folder, from the table `data/files.tsv`."
+    found = []
+    for path, digest, homes in (line.split("\t") for line in text_lines(_own("files.tsv"))[1:]):
+        if path.startswith(f"{folder}/"):
+            from_zip = partial(_from_zip, path.split("/")[-1]) if homes.endswith(".zip") else None
+            unpack = _join_novels if folder == "english_novels" else from_zip
+            addresses = tuple(one for home in homes.split() for one in _addresses(home))
+            found.append(DataFile(path, digest, addresses, unpack))
+    return tuple(found)
+
+
+# --- captions and sentences ---------------------------------------------------------------------
+
+
+def _caption_lines(read: Read, split: str, language: str, form: str) -> list[str]:
+    suffix = language if form == "raw" else f"lc.norm.tok.{language}"
+    return text_lines(read(f"multi30k/{form}/{split}.{suffix}"))
+
+
+def comparable(text: str) -> str:
+    "The letters and digits of a sentence: case, spaces, signs and wide forms do not count."
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
+
+
+def unseen(pairs: PairList, held_out: PairList) -> list[tuple[str, str]]:
+    "The pairs of which neither side is, letter by letter, that side of a pair in `held_out`."
+    known = {(side, comparable(text)) for pair in held_out for side, text in enumerate(pair)}
+    return [
+        pair
+        for pair in pairs
+        if not any((side, comparable(text)) in known for side, text in enumerate(pair))
+    ]
+
+
+def _tatoeba(read: Read, split: str) -> list[tuple[str, str]]:
+    "Pairs, English first."
+    test = "tatoeba/test/tatoeba-test-v2021-08-07.eng-zho"
+    if split == "test_mandarin":
+        pairs = zip(_tatoeba(read, "test"), text_lines(read(f"{test}.zho.labels")), strict=True)
+        return [pair for pair, label in pairs if label.startswith("cmn")]
+    if split == "test":
+        sides = (text_lines(read(f"{test}.{end}")) for end in ("eng", "zho"))
+        return list(zip(*sides, strict=True))
+    rows = (line.split("\t") for line in text_lines(read("tatoeba/cmn-eng/cmn.txt")))
+    released = [(english, chinese) for english, chinese, _ in rows]
+    if split == "released":
+        return released
+    kept = unseen(released, _tatoeba(read, "test"))
+    # one sentence in twenty, the same whatever stands around it
+    val = [pair for pair in kept if int(sha256(comparable(pair[0]).encode()), 16) % 20 == 0]
+    return val if split == "val" else unseen(kept, val)
+
+
+def _tatoeba_lines(read: Read, split: str, language: str, form: str) -> list[str]:
+    return [pair[language == "zh"] for pair in _tatoeba(read, split)]
+
+
+# --- numbers, generated -------------------------------------------------------------------------
+
+_ONES = {
+    "en": "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen",
+    "de": "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn "
+    "fünfzehn sechzehn siebzehn achtzehn neunzehn",
+}
+_TENS = {
+    "en": "twenty thirty forty fifty sixty seventy eighty ninety",
+    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+}
+_BELOW_100 = {"en": "{ten}-{one}", "de": "{one}und{ten}"}
+_UNITS = {"en": (" hundred", " thousand", " "), "de": ("hundert", "tausend", "")}
+NUMBER_SPLITS = {"train": (0, 19_900), "val": (19_900, 20_400), "test": (20_400, 21_400)}
+
+
+@cache
+def _in_words(n: int, language: str) -> str:
+    if not 0 <= n < 1_000_000:
+        raise ValueError(f"numbers from 0 to 999,999 have words here, not {n}")
+    ones, tens = _ONES[language].split(), _TENS[language].split()
+    if n < 20:
+        return ones[n]
+    if n < 100:
+        ten, one = tens[n // 10 - 2], ones[n % 10]
+        return _BELOW_100[language].format(ten=ten, one=one) if n % 10 else ten
+    hundred, thousand, between = _UNITS[language]
+    unit, word = (100, hundred) if n < 1000 else (1000, thousand)
+    rest = between + _in_words(n % unit, language) if n % unit else ""
+    return _in_words(n // unit, language) + word + rest
+
+
+def number_in_english(n: int) -> str:
+    "`n` from 0 to 999,999 in English words: 21 is `twenty-one`."
+    return _in_words(n, "en")
+
+
+def number_in_german(n: int) -> str:
+    "`n` from 0 to 999,999 in German, one word as the spelling rules ask: 21 is `einundzwanzig`."
+    return _in_words(n, "de") + ("s" if n % 100 == 1 else "")  # a final 1 is `eins`
+
+
+def number_pairs(split: str, *, seed: int = 0) -> list[tuple[str, str]]:
+    """(English, German) pairs of numbers from 0 to 99,999; no number is in two splits.
+
+    `train` has 20,000 pairs, `val` 500 and `test` 1,000. All numbers below 100 are in `train`.
+    """
+    drawn = random.Random(seed).sample(range(100, 100_000), 21_400)
+    numbers = drawn[slice(*NUMBER_SPLITS[split])] + (list(range(100)) if split == "train" else [])
+    return [(number_in_english(n), number_in_german(n)) for n in numbers]
+
+
+def _number_text(split: str) -> str:
+    return "\n".join("\t".join(pair) for pair in number_pairs(split))
+
+
+def _number_words(read: Read, split: str, language: str, form: str) -> list[str]:
+    return [line.split("\t")[language == "de"] for line in text_lines(read(f"numbers/{split}"))]
+
+
+# --- running text -------------------------------------------------------------------------------
+
+
+def _nine_tenths(text: str, split: str) -> str:
+    cut = int(0.9 * len(text))
+    return text[:cut] if split == "train" else text[cut:]
+
+
+def _whole_parts(text: str, split: str, *, nth: int) -> str:
+    "Held out are the 10th part and then every `nth`."
+    parts = [part.split("\n", 1)[1] for part in text.split(_SEPARATOR)[1:]]
+    return "\n".join(p for i, p in enumerate(parts) if (i % nth == 9) == (split == "val"))
+
+
+# --- the sets -----------------------------------------------------------------------------------
+
+_SETS = (
+    DataSet(
+        "multi30k",
+        "29,000 image captions in English and German, with validation and test sets",
+        "no licence file; for non-commercial research and education only (Flickr30k's terms)",
+        _files("multi30k"),
+        pairs=Pairs(
+            ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "train", "val"),
+            _caption_lines,
+            broken={"train": {16_509, 16_663}},  # German lines that hold only `@@`
+        ),
+    ),
+    DataSet(
+        "numbers",
+        "numbers from 0 to 99,999 written out in English and German, generated",
+        "no restriction: it is generated by this package",
+        made={f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
+        pairs=Pairs(tuple(NUMBER_SPLITS), _number_words),
+    ),
+    DataSet(
+        "tatoeba",
+        "18,549 everyday sentences in English and Chinese, and a test set that shares none of them",
+        "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
+        _files("tatoeba"),
+        pairs=Pairs(
+            ("released", "test", "test_mandarin", "train", "val"),
+            _tatoeba_lines,
+            languages=("en", "zh"),
+            forms=("raw",),
+        ),
+    ),
+    DataSet(
+        "book",
+        "the prose of this book's chapters, an edition that comes with the package",
+        "that of this package",
+        made={"book/book.txt": partial(_own, "book.txt")},
+        text=partial(_whole_parts, nth=10),
+    ),
+    DataSet(
+        "tinyshakespeare",
+        "40,000 lines of Shakespeare's plays, 65 different characters",
+        "public domain",
+        _files("tinyshakespeare"),
+        text=_nine_tenths,
+    ),
+    DataSet(
+        "novels",
+        "94 English novels published in 1929 or earlier, 13.4 million words",
+        "public domain in the United States and where protection ends 70 years after death",
+        _files("english_novels"),
+        text=partial(_whole_parts, nth=19),  # five of them, by five authors
+    ),
+    DataSet(
+        "word_eval",
+        "analogies (Google), WordSim-353 and SimLex-999: judgements about English words",
+        "analogies: Apache 2.0; the other two state none, see their home pages",
+        _files("word_eval"),
+    ),
+)
+DATASETS = {dataset.name: dataset for dataset in _SETS}
+
+
+# --- read ---------------------------------------------------------------------------------------
+
+
+def _find(name: str, kind: str = "name", what: str = "") -> DataSet:
+    "The set of that name; `InputError` unless it has the reader `kind`."
+    if name not in DATASETS:
+        raise InputError(f"unknown data set {name!r}; known are: {', '.join(sorted(DATASETS))}")
+    if getattr(DATASETS[name], kind) is None:
+        those = [known for known, dataset in DATASETS.items() if getattr(dataset, kind)]
+        raise InputError(f"{name} holds no {what}; these do: {', '.join(those)}")
+    return DATASETS[name]
+
+
+def _one_of(name: str, kind: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise InputError(f"{name} has no {kind} {value!r}; known are: {', '.join(known)}")
+
+
+def available(name: str) -> bool:
+    "True when every file of the data set lies here already, so that nothing need be downloaded."
+    return all(read_local(file) is not None for file in _find(name).files)
+
+
+def fetch(name: str, *, progressbar: bool = False) -> list[str]:
+    "Bring every file of a data set here; returns their paths in the data folder."
+    files = _find(name).files
+    for file in files:
+        read_file(file, progressbar=progressbar)
+    return [file.path for file in files]
+
+
+def data_hashes(name: str) -> dict[str, str]:
+    "For a record: the SHA-256 of each text of a data set, unpacked."
+    fetched = {file.path: file.sha256 for file in _find(name).files}
+    return fetched | {path: sha256(make().encode()) for path, make in _find(name).made.items()}
+
+
+def _read(dataset: DataSet, path: str, progressbar: bool = False) -> str:
+    "The text at a path of a set, wherever it comes from."
+    if path in dataset.made:
+        return dataset.made[path]()
+    (file,) = (file for file in dataset.files if file.path == path)
+    return read_file(file, progressbar=progressbar).decode()
+
+
+def load_pairs(
+    name: str,
+    source: str,
+    target: str,
+    split: str,
+    *,
+    form: str = "raw",
+    progressbar: bool = False,  # while a file that is not here is fetched
+) -> list[tuple[str, str]]:
+    """Sentence pairs (source, target) of a parallel data set.
+
+    `multi30k`: languages en, de; splits train, val, test_2016_flickr, test_2017_flickr,
+    test_2017_mscoco; `form` raw or tok (lower-cased, Moses-tokenised). Two training pairs whose
+    German side holds only `@@` are left out. `numbers`: languages en, de; splits train,
+    val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
+    test_mandarin (its lines in Mandarin), released (the training file with its overlap).
+    """
+    dataset = _find(name, "pairs", "sentence pairs")
+    how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
+    if source == target or not {source, target} <= {*how.languages}:
+        known = " and ".join(how.languages)
+        raise InputError(f"{name} has no direction {source!r} to {target!r}; take {known}")
+    _one_of(name, "form", form, how.forms)
+    _one_of(name, "split", split, how.splits)
+    columns = [how.column(read, split, language, form) for language in (source, target)]
+    broken = how.broken.get(split, ())
+    return [pair for i, pair in enumerate(zip(*columns, strict=True)) if i not in broken]
+
+
+def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
+    """The text of a set in one string; splits train and val.
+
+    `tinyshakespeare`: the first 90 % of its 1,115,394 characters, and the rest. `novels`: 89 whole
+    novels, and 5 others. `book`: the prose of this book, every tenth chapter held out.
+    """
+    dataset = _find(name, "text", "running text")
+    _one_of(name, "split", split, ("train", "val"))
+    (path,) = (*(file.path for file in dataset.files), *dataset.made)
+    return dataset.text(_read(dataset, path, progressbar), split)
+
+
+def load_word_pairs(name: str) -> list[tuple[str, str, float]]:
+    "Pairs of words with the mean judgement of people, 0 to 10: `wordsim353` or `simlex999`."
+    paths = {"wordsim353": "word_eval/wordsim353.tsv", "simlex999": "word_eval/simlex999.txt"}
+    lines = text_lines(_read(DATASETS["word_eval"], paths[name]))
+    rows = [line.split("\t") for line in lines if line[:1] != "#"]
+    return [(first, second, float(score)) for first, second, score in rows]
+
+
+def load_analogies() -> dict[str, list[tuple[str, ...]]]:
+    "Google's 19,544 questions by group: the second is to the first as the fourth to the third."
+    blocks = _read(DATASETS["word_eval"], "word_eval/questions-words.txt").split(": ")[1:]
+    groups = (text_lines(block) for block in blocks)
+    return {name: [tuple(line.split()) for line in questions] for name, *questions in groups}

@@ -1,0 +1,304 @@
+"""Figures, drawings and tables in one style: colour-blind safe, small, with real labels."""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+# Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
+PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")
+SEQUENTIAL = "cividis"  # for weights and counts: even steps of lightness
+DIVERGING = "PuOr"  # for values around zero
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
+
+
+def use_style() -> None:
+    """Set the course's style for matplotlib, and SVG output where a notebook shows the figure.
+
+    A figure has an opaque white ground. A dark page of the book turns its colours.
+    """
+    plt.rcParams.update(
+        {
+            "figure.figsize": (6.4, 3.2),
+            "figure.constrained_layout.use": True,
+            "figure.facecolor": "white",
+            "savefig.facecolor": "white",
+            "font.size": 10,
+            "axes.titlesize": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.color": "#dddddd",
+            "grid.linewidth": 0.6,
+            "lines.linewidth": 1.8,
+            "legend.frameon": False,
+            "image.cmap": SEQUENTIAL,
+            "svg.fonttype": "none",  # text stays text: small files, and a reader can search it
+            "svg.hashsalt": "transformer_lit",  # the same figure gives the same file
+            "axes.prop_cycle": plt.cycler(color=PALETTE) + plt.cycler(linestyle=_DASHES),
+        }
+    )
+    try:
+        from IPython import get_ipython
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+    except ImportError:
+        return
+    if get_ipython() is not None:
+        set_matplotlib_formats("svg", metadata={"Date": None, "Creator": None})
+
+
+def luminance(colour: Sequence[float]) -> float:
+    "The relative luminance of an sRGB colour with parts from 0 to 1: black is 0, white is 1."
+    parts = np.asarray(colour, dtype=float)[:3]
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    "How far two colours stand apart in lightness: 1 for equal ones, 21 for black and white."
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def heatmap(
+    ax: Axes,
+    values: Any,  # rows by columns: lists, an array or a tensor
+    *,
+    rows: list[str] | None = None,  # tick labels, top to bottom
+    columns: list[str] | None = None,  # tick labels, left to right
+    low: int | float | None = None,  # the value at the bottom of the colour scale
+    high: int | float | None = None,
+    cmap: str = SEQUENTIAL,
+    digits: int | None = None,  # print each value with that many decimals
+) -> AxesImage:
+    "Draw a matrix as coloured cells, row 0 on top; the labels of the columns stand above."
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2:
+        raise ValueError(f"a heatmap shows a matrix, got the shape {values.shape}")
+    image = ax.imshow(values, cmap=cmap, vmin=low, vmax=high, aspect="equal")
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
+    if rows is not None:
+        ax.set_yticks(range(len(rows)), rows)
+    if columns is not None:
+        slanted = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+        ax.set_xticks(range(len(columns)), columns, **slanted if max(map(len, columns)) > 2 else {})
+    if digits is not None:
+        for (i, j), value in np.ndenumerate(values):
+            cell = luminance(image.cmap(image.norm(value)))
+            ink = "white" if cell < 0.179 else "black"  # above it black has the higher contrast
+            ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=ink, fontsize=8)
+    return image
+
+
+# --- boxes and arrows ---------------------------------------------------------------------------
+
+
+# kind -> ground and border
+KINDS = {
+    "data": ("#eeeeee", "#eeeeee"),
+    "learned": ("#fbe3b0", "#b07500"),
+    "operation": ("#ffffff", "#333333"),
+    "layer": ("#d5e8f5", "#0072B2"),
+}
+Number = int | float
+Point = tuple[Number, Number]
+
+
+@dataclass(frozen=True)
+class Box:
+    "A box that was drawn: its middle and its size, in units of the sketch. Arrows go to its sides."
+
+    x: Number
+    y: Number
+    width: Number
+    height: Number
+
+    @property
+    def top(self) -> Point:
+        "The middle of the upper side."
+        return self.x, self.y + self.height / 2
+
+    @property
+    def bottom(self) -> Point:
+        "The middle of the lower side."
+        return self.x, self.y - self.height / 2
+
+    @property
+    def left(self) -> Point:
+        "The middle of the left side."
+        return self.x - self.width / 2, self.y
+
+    @property
+    def right(self) -> Point:
+        "The middle of the right side."
+        return self.x + self.width / 2, self.y
+
+
+class Sketch:
+    "A page for boxes and arrows: x to the right, y upwards, both from 0."
+
+    def __init__(self, width: Number, height: Number):
+        self.figure, self.ax = plt.subplots(figsize=(0.64 * width, 0.64 * height))
+        self.ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+        self.ax.axis("off")
+
+    def box(
+        self,
+        x: Number,  # of the middle
+        y: Number,
+        text: str,
+        kind: str = "operation",  # see KINDS
+        *,
+        width: Number = 1.8,
+        height: Number = 0.62,
+        size: Number = 10,  # of the text, in points
+    ) -> Box:
+        "A box with a text in its middle; the kind says what it stands for."
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}; known are: {', '.join(KINDS)}")
+        ground, border = KINDS[kind]
+        self.ax.add_patch(
+            FancyBboxPatch(
+                (x - width / 2, y - height / 2),
+                width,
+                height,
+                boxstyle="round,pad=0,rounding_size=0.1",
+                facecolor=ground,
+                edgecolor=border,
+                linewidth=1.2,
+            )
+        )
+        self.text(x, y, text, size=size)
+        return Box(x, y, width, height)
+
+    def arrow(self, start: Point, end: Point, *, via: Sequence[Point] = (), text: str = "") -> None:
+        "An arrow between two points, with corners at `via`; its text is beside its last part."
+        corners = [start, *via]
+        for one, other in pairwise(corners):
+            self.line(one, other)
+        self.ax.add_patch(
+            FancyArrowPatch(
+                corners[-1],
+                end,
+                arrowstyle="-|>",
+                mutation_scale=11,
+                shrinkA=0,
+                shrinkB=0,
+                linewidth=1.2,
+                color="#333333",
+            )
+        )
+        if text:
+            middle = (corners[-1][0] + end[0]) / 2, (corners[-1][1] + end[1]) / 2
+            self.text(middle[0] + 0.1, middle[1], text, size=9, align="left")
+
+    def line(self, start: Point, end: Point, *, dashed: bool = False) -> None:
+        "A line without a head."
+        style = (0, (4, 2)) if dashed else "-"
+        self.ax.plot(*zip(start, end, strict=True), color="#333333", lw=1.2, ls=style)
+
+    def frame(self, x: Number, y: Number, width: Number, height: Number, text: str) -> None:
+        "A dashed frame from its lower left corner, with its name at the upper left."
+        corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
+        for one, other in pairwise(corners):
+            self.line(one, other, dashed=True)
+        self.text(x + 0.1, y + height - 0.22, text, size=9, align="left")
+
+    def text(self, x: Number, y: Number, text: str, *, size: Number = 10, align: str = "center"):
+        "Text without a box; $…$ is mathematics."
+        self.ax.text(x, y, text, fontsize=size, ha=align, va="center", color="black")
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+Cell = str | int | float
+_NUMBER = re.compile(r"[+−-]?(\.?\d|(inf|nan)$)")
+_NOTHING = ("", "–")  # a cell without a value
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:g}"
+
+
+def _is_numbers(column: Sequence[str]) -> bool:
+    filled = [text for text in column if text not in _NOTHING]
+    return bool(filled) and all(_NUMBER.match(text) for text in filled)
+
+
+_LEFT, _RIGHT = "text-align: left", "text-align: right"
+_COLUMN, _ROW = 'th scope="col"', 'th scope="row"'
+
+
+def _tr(cells: Sequence[str], styles: Sequence[str], first: str, others: str) -> str:
+    "A row in HTML: what the first cell is, and what the others are."
+    parts = []
+    for text, style, tag in zip(cells, styles, [first] + [others] * len(cells)):
+        tag = tag if text else "td"  # an empty cell heads nothing
+        inside = html.escape(text, quote=False).replace("\n", "<br>")
+        parts.append(f'<{tag} style="{style}">{inside}</{tag.split()[0]}>')
+    return f"<tr>{''.join(parts)}</tr>"
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Rows under a header: HTML where a notebook or a page shows it, aligned columns elsewhere.
+
+    The first column names the rows; a cell may have several lines. `ValueError` where a row has
+    more or fewer cells than the header.
+    """
+
+    header: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+    caption: str | None = None
+
+    def __post_init__(self) -> None:
+        rows = tuple(tuple(map(_text, row)) for row in self.rows)
+        for place, row in enumerate(rows, 1):
+            if len(row) != len(self.header):
+                columns = f"{len(self.header)} columns {list(self.header)}"
+                raise ValueError(f"row {place} has {len(row)} cells for {columns}: {list(row)}")
+        object.__setattr__(self, "header", tuple(self.header))
+        object.__setattr__(self, "rows", rows)
+
+    def _columns_of_numbers(self) -> list[bool]:
+        return [_is_numbers(column) for column in zip(*self.rows)] or [False] * len(self.header)
+
+    def __repr__(self) -> str:
+        lines = [
+            line
+            for row in (self.header, *self.rows)
+            for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        put = [str.rjust if numbers else str.ljust for numbers in self._columns_of_numbers()]
+        shown = [
+            "  ".join(f(cell, width) for f, cell, width in zip(put, line, widths)).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.caption, *shown] if self.caption else shown)
+
+    def _repr_html_(self) -> str:
+        head = [_RIGHT if numbers else _LEFT for numbers in self._columns_of_numbers()]
+        body = [f"{side}; white-space: nowrap" if side == _RIGHT else side for side in head]
+        lines = ['<table class="tl-table">']
+        if self.caption:
+            lines.append(f"<caption>{html.escape(self.caption, quote=False)}</caption>")
+        lines += [f"<thead>{_tr(self.header, head, _COLUMN, _COLUMN)}</thead>", "<tbody>"]
+        lines += [_tr(cells, body, _ROW, "td") for cells in self.rows]
+        return "\n".join([*lines, "</tbody>", "</table>"])

@@ -1,0 +1,230 @@
+"""Write a file or a folder whole or not at all, and read only the bytes that were asked for."""
+
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class InputError(ValueError):
+    """A failure that the user can mend: a wrong name, a damaged file, no network, no GPU.
+
+    The command line prints the message as one line and exits with code 2.
+    """
+
+
+# --- write --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` and rename it to `path` when the block succeeds.
+
+    The block writes a file or makes a folder there; its files are on the disk before the rename, so
+    a reader sees the old content or the new, never a part. When the block raises, `path` is left as
+    it was. An existing folder is not replaced: `FileExistsError`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FileExistsError(f"{path} is a folder already; choose another name or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
+        new = Path(aside) / path.name
+        yield new
+        mode = path.parent.stat().st_mode
+        for part in (new, *new.rglob("*")):
+            if part.is_file():
+                part.chmod(mode & 0o666)  # some libraries let only the owner read
+                with open(part, "rb") as file:
+                    os.fsync(file.fileno())
+        os.replace(new, path)
+
+
+def remove_folder(path: str | Path) -> None:
+    "Remove a folder by way of a rename, so that it never lies there half."
+    path = Path(path)
+    with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
+        os.replace(path, Path(aside) / path.name)
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    "What a killed process left half written here; nobody else may be writing."
+    for left in Path(folder).glob(".*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def require_writable(folder: str | Path) -> None:
+    "`InputError` where nothing can be written in `folder`, which is made."
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"cannot write in {folder}: {error.strerror}") from error
+
+
+def write_text(path: str | Path, text: str) -> None:
+    "Write `text` to `path` as UTF-8, atomically."
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    "Write `value` to `path` as indented JSON, atomically."
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+# --- read ---------------------------------------------------------------------------------------
+
+
+def read_text(path: str | Path) -> str:
+    "The content of a UTF-8 file; `InputError` when it is missing, unreadable or not UTF-8."
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8 and try again"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_json(path: str | Path) -> Any:
+    "The value in a JSON file; `InputError` when it is missing or damaged."
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}); it may be damaged") from error
+
+
+def sha256(data: bytes) -> str:
+    "The SHA-256 of `data` in hexadecimal."
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path: str | Path) -> str:
+    "The same of a file's bytes, which may be more than memory holds."
+    if not Path(path).is_file():  # a pipe or a device would be read for ever
+        raise InputError(f"cannot read {path}: it is not a file")
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(path: str | Path, value: dict[str, Any], files: Sequence[str] = ()) -> None:
+    "Write `value` as JSON, with the SHA-256 of the named files beside it and of itself."
+    path = Path(path)
+    told = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
+    write_json(path, told | {"seal": _digest(told)})
+
+
+def unseal(path: str | Path) -> dict[str, Any]:
+    "What `seal` wrote; `InputError` names what is damaged."
+    path, told = Path(path), read_json(path)
+    if not isinstance(told, dict) or told.pop("seal", None) != _digest(told):
+        raise InputError(f"{path} is damaged: it is not what was written")
+    for name, expected in told.pop("files").items():
+        if file_sha256(path.parent / name) != expected:
+            raise InputError(f"{path.parent / name} is damaged: it is not what was written")
+    return told
+
+
+def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and the order of keys
+    return sha256(json.dumps(value, sort_keys=True).encode())
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataFile:
+    "A file that may lie here or be fetched: its path, the hash of its unpacked bytes, its homes."
+
+    path: str  # in a data folder, without .gz
+    sha256: str  # of the unpacked content: homes pack the same text differently
+    homes: tuple[str, ...]  # addresses, tried in order
+    unpack: Callable[[bytes], bytes] | None = None  # for what comes in an archive
+
+
+LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 76 million
+
+
+def _folders() -> list[Path]:
+    "Where a file may lie already: the folder that the user names, then the cache."
+    from pooch import os_cache  # imported late: to translate a sentence needs no data
+
+    named = os.environ.get("TRANSFORMER_LIT_DATA")
+    try:
+        return [*([Path(named)] if named else []), Path(os_cache("transformer_lit"))]
+    except RuntimeError as error:  # nobody's home is known
+        raise InputError(f"{error}; name a folder in TRANSFORMER_LIT_DATA") from error
+
+
+def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
+    "The unpacked content; `InputError` when it is not the content that the registry asks for."
+    data = packed
+    try:
+        if packed[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(packed)) as file_in:
+                data = file_in.read(LARGEST + 1)  # what is longer fails its hash
+        if file.unpack is not None and sha256(data) != file.sha256:
+            data = file.unpack(data)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
+        raise InputError(f"{origin} is damaged ({error}); remove it and fetch it again") from error
+    if sha256(data) != file.sha256:
+        raise InputError(
+            f"{origin} has sha256 {sha256(data)[:12]}…, expected {file.sha256[:12]}…; "
+            "it is cut, damaged or another version: remove it and fetch it again"
+        )
+    return data
+
+
+def read_local(file: DataFile) -> bytes | None:
+    "The checked content of a file that lies here, or None."
+    for whole in (folder / file.path for folder in _folders()):
+        archive = [whole.with_suffix(".tar.xz")] if file.unpack else []
+        for path in (whole, whole.with_name(f"{whole.name}.gz"), *archive):
+            if path.is_file():
+                return _checked(path.read_bytes(), file, str(path))
+    return None
+
+
+def read_file(file: DataFile, *, download: bool = True, progressbar: bool = False) -> bytes:
+    """The unpacked content of `file`, its hash checked.
+
+    The folder in `TRANSFORMER_LIT_DATA` is looked at first, then the cache, then the file's homes
+    in order. What comes from a home is checked before it is written to the cache. Raises
+    `InputError` when no place gives the right bytes; nothing half-written is left.
+    """
+    import pooch
+
+    if (data := read_local(file)) is not None:
+        return data
+    refused = []
+    for home in file.homes if download else ():
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30)
+                got = pooch.retrieve(home, None, path=folder, downloader=fetch)
+                data = _checked(Path(got).read_bytes(), file, home)
+        except Exception as error:  # any failure of one home: the next is tried, and all are told
+            refused.append(f"{home}: {error or type(error).__name__}")
+        else:
+            with atomic_path(_folders()[-1] / file.path) as temporary:
+                temporary.write_bytes(data)
+            return data
+    raise InputError(
+        f"{file.path} is not in {' or '.join(map(str, _folders()))}"
+        + (f" and could not be downloaded ({'; '.join(refused)})" if refused else "")
+        + "; connect to the network, or put it into a folder that TRANSFORMER_LIT_DATA names"
+    )

@@ -1,0 +1,156 @@
+"""The reader's `my_transformer.py`: found, run in the sandbox, and at the end trained."""
+
+import ast
+import linecache
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_lit.course import sandbox
+from transformer_lit.course.data import load_text
+from transformer_lit.course.files import InputError, read_text
+from transformer_lit.course.sandbox import Found, Prints, call_safely
+
+OWN_FILE = "my_transformer.py"
+
+
+def find_file(path: str | Path = OWN_FILE) -> Path:
+    "The file of that name, here or up to three folders above; `InputError` where there is none."
+    path, here = Path(path), Path.cwd()
+    if os.path.lexists(path):
+        return path
+    above = () if path.is_absolute() else (folder / path for folder in here.parents[:3])
+    found = next((one for one in above if one.is_file()), None)
+    if found is None:
+        raise InputError(
+            f"cannot read {path}: No such file here or up to three folders above; "
+            "`transformer-lit check --start` writes an empty one"
+        )
+    return found
+
+
+def run_file(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str, Any], ast.Module]:
+    """The names that a file defines, and its syntax tree; `InputError` where it has none.
+
+    `seconds`: the time limit. `prints` gets what the file prints.
+    """
+    if path.suffix == ".ipynb":
+        raise InputError("it is a notebook; copy your functions to a Python file and check that")
+    linecache.checkcache(str(path))  # the lines that a verdict shows are those of today
+    try:
+        tree = ast.parse(read_text(path).removeprefix("\ufeff"), str(path))
+        code = compile(tree, str(path), "exec")
+    except SyntaxError as error:
+        where = f" in line {error.lineno}" if error.lineno else ""
+        raise InputError(f"syntax error{where}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"Python cannot read it: {type(error).__name__}") from None
+    module = types.ModuleType("my_transformer")
+    module.__file__ = str(path)
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module  # a dataclass looks for its module there
+    try:
+        with sandbox.sealed():
+            torch.set_default_dtype(torch.float32)  # as at home
+            call_safely(lambda: exec(code, vars(module)), seconds, prints)
+    except NotImplementedError:
+        raise InputError(
+            "it calls a function that is not written yet, when it is imported"
+        ) from None
+    except Found as found:
+        raise InputError(found.line) from None
+    finally:
+        sys.modules.pop(module.__name__, None)
+        if before is not None:
+            sys.modules[module.__name__] = before
+    return vars(module), tree
+
+
+def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
+    """What you wrote under these names, from your file: one name gives one thing, more a list.
+
+    Where the file is not here, it is looked for up to three folders above. `InputError`: it cannot
+    be read or run, or a name is not in it.
+    """
+    found = find_file(path)
+    try:
+        own, _ = run_file(found, 10, Prints())
+    except InputError as error:
+        raise InputError(f"{found.name}: {error}") from None
+    if missing := [name for name in names if name not in own]:
+        raise InputError(f"{found.name} has no {', '.join(missing)}; write it there first")
+    parts = [own[name] for name in names]
+    return parts[0] if len(names) == 1 else parts
+
+
+def drawn(logits: Tensor, temperature: float) -> Tensor:
+    "Logits whose largest entry is a draw from the softmax of the given ones over the temperature."
+    return logits / temperature - torch.empty_like(logits).exponential_().log()
+
+
+@dataclass(frozen=True)
+class FirstWords:
+    "What your model wrote: `losses` of its steps, in nats per letter, and two texts."
+
+    losses: list[float]
+    greedy: str
+    drawn: str
+
+    def __repr__(self) -> str:
+        first, last = self.losses[0], sum(self.losses[-10:]) / len(self.losses[-10:])
+        return (
+            f"{len(self.losses)} steps: from {first:.2f} to {last:.2f} nats per letter\n\n"
+            f"the likeliest letter each time:\n{self.greedy}\n\n"
+            f"letters drawn, temperature 0.8:\n{self.drawn}"
+        )
+
+
+def _pieces(ids: Tensor, progress: Callable[[], Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        start = torch.randint(len(ids) - 128, (8, 1))
+        rows = ids[start + torch.arange(129)]  # B (T + 1)
+        yield rows[:, :-1], rows[:, 1:]
+        progress()
+
+
+def first_words(
+    path: str | Path = OWN_FILE, *, steps: int = 600, progress: Callable[[], Any] = lambda: None
+) -> FirstWords:
+    """Train the `MyLlama` of your file with your `train` on this book's prose; let it write.
+
+    `steps`: of the training. `progress` is called after each. `InputError`: the file lacks one of
+    `MyLlama`, `train` and `generate`, or its code fails.
+    """
+    model_of, train, generate = load_mine("MyLlama", "train", "generate", path=path)
+    text, prompt = load_text("book", "train"), "The model "
+    letters = sorted(set(text))
+    place = {letter: i for i, letter in enumerate(letters)}
+
+    def work() -> FirstWords:
+        model = model_of(len(letters), 64, 3, 4, 2, 172)
+        ids = torch.tensor([place[letter] for letter in text])
+        losses = train(model, _pieces(ids, progress), steps, 3e-3)
+        model.eval()
+        with torch.no_grad():
+            asked = torch.tensor([[place[letter] for letter in prompt]])
+            models = model, lambda ids: drawn(model(ids), 0.8)
+            rows = [generate(one, asked, 110)[0].tolist() for one in models]
+        return FirstWords(losses, *("".join(letters[i] for i in row) for row in rows))
+
+    try:
+        with sandbox.sealed():
+            torch.set_default_dtype(torch.float32)
+            return call_safely(work, 1800, Prints())
+    except NotImplementedError:
+        raise InputError("MyLlama, train or generate is not written yet") from None
+    except Found as found:
+        raise InputError(found.line) from None

@@ -1,0 +1,30 @@
+"""Sizes that cannot be are refused where they are given, with their name and value."""
+
+from dataclasses import fields
+from typing import Any
+
+
+def positive(**sizes: int | None) -> None:
+    "`ValueError` names the first size that is not a whole number above 0; None passes."
+    for name, value in sizes.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+
+
+def share(**values: float) -> None:
+    "`ValueError` names the first value that is not at least 0 and below 1, as a dropout is."
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def check_sizes(config: Any) -> None:
+    "`ValueError` names the field of a config dataclass that cannot be a size or a dropout."
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.type is int and value is None:
+            raise ValueError(f"{field.name} must be a positive whole number, got None")
+        if field.type in (int, int | None):
+            positive(**{field.name: value})
+        if field.name.endswith("dropout"):
+            share(**{field.name: value})
