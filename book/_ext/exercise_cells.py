@@ -20,8 +20,6 @@ SOLUTION_TEXT = re.compile(
 SOLUTION = re.compile(r'# @title Solution of (\S+) \{ display-mode: "form" \}\n(.+)', re.S)
 FORMS = (STATEMENT, SOLUTION_TEXT, SOLUTION)
 NEW_SOLUTION = re.compile(
-    r"#\| export exercises\.\w+\n@exercise\(\s*\"([a-z]\w*\.[1-9]\d*)\".*", re.S
-)
     r'#\| export exercises\.\w+\n@exercise\(\s*"([a-z]\w*\.[1-9]\d*)".*', re.S
 )
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
