@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformer_lit.base.files import InputError
-from transformer_lit.base.weights import (
+
+from transformer_lit.course.files import InputError
+from transformer_lit.course.weights import (
     INDEX,
     WHOLE,
     Made,
