@@ -7,7 +7,6 @@ __all__ = ['small', 'tables', 'train_cases', 'trained', 'evaluate_cases', 'measu
 # %% ../../nbs/training/04_trainer.ipynb #check-imports
 from itertools import islice  # noqa: F811
 
-
 import torch
 from torch import nn
 
