@@ -14,14 +14,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-import exercise_cells
+import cards
+import chapter
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "book"))
-import cards  # noqa: E402
-
 PACKAGE = "transformer_lit"
 
 # part -> what its modules import beside earlier modules of their own part: exactly these arrows
@@ -398,7 +396,7 @@ def unnamed_needs(root):
 
 
 def exercise_topics(path):
-    return exercise_cells.topics(json.loads(path.read_text())["cells"])
+    return chapter.topics(json.loads(path.read_text())["cells"])
 
 
 def lost_exercises(root):
@@ -423,11 +421,11 @@ def unfit_exercises(root):
     "Statement, blank, folded solution and check of each exercise; four or more, of all four kinds."
     for path in notebooks(root):
         cells = json.loads(path.read_text())["cells"]
-        found, topics = exercise_cells.exercises(cells), exercise_topics(path)
+        found, topics = chapter.exercises(cells), exercise_topics(path)
         texts = ["".join(c["source"]) for c in cells]
         for text in texts:
             begins = re.match(r"### [a-z]\w*\.\d+\b|<details><summary>Solution|# @title Sol", text)
-            if begins and not any(form.fullmatch(text) for form in exercise_cells.FORMS):
+            if begins and not any(form.fullmatch(text) for form in chapter.FORMS):
                 yield f"{path.name}: not written as an exercise is: {text[:60]!r}"
         if not found and not topics:
             continue

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from family_tree import TREE
+from tables import result_table
 
 from benchmarks import table
 from transformer_lit import load
-from transformer_lit.base.results import read_measurement, read_results, result_table
+from transformer_lit.base.results import read_measurement, read_results
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
 
 ROOT = Path(__file__).parents[1]

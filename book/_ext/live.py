@@ -21,10 +21,11 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
+from tables import result_table
 
 from transformer_lit import load
 from transformer_lit.attention.attend import attend, attention_weights
-from transformer_lit.base.results import read_results, result_table
+from transformer_lit.base.results import read_results
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"

@@ -4,10 +4,10 @@ import ast
 import json
 import sys
 
+import cards
 import pytest
 import solved
 import torch
-from ways import cards
 
 from transformer_lit.base.exercises import Verdict, find_exercise
 from transformer_lit.base.files import InputError

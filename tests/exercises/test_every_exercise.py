@@ -5,9 +5,9 @@ import importlib
 import json
 from pathlib import Path
 
-import exercise_cells
 import pytest
 import torch
+from chapter import exercises
 
 from transformer_lit.base.exercises import check, find_exercise
 
@@ -20,7 +20,7 @@ def written():
         cells = json.loads(path.read_text())["cells"] if "checkpoints" not in str(path) else []
         code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
         chapter = code.partition("#| default_exp ")[2].split("\n")[0]
-        for one in exercise_cells.exercises(cells):
+        for one in exercises(cells):
             yield pytest.param(one, chapter, id=one.id)
 
 
