@@ -461,7 +461,7 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
     "The button at the top of a chapter that downloads it brings its copy."
     buttons = [b for group in context.get("header_buttons", []) for b in group.get("buttons", [])]
     for button in buttons if pagename.startswith("nbs/") else ():
-        if button["label"] == "download-source-button":
+        if button.get("label") == "download-source-button":
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
