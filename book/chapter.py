@@ -82,6 +82,11 @@ class Exercise:
     def name(self) -> str:
         return self.id.replace(".", "-")
 
+    @property
+    def apart(self) -> bool:
+        "Whether the solution stands elsewhere than below the blank."
+        return self.solution_place != self.place + 2
+
 
 def exercises(cells: list[dict]) -> list[Exercise]:
     "All exercises of a notebook, in the order of their statements."
@@ -322,15 +327,15 @@ def exercise_folds(page: Page) -> None:
     for place, cell in enumerate(page.cells):
         if one := asked.get(place):
             text = one.asked.replace("<details>", '<details class="hint">')
-            link = f'<p class="to-solution"><a href="#solution-{one.name}">Solution</a></p>'
-            cell["source"] = f"(exercise-{one.name})=\n{text}{where}\n\n{link}"
+            link = f'\n\n<p class="to-solution"><a href="#solution-{one.name}">Solution</a></p>'
+            cell["source"] = f"(exercise-{one.name})=\n{text}{where}{link if one.apart else ''}"
             where = ""  # said once
         if one := shown.get(place):
             opening = f'<details class="solution" id="solution-{one.name}">'
             opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
             anchor = f"exercise-{one.name}".replace("_", "-")  # as docutils writes the label
-            link = f'<p class="to-exercise"><a href="#{anchor}">Exercise {one.id}</a></p>'
-            closing = f"{others(one)}{link}\n\n</details>"
+            link = f'<p class="to-exercise"><a href="#{anchor}">Exercise {one.id}</a></p>\n\n'
+            closing = f"{others(one)}{link if one.apart else ''}</details>"
             cells += [markdown(f"text-{place}", opening), {**cell, "source": one.solution}]
             cells.append(markdown(f"to-{place}", closing))
         elif place not in dropped:
@@ -338,17 +343,9 @@ def exercise_folds(page: Page) -> None:
     page.notebook["cells"] = cells
 
 
-def statements(code: str) -> list[ast.stmt]:
-    "The statements of a cell; none where it holds more than Python."
-    try:
-        return ast.parse(code).body
-    except SyntaxError:
-        return []
-
-
 def only_imports(code: str) -> bool:
-    found = statements(code)
-    return bool(found) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in found)
+    body = ast.parse(code).body
+    return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
 
 
 CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
@@ -356,28 +353,24 @@ CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
 
 def fold_name(cell: dict, code: str) -> str:
     "What is written on a fold: its purpose."
+    outputs, body = cell.get("outputs", []), ast.parse(code).body
+    defined = [one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    names = [name for name in defined if not name.startswith("_")] or defined
     if only_imports(code):
         return "Imports"
-    if any(k.startswith("image/") for out in cell.get("outputs", []) for k in out.get("data", {})):
+    if any(kind.startswith("image/") for out in outputs for kind in out.get("data", {})):
         return "Code of the figure"
     if checked := CHECKED.search(code):
         return f"Check: {checked[1]}"
-    found = statements(code)
-    defined = [one.name for one in found if isinstance(one, ast.FunctionDef | ast.ClassDef)]
-    if names := [name for name in defined if not name.startswith("_")] or defined:
+    if names:
         return "Code: " + ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    if cell.get("outputs"):
+    if outputs:
         return "Code of the output"
-    nodes = [node for one in found for node in ast.walk(one)]
-    called = {
-        getattr(n.func, "attr", getattr(n.func, "id", "")) for n in nodes if hasattr(n, "func")
-    }
-    if "assert_close" in called or any(isinstance(node, ast.Assert) for node in nodes):
+    if re.search(r"\bassert(_close)?\b", code):
         return "Check"
-    if found and isinstance(found[0], ast.Import | ast.ImportFrom):
+    if body and isinstance(body[0], ast.Import | ast.ImportFrom):
         return "Imports and settings"
-    targets = [getattr(one, "targets", [getattr(one, "target", None)])[0] for one in found]
-    given = [target.id for target in targets if isinstance(target, ast.Name)]
+    given = re.findall(r"^(\w+)(?:: [^=\n]+)? = ", code, re.M)
     return f"Code: {', '.join(given[:3])}" if given else "Code"
 
 
