@@ -4,11 +4,12 @@ import json
 import math
 from pathlib import Path
 
-import exercise_cells
 import pytest
 import solved as solved_exercises
 import torch
 import transformers as hf
+from chapter import exercises
+from chapter import source as text_of
 from wide import Wide
 
 from transformer_lit.exercises import check, find_exercise, repair_shop
@@ -22,14 +23,14 @@ def cells_of(chapter):
 
 
 def source(cells, id):
-    (found,) = (exercise_cells.source(cell) for cell in cells if cell["id"] == id)
+    (found,) = (text_of(cell) for cell in cells if cell["id"] == id)
     return found
 
 
 def solved(chapter, *more):
     "What the reader's notebook holds: its imports, all solutions in order, and more cells by id."
     cells, names = cells_of(chapter), {}
-    code = [source(cells, "imports"), *(one.solution for one in exercise_cells.exercises(cells))]
+    code = [source(cells, "imports"), *(one.solution for one in exercises(cells))]
     for text in [*code, *(source(cells, id) for id in more)]:
         exec(text, names)
     return names
@@ -100,7 +101,7 @@ def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
 
 
 def test_the_readers_llama_is_about_a_hundred_lines():
-    found = exercise_cells.exercises(cells_of("01_llama_from_a_blank_file"))
+    found = exercises(cells_of("01_llama_from_a_blank_file"))
     built = [one.solution for one in found if one.kind == "build"]
     lines = [line for text in built for line in text.split("\n") if line.strip()]
     assert 90 < len([line for line in lines if not line.startswith("check(")]) < 130
@@ -121,7 +122,7 @@ TEXT, PAIRS = repair_shop.letters(), repair_shop.numbers()
 def damaged(number, *changes):
     names = {}
     cells = cells_of("03_repair_shop")
-    (one,) = (e for e in exercise_cells.exercises(cells) if e.id == f"repair_shop.{number}")
+    (one,) = (e for e in exercises(cells) if e.id == f"repair_shop.{number}")
     program = one.blank.rpartition("check(")[0]
     for old, new in changes:
         assert old in program
@@ -196,7 +197,7 @@ OUGHT = {  # what a reader might do instead: what the verdict says
 
 @pytest.mark.parametrize("number,change,line", OUGHT.values(), ids=list(OUGHT))
 def test_a_wrong_repair_is_told_from_the_damage(number, change, line):
-    cells = exercise_cells.exercises(cells_of("03_repair_shop"))
+    cells = exercises(cells_of("03_repair_shop"))
     (one,) = (e for e in cells if e.id == f"repair_shop.{number}")
     assert change[0] in one.blank
     names = dict(vars(repair_shop))
@@ -324,7 +325,7 @@ SPOILT = [
 )
 def test_a_spoilt_solution_gets_the_line_that_names_its_fault(chapter, number, changes, line):
     cells, names = cells_of(chapter), {}
-    found = exercise_cells.exercises(cells)
+    found = exercises(cells)
     exec(source(cells, "imports"), names)
     program = "\n".join(one.solution.rpartition("check(")[0] for one in found)
     for old, new in changes:

@@ -8,7 +8,7 @@ import statistics
 from itertools import combinations
 
 from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.recipes.bakeoff import paired
+from transformer_lit.course.records import paired
 
 # %% ../../nbs/results/02_blocks.ipynb #checks-interaction
 def four_lists():

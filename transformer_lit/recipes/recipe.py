@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import data_hashes
 from transformer_lit.course.files import InputError, atomic_path, remove_folder, seal, unseal
-from transformer_lit.course.records import Result, current_commit, device_name, write_record
+from transformer_lit.course.records import (
+    Result,
+    current_commit,
+    device_name,
+    pick_device,
+    write_record,
+)
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
@@ -34,7 +40,6 @@ from transformer_lit.training.checkpoint import (
     save_weights,
 )
 from transformer_lit.training.muon import make_optimizer
-from transformer_lit.training.options import pick_device
 from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
 from transformer_lit.training.trainer import ALONE, Trainer, World
 
