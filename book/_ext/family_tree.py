@@ -21,8 +21,7 @@ from sphinx.util.docutils import SphinxDirective
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.course.weights import Settings
-from transformer_lit.models.interop import FAMILIES
+from transformer_lit.models.hf_build import FAMILIES, Settings
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -31,7 +30,7 @@ import cards
 ROOT = Path(__file__).parents[2]
 TORCH = "tests/models/test_transformer.py", "test_logits_and_gradients_are_those_of_torch"
 FIRST = "tests/models/test_families.py", "test_logits_are_those_of_hf"
-REST = "tests/models/test_interop.py", "test_logits_are_those_of_hf_with_padding_and_without"
+REST = "tests/models/test_hf_build.py", "test_logits_are_those_of_hf_with_padding_and_without"
 KINDS = ("encoder-only", "encoder–decoder", "decoder-only", "", "")
 
 
