@@ -378,8 +378,8 @@ def test_a_folder_without_config_weights_or_with_a_pickle_is_refused(tmp_path):
         ("qwen2", {**WINDOWS, "max_window_layers": 10**9, "sliding_window": 0}, None),  # no window
         ("mistral", {"sliding_window": 0}, "at least 1 position, got 0"),
         ("mistral", {"sliding_window": -3}, "at least 1 position, got -3"),
-        ("llama 1", {"num_hidden_layers": 10**9}, "num_hidden_layers to 1000000000; there are 3"),
-        ("gpt2", {"n_layer": 4}, "n_layer to 4; there are 3"),
+        ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; tensors are of 3"),
+        ("gpt2", {"n_layer": 4}, "n_layer to 4; tensors are of 3"),
         ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
         ("llama 1", {"hidden_size": 2**62}, "folder: "),  # whatever torch says, in one line
     ],

@@ -105,7 +105,7 @@ class Settings(dict):
         held = len({number[1] for number in found if number})
         for name in _DEPTHS:
             if (self.get(name) or 0) > held:
-                raise InputError(f"config.json sets {name} to {self[name]}; there are {held}")
+                raise InputError(f"config.json sets {name} to {self[name]}; tensors are of {held}")
 
 
 _DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers")
