@@ -10,7 +10,7 @@ import family_tree as tree
 import pytest
 import yaml
 
-from transformer_lit.models.interop import FAMILIES
+from transformer_lit.models.hf_build import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 BY_NAME = {entry.name: entry for entry in tree.TREE}

@@ -27,7 +27,7 @@ from torch import nn
 
 from transformer_lit.attention import attend as attention
 from transformer_lit.course.exercises import exercise, with_gradients
-from transformer_lit.models.interop import save_hf
+from transformer_lit.models.hf_build import save_hf
 from transformer_lit.models.llama import Llama as PackageLlama
 from transformer_lit.models.llama import LlamaConfig
 from transformer_lit.position.rope import rotate_half_split, rotate_interleaved

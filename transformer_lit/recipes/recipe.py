@@ -31,7 +31,7 @@ from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
-from transformer_lit.models.transformer import Transformer, TransformerConfig, check_parts
+from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.text.tokenizer import Tokenizer, load_tokenizer
 from transformer_lit.training.checkpoint import (
     average_weights,
@@ -103,7 +103,6 @@ class Trained(ABC):
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         "Write weights, tokenizer and description to a new folder, atomically, with their hashes."
         family = {config: name for name, (_, config) in MODELS.items()}[type(self.model.config)]
-        check_parts(self.model, MODELS[family][0])
         sizes = {"family": family, "model": asdict(self.model.config)}
         with atomic_path(folder) as temporary:
             temporary.mkdir()
