@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 from wide import Wide
 
+import transformer_lit
 from transformer_lit.attention.multihead import Position
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
@@ -408,7 +409,7 @@ def test_deberta_with_the_parts_of_other_tasks(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["t5 1.1", "deberta v3"])
+@pytest.mark.parametrize("name", ["t5 1.1", "marian"])
 def test_it_reads_without_transformers_and_without_torchs_compiler(name, tmp_path):
     folder, _ = folder_of(name, tmp_path)
     script = (
@@ -417,6 +418,10 @@ def test_it_reads_without_transformers_and_without_torchs_compiler(name, tmp_pat
         "assert not {'transformers', 'torch._dynamo', 'sympy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True)
+
+
+def test_it_can_be_had_from_the_package_itself():
+    assert transformer_lit.load_hf is load_hf and "load_hf" in dir(transformer_lit)
 
 
 # --- refused ------------------------------------------------------------------------------------
