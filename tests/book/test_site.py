@@ -303,7 +303,7 @@ def searched(page, query):
     page.fill(".search-page input[name=q]", query)
     page.press(".search-page input[name=q]", "Enter")
     page.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
-    links = "(links) => links.map((link) => link.getAttribute('href'))"
+    links = "(links) => links.map((link) => link.pathname.slice(1))"
     return page.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
 
 
