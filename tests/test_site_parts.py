@@ -2,7 +2,6 @@
 
 import copy
 import json
-import posixpath
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +9,8 @@ from types import SimpleNamespace
 import cross_links
 import pytest
 import yaml
-from bs4 import BeautifulSoup
 from nbdev_directives import card_box, cards, fold_name, prove, tags
-from site_pages import contents, part_name, plain
+from site_pages import part_name, plain
 from site_search import linear
 from sphinxcontrib.katex import katex_version
 from ways import hours, lead, part_lines
@@ -120,38 +118,6 @@ def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
     assert link == "- 3.2 {doc}`/nbs/attention/02_masks`"
     assert sentence == lead("".join(chapter("attention/masks")["cells"][0]["source"])) != ""
     assert facts == "**First pass** · 30 minutes · 6 exercises"
-
-
-BESIDE = [
-    (2, "Text", "book/parts/text", {"nbs/text/01_tokenizer": "2.1 Tokenizer: <BPE>"}),
-    ("A", "Appendix", "", {"book/tree": "A.1 Tree"}),
-]
-
-
-@pytest.mark.parametrize(
-    ("here", "opening", "first"),
-    [
-        ("book/intro", "parts/text.html", "../nbs/text/01_tokenizer.html"),
-        ("nbs/text/01_tokenizer", "../../book/parts/text.html", "#"),
-        ("book/parts/text", "#", "../../nbs/text/01_tokenizer.html"),
-        ("book/parts/start", "text.html", "../../nbs/text/01_tokenizer.html"),
-    ],
-)
-def test_the_contents_lead_to_the_page_of_a_part_and_mark_where_one_is(here, opening, first):
-    def address(page):
-        return "" if page == here else f"{posixpath.relpath(page, posixpath.dirname(here))}.html"
-
-    made = BeautifulSoup("".join(contents(BESIDE, here, address)), "html.parser")
-    text, appendix = made.select(".caption-text")
-    assert text.a["href"] == opening and text.get_text() == "2 · Text" and text["data-part"] == "2"
-    assert appendix.get_text() == "A · Appendix" and not appendix.a
-    links = made.select("li a")
-    assert [link["href"] for link in links] == [first, address("book/tree")]
-    assert [link.get_text() for link in links] == ["2.1 Tokenizer: <BPE>", "A.1 Tree"]
-    marked = [link.get_text() for link in made.select("a.current")]
-    assert marked == [link.get_text() for link in made.select("a[href='#']")]
-    assert len(made.select("li.current.active")) == (here == "nbs/text/01_tokenizer")
-    assert [*map(bool, marked)] == [True] * len(made.select("ul.current"))
 
 
 # --- the box of a chapter -------------------------------------------------------------------------

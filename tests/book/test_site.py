@@ -496,6 +496,12 @@ def test_chapters_are_numbered_by_part():
             assert re.search(link if opening else f"{name}</span>", page)
 
 
+def test_the_contents_mark_where_one_is():
+    mark = 'class="current reference internal" href="#"'
+    for page in READ:
+        assert (SITE / page).read_text(encoding="utf-8").count(mark) == 1, page
+
+
 def test_a_copy_has_the_numbers_and_the_places_of_the_site():
     book = plain.book(ROOT, plain.Alone)
     glossary = (SITE / "book/glossary.html").read_text(encoding="utf-8")
