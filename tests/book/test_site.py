@@ -303,7 +303,7 @@ def searched(page, query):
     page.fill(".search-page input[name=q]", query)
     page.press(".search-page input[name=q]", "Enter")
     page.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
-    links = "(links) => links.map((link) => link.getAttribute('href'))"
+    links = "(links) => links.map((link) => link.pathname.slice(1))"
     return page.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
 
 
@@ -494,6 +494,12 @@ def test_chapters_are_numbered_by_part():
             name = re.escape(f"{number} · {part['caption']}")
             link = rf'<a [^>]*href="[^"]*{opening}.html">{name}</a></span>'
             assert re.search(link if opening else f"{name}</span>", page)
+
+
+def test_the_contents_mark_where_one_is():
+    mark = 'class="current reference internal" href="#"'
+    for page in READ:
+        assert (SITE / page).read_text(encoding="utf-8").count(mark) == 1, page
 
 
 def test_a_copy_has_the_numbers_and_the_places_of_the_site():
