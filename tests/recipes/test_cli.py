@@ -25,7 +25,7 @@ from transformer_lit.recipes import cli, language_model, recipe, translation, zo
 from transformer_lit.recipes.cli import main
 from transformer_lit.text.tokenizer import CharTokenizer
 from transformer_lit.training import distributed
-from transformer_lit.training.checkpoint import checkpoints
+from transformer_lit.training.run import checkpoints
 from transformer_lit.training.trainer import World
 
 SENTENCE = "A man is riding a bike."

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from transformer_lit.course.files import InputError
-from transformer_lit.training.checkpoint import (
+from transformer_lit.training.data import PairStream
+from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import (
     average_weights,
     checkpoints,
     load_checkpoint,
@@ -24,8 +26,6 @@ from transformer_lit.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from transformer_lit.training.data import PairStream
-from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
 

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
-from transformer_lit.training.checkpoint import checkpoints, load_tensors
-from transformer_lit.training.distributed import Ranks, join
-from transformer_lit.training.run import read_log
-from transformer_lit.training.trainer import ALONE
+from transformer_lit.training.distributed import ALONE, Ranks, join
+from transformer_lit.training.run import checkpoints, load_tensors, read_log
 
 
 def rows(out):

@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from transformer_lit.course.files import InputError, read_json
-from transformer_lit.training.checkpoint import checkpoints
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
+from transformer_lit.training.run import Run, checkpoints, claim_folder, learning_curve, read_log
 from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lit.course.files import InputError
-from transformer_lit.training.checkpoint import save_weights
+from transformer_lit.training.run import save_weights
 from transformer_lit.training.trainer import Trainer
 
 # %% ../../nbs/training/08_options.ipynb #average
@@ -32,8 +32,6 @@ class WeightAverage:
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, decay: float = 0.999):
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
         if short := kinds - {torch.float32, torch.float64}:  # 1 − decay is below their precision
             raise ValueError(f"an average needs weights in float32 or float64, got {short}")
@@ -104,8 +102,6 @@ class LayerWatch:
     """
 
     def __init__(self, trainer: Trainer, *, every: int = 1, part: Callable[[str], str] = part_of):
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
         self.trainer, self.every = trainer, every
         self._parts: dict[str, list[Tensor]] = {}
         for name, p in trainer.model.named_parameters():
@@ -152,10 +148,6 @@ class EarlyStop:
 
     patience: int
     keep: Callable[[], Any] = lambda: None
-
-    def __post_init__(self):
-        if self.patience < 1:
-            raise ValueError(f"patience must be at least 1, got {self.patience}")
 
     def __call__(self, losses: Sequence[float]) -> bool:
         known = [math.inf if math.isnan(loss) else loss for loss in losses]

@@ -14,11 +14,11 @@ from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
-from transformer_lit.training.checkpoint import load_checkpoint, save_checkpoint
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.muon import Muon, hidden_matrices, muon, orthogonalize
+from transformer_lit.training.optimizers import Muon, hidden_matrices, muon, orthogonalize
 from transformer_lit.training.options import LayerWatch, WeightAverage
+from transformer_lit.training.run import load_checkpoint, save_checkpoint
 from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
 
@@ -96,11 +96,6 @@ def test_the_type_is_kept_and_zeros_stay_zeros(dtype):
 
 # each of 5 rounds enlarges an error of 2⁻²⁴ by at most 3.4445, and there are fewer than 2⁷ sums
 CLOSE = {"rtol": 0, "atol": 3.4445**5 * 2**-24 * 2**7}
-
-
-def test_a_round_or_more():
-    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
-        orthogonalize(torch.randn(3, 5), 0)
 
 
 # --- the step ------------------------------------------------------------------------------------
@@ -253,23 +248,6 @@ def test_one_weight_of_two_layers_is_there_once():
 
 
 # --- refused -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(7,), (), (3, 5, 7)])
-def test_a_momentum_is_for_matrices(shape):
-    with pytest.raises(ValueError, match="holds matrices, got shape"):
-        Muon([{"params": weights(shape), "momentum": 0.95}])
-    optimizer = Muon([{"params": weights((3, 5)), "momentum": 0.95}])
-    with pytest.raises(ValueError, match="holds matrices, got shape"):
-        optimizer.add_param_group({"params": weights(shape), "momentum": 0.95})
-    assert len(optimizer.param_groups) == 1
-    optimizer.add_param_group({"params": weights(shape)})  # by AdamW
-
-
-@pytest.mark.parametrize("momentum", [-0.1, 1.0])
-def test_no_such_momentum(momentum):
-    with pytest.raises(ValueError, match=f"got {momentum}"):
-        muon(nn.Linear(3, 5), momentum=momentum)
 
 
 def test_a_matrix_in_parts_is_refused():
