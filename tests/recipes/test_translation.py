@@ -93,7 +93,7 @@ def test_scores_are_those_of_the_metric(tiny_translator):
 
 
 def test_chinese_is_cut_where_it_has_no_spaces(tiny_translator, monkeypatch):
-    info = {"metric": "bleu", "form": "raw", "source": "en", "target": "zh"}
+    info = {"metric": "bleu", "form": "raw", "source": "en", "target": "zh", "alpha": 1.0}
     into = Translator(tiny_translator.model, tiny_translator.tokenizer, info)
     said = "一個男人在騎自行車。"
     monkeypatch.setattr(into, "translate", lambda sources, **_: [said] * len(sources))

@@ -257,8 +257,10 @@ def test_a_matrix_in_parts_is_refused():
         for placement in (Shard(0), Replicate()):
             layer = nn.Linear(5, 7)
             layer.weight = nn.Parameter(distribute_tensor(layer.weight.data, mesh, [placement]))
-            with pytest.raises(ValueError, match=r"\(7, 5\) lies in parts over processes"):
-                muon(layer)
+            optimizer = muon(layer)
+            layer.weight.grad = layer.weight.detach().clone()
+            with pytest.raises(InputError, match="Muon needs whole matrices, which FSDP cuts"):
+                optimizer.step()
     finally:
         dist.destroy_process_group()
 
@@ -277,26 +279,6 @@ def open_trainer(make=muon, seed=0):
     stream = TextStream(torch.arange(301) % 13, length=7, batch_size=3, seed=0)
     optimizer = make(model, weight_decay=0.1)
     return Trainer(model, step, optimizer, inverse_sqrt(0.03, 5), stream, clip=1.0, accumulate=2)
-
-
-def test_a_resumed_training_is_one_that_never_stopped(tmp_path):
-    whole = open_trainer()
-    losses = [log.loss for log in whole.run(7)]
-    state = copy.deepcopy(whole.optimizer.state_dict())
-
-    cut = open_trainer()
-    list(cut.run(3))
-    progress = {"step": cut.done, "position": cut.batches.position}
-    path = save_checkpoint(tmp_path, cut.model, cut.optimizer, progress)
-    resumed = open_trainer(seed=1)
-    progress = load_checkpoint(path, resumed.model, resumed.optimizer)
-    resumed.done, resumed.batches.position = progress["step"], tuple(progress["position"])
-    assert [log.loss for log in resumed.run(7)] == losses[3:]
-    torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
-    found = resumed.optimizer.state_dict()
-    torch.testing.assert_close(found["state"], state["state"], rtol=0, atol=0)
-    assert [g.get("momentum") for g in found["param_groups"]] == [0.95, None, None]
-    assert {int(s["step"]) for s in found["state"].values()} == {7}
 
 
 @pytest.mark.parametrize("saved,loaded", [(adamw, muon), (muon, adamw)])

@@ -314,9 +314,7 @@ def test_where_the_batches_end_no_step_is_taken(model):
 def test_a_broken_loss_is_told_and_never_reaches_the_weights(model, bad):
     t = trainer(model, clip=1.0)
     t.step = lambda m, b: (bad * step(m, b)[0], 3)
-    with pytest.raises(
-        InputError, match=r"^step 1: the loss is not finite; lower"
-    ):
+    with pytest.raises(InputError, match=r"^step 1: the loss is not finite; lower"):
         t.one_step(batches(3))
     torch.testing.assert_close(t.model.state_dict(), model.state_dict(), rtol=0, atol=0)
     assert t.done == 0

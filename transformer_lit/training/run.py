@@ -222,8 +222,8 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
 def _row(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-        _ = range(row["step"]), row["loss"] + 0.0, row.get("val_loss", 0.0) + 0.0, row["tokens"] > 0
-        return row
+        _ = row["loss"] * row["tokens"], row.get("val_loss", 0.0) + 0.0  # they are numbers
+        return row if isinstance(row["step"], int) and row["tokens"] > 0 else None
     except Exception:  # whatever a disk has made of it
         return None
 
