@@ -202,7 +202,7 @@ def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeyp
     presets = ranks.Translation.presets
     monkeypatch.setitem(presets, "numbers", presets["numbers"])
     ranks.small_numbers()
-    keeps = "transformer_lit.course.records.keep_freed_memory"  # it would outlive the test
+    keeps = "transformer_lit.training.options.keep_freed_memory"  # it would outlive the test
     monkeypatch.setattr(keeps, lambda: None)
 
     def options(name):

@@ -177,6 +177,7 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
     "The checked content: from a folder here, or the first good home, and then kept in the cache."
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")
     if (data := read_local(file)) is not None:
         return data
     refused = []

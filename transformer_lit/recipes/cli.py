@@ -106,9 +106,9 @@ def train(
     out = out or Path("runs") / name
     with join(pick_device(device), shard=shard) as world:
         with world.first():
-            _look_ahead(device, () if world.rank else (out, results))  # the first writes
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
+            _look_ahead(device, () if world.rank else (results, out))  # the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
             typer.echo(f"{out} holds no training; a new one begins", err=True)
         run = open_training(settings, out, device=device, resume=resume, world=world, **how)
@@ -206,7 +206,7 @@ def _lines(text: str) -> list[str]:
 def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
     "An option that takes a number: what it must be, in words and as a test."
 
-    def parse(text: str) -> float:
+    def parse(text: str | float) -> float:
         if not fits(value := float(text)):
             raise typer.BadParameter(f"must be {said}, got {text}")
         return value
@@ -412,10 +412,9 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
     try:
         return app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted", err=True)
-        return 130
-    except SystemExit as stop:  # typer's answer to a broken pipe
+    except SystemExit as stop:  # typer's answer to Ctrl-C, 130, and to a broken pipe, 1
+        if stop.code == 130:
+            typer.echo("interrupted", err=True)
         return stop.code
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
