@@ -308,7 +308,7 @@ class TestCheck:
         "text",
         [
             "import os\nos._exit(0)\n",
-            "class E:\n  def __getattribute__(s, n): raise SystemExit\nattend = causal_mask = E()\n",
+            "class E:\n  def __getattribute__(_, n): raise SystemExit\nattend = masks = E()\n",
         ],
         ids=["the process", "the command"],
     )

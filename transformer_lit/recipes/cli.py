@@ -410,16 +410,18 @@ def main(args: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
+    told = ""
     try:
-        return app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
-    except SystemExit as stop:  # typer's answer to Ctrl-C, 130, and to a broken pipe, 1
-        if stop.code == 130:
-            typer.echo("interrupted", err=True)
-        return stop.code
+        code = app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except SystemExit as stop:  # typer's answer to a broken pipe
+        code = stop.code
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
-        told = f"{error.format_message()} Try '{path} --help'."
+        code, told = 2, f"error: {error.format_message()} Try '{path} --help'."
     except (InputError, OSError) as error:
-        told = str(error)
-    typer.echo(f"error: {' '.join(told.split())}", err=True)
-    return 2
+        code, told = 2, f"error: {error}"
+    if told or code == 130:
+        typer.echo(" ".join(told.split()) or "interrupted", err=True)
+    return code
