@@ -9,6 +9,7 @@ __all__ = ['FILES', 'WRITE', 'megabytes', 'first_loss_right', 'average_cases', '
 # %% ../../nbs/training/05_run.ipynb #check-imports
 import contextlib
 import errno
+import os  # noqa: F811
 import random
 import tempfile
 from pathlib import Path
