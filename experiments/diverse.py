@@ -144,11 +144,11 @@ def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: 
     name = run_name(recipe, given, given.seed, "diverse", *more)
     on_step = until(deadline)
     how = {"seed": given.seed, "device": given.device, "resume": True}
-    training = open_training(diverse, given.out / name, **how)
-    training.run.train(lambda log: on_step(log.step, diverse))
+    run = open_training(diverse, given.out / name, **how)
+    run.train(lambda log: on_step(log.step, diverse))
     words = ["--preset", given.preset, *words_of(recipe, given, given.seed), *options]
     command = shlex.join(["python", "-m", "experiments.diverse", *words])
-    finish_training(training, name=name, command=command, results=given.results)
+    finish_training(run, name=name, command=command, results=given.results)
     return name
 
 

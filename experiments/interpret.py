@@ -27,9 +27,9 @@ from transformer_lit.models.interpret import (
     watch,
     weight_at,
 )
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translator
 from transformer_lit.training.data import PairBatch, TextBatch, fixed_batches
+from transformer_lit.training.run import Run
 
 # --- induction heads ----------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ def cut_rows(model: nn.Module, ids: Tensor) -> Iterator[Row]:
             yield row
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "Points of the training, and then the heads."
-    model, ids, rows = training.trained.model, twice(), []
+    model, ids, rows = run.trained.model, twice(), []
 
     def look(step: int) -> None:
         found = scores(model.eval(), ids)
@@ -152,7 +152,7 @@ def measure(training: Training) -> list[Row]:
         rows.append({"kind": "point", "step": step, **best, **losses})
 
     look(0)
-    training.run.train(lambda log: look(log.step) if log.step % 10 == 0 else None)
+    run.train(lambda log: look(log.step) if log.step % 10 == 0 else None)
     rows += [{"kind": "head", **row} for row in cut_rows(model, ids)]
     return [{k: round(x, 4) if isinstance(x, float) else x for k, x in r.items()} for r in rows]
 

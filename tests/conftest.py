@@ -97,7 +97,7 @@ def tiny_translator():
         torch.manual_seed(0)
         model = Transformer(TransformerConfig(vocab_size=tokenizer.vocab_size, **sizes))
     info = {"source": "en", "target": "de", "form": "raw", "metric": "exact"}
-    info["dataset"] = "multi30k"
+    info |= {"dataset": "multi30k", "alpha": 1.0}
     return Translator(model, tokenizer, info)
 
 

@@ -278,7 +278,7 @@ def test_models_of_one_and_two_layers_read_the_same_rows(tmp_path):
         open_training(cell.recipe, tmp_path / str(n), seed=cell.seed, device="cpu")
         for n, cell in enumerate(cells[:3])
     ]
-    batches = [next(iter(training.run.trainer.batches)).ids for training in opened]
+    batches = [next(iter(training.trainer.batches)).ids for training in opened]
     assert torch.equal(batches[0], batches[1]) and not torch.equal(batches[0], batches[2])
     assert [len(training.trained.model.layers) for training in opened] == [2, 1, 2]
     ids = interpret.twice(7)

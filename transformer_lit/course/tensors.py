@@ -30,8 +30,10 @@ def save_tensors(
             kept[name] = x.detach().to("cpu", dtype if x.is_floating_point() else None).contiguous()
         else:
             aliases[name] = told
-    try:  # others ask for the format
-        save_file(kept, path, metadata={"format": "pt", "aliases": json.dumps(aliases)})
+    # others ask for the format; one key alone, for of two the order is by chance
+    metadata = {"aliases": json.dumps(aliases)} if aliases else {"format": "pt"}
+    try:
+        save_file(kept, path, metadata=metadata)
     except SafetensorError as error:
         raise OSError(f"cannot write {Path(path).name}: {error}") from error
 

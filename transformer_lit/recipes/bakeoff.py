@@ -20,8 +20,9 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.records import Result, read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Training, finish_training, open_training
+from transformer_lit.recipes.recipe import finish_training, open_training
 from transformer_lit.training.data import text_blocks
+from transformer_lit.training.run import Run
 from transformer_lit.training.trainer import evaluating
 
 # %% ../../nbs/recipes/05_bakeoff.ipynb #base
@@ -135,12 +136,12 @@ def loss_by_place(
     return (total / count).view(-1, band).mean(-1).tolist()
 
 
-def places(training: Training) -> dict[str, Any]:
+def places(run: Run) -> dict[str, Any]:
     "The loss by place up to four times the trained length, or as far as the model can read."
-    longest = training.recipe.length
-    factor = 1 if training.recipe.sizes.get("position") == "learned" else 4
+    longest = run.recipe.length
+    factor = 1 if run.recipe.sizes.get("position") == "learned" else 4
     band = longest // 4
-    recipe, trained = training.recipe, training.trained
+    recipe, trained = run.recipe, run.trained
     blocks = recipe.batches(trained.tokenizer, recipe.examples("val"))
     ids = torch.cat([block.ids.flatten() for block in blocks])
     losses = loss_by_place(trained.model, ids, factor * longest, band)
@@ -166,16 +167,15 @@ def run_bakeoff(
     presets, records = bakeoff_presets(name, setting), []
     for seed in range(seeds):
         for entry, recipe in presets.items():
-            run = run_name(name, setting, entry, seed)
-            path = Path(results) / f"{run}.json"
+            title = run_name(name, setting, entry, seed)
+            path = Path(results) / f"{title}.json"
             if not path.exists():
-                training = open_training(
-                    recipe, Path(out) / run, seed=seed, device=device, resume=True
-                )
-                training.run.train()
-                extra = {"bakeoff": name, "setting": setting, "entry": entry, **places(training)}
+                where = Path(out) / title
+                run = open_training(recipe, where, seed=seed, device=device, resume=True)
+                run.train()
+                extra = {"bakeoff": name, "setting": setting, "entry": entry, **places(run)}
                 command = f"transformer-lit bakeoff {name} --setting {setting} --seeds {seeds}"
-                finish_training(training, name=run, command=command, results=results, extra=extra)
+                finish_training(run, name=title, command=command, results=results, extra=extra)
             records.append(read_result(path))
             progress(records[-1])
     return records

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_lit.training.checkpoint import save_weights
+from transformer_lit.training.run import save_weights
 from transformer_lit.training.trainer import Trainer
 
 # %% ../../nbs/training/08_options.ipynb #average
@@ -31,8 +31,6 @@ class WeightAverage:
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, decay: float = 0.999):
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
         if short := kinds - {torch.float32, torch.float64}:  # 1 − decay is below their precision
             raise ValueError(f"an average needs weights in float32 or float64, got {short}")
@@ -103,8 +101,6 @@ class LayerWatch:
     """
 
     def __init__(self, trainer: Trainer, *, every: int = 1, part: Callable[[str], str] = part_of):
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
         self.trainer, self.every = trainer, every
         self._parts: dict[str, list[Tensor]] = {}
         for name, p in trainer.model.named_parameters():
@@ -151,10 +147,6 @@ class EarlyStop:
 
     patience: int
     keep: Callable[[], Any] = lambda: None
-
-    def __post_init__(self):
-        if self.patience < 1:
-            raise ValueError(f"patience must be at least 1, got {self.patience}")
 
     def __call__(self, losses: Sequence[float]) -> bool:
         known = [math.inf if math.isnan(loss) else loss for loss in losses]
