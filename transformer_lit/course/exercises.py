@@ -147,11 +147,9 @@ def edited(source: str, edits: list[str]) -> str:
 def wrong(table: str) -> Callable[[Any], Any]:
     "Gives the solution below its table of typical mistakes, see the beginning of this module."
     found: dict[str, list[str]] = {}
-    for line in textwrap.dedent(table).strip("\n").rstrip().split("\n"):
-        if line[:1].strip():
-            rows = found.setdefault(line.strip(), [])
-        else:
-            rows.append(line.strip())
+    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(table), re.M):
+        hint, lines = (part.strip().split("\n") for part in block)
+        found[" ".join(hint)] = [line.strip() for line in lines]
 
     def attach(solution):
         solution.__wrong__ = found
@@ -160,13 +158,17 @@ def wrong(table: str) -> Callable[[Any], Any]:
     return attach
 
 
-def _source_of(solution: Any, frame: Any) -> str:
-    "The text of what is being defined in this frame, without its decorators."
-    text = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
-    for node in ast.parse(text).body:
-        is_it = getattr(node, "name", None) == solution.__name__ and node.decorator_list
-        if is_it and node.decorator_list[0].lineno <= frame.f_lineno <= node.end_lineno:
-            return ast.get_source_segment(text, node)
+def _source_of(solution: Any, helpers: tuple[str, ...]) -> str:
+    "The text of a function or class, without its decorators, below its helpers; in a notebook too."
+    parts = vars(solution).values() if inspect.isclass(solution) else [solution]
+    code = next(inspect.unwrap(part).__code__ for part in parts if inspect.isfunction(part))
+    text = "".join(linecache.getlines(code.co_filename))
+    nodes = ast.parse(text).body
+    found = [ast.get_source_segment(text, n) for n in nodes if getattr(n, "name", "") in helpers]
+    for node in nodes:
+        named = getattr(node, "name", None) == solution.__name__
+        if named and code.co_firstlineno <= node.end_lineno:  # the first that is not before it
+            return "\n\n".join([*found, ast.get_source_segment(text, node)])
     raise ValueError(f"the text of {solution.__name__} cannot be read")
 
 
@@ -182,6 +184,7 @@ def exercise(
     tolerance: float | int = 1e-6,
     seconds: float | int = 10,
     repair: bool = False,
+    helpers: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function or class below as the solution of an exercise.
 
@@ -189,9 +192,8 @@ def exercise(
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `tolerance`:
     the largest difference; for a function it is multiplied by the expected size where that is above
     1. `seconds`: the time limit of one call. `repair`: a damaged program is mended, and its own
-    damage is for the reader to find.
+    damage is for the reader to find. `helpers`: definitions in the same cell that edits may change.
     """
-    frame = sys._getframe(1)
     repair = repair or kind == "repair"  # TRANSITION
 
     def register(solution):
@@ -199,7 +201,7 @@ def exercise(
         is_edit = cases is not None and any(
             "→" in line for lines in table.values() for line in lines
         )
-        source = _source_of(solution, frame) if is_edit else ""
+        source = _source_of(solution, helpers) if is_edit else ""
         for lines in table.values():
             if is_edit and "→" in lines[0]:
                 edited(source, lines)
@@ -462,10 +464,14 @@ def _call(exercise: Exercise, answer: Any, case: str, inputs: tuple, prints: Pri
             raise blank from None
         why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
         raise Found(f"{where} raises NotImplementedError. {why}") from None
-    nothing = outcome in (None, {"result": None}) if not isinstance(outcome, Tensor) else False
-    if outcome is ... or (nothing and sandbox.is_blank(answer)):
+    if outcome is ... or (_is_nothing(outcome) and sandbox.is_blank(answer)):
         raise blank
     return outcome
+
+
+def _is_nothing(outcome: Any) -> bool:
+    "Whether a call returned nothing, also through `with_gradients`."
+    return outcome is None or (isinstance(outcome, dict) and outcome.get("result", 0) is None)
 
 
 def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) -> str | None:
@@ -510,7 +516,7 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
         types = [x.dtype for x in (expected, outcome) if isinstance(x, Tensor)]
         if differs and len(types) == 2 and types[0] == torch.bool != types[1]:
             differs += f" of {types[1]}"
-        if differs and (outcome is None or outcome == {"result": None}):
+        if differs and _is_nothing(outcome):
             raise Found("It returns None: is a `return` missing?")
         if differs and (line := _known_mistake(exercise, cases, outcomes, name)):
             raise Found(line, f"In the case “{name}”: {differs}.")
