@@ -108,7 +108,7 @@ class GPTConfig:
     d_ff: int | None = None  # F; 4C unless given
     max_len: int = 1024  # positions that have a vector
     dropout: float = 0.1
-    bias: bool = True  # offsets in the attention projections
+    bias: bool = True  # biases in the attention projections
     tied: bool = True  # the output layer shares the token table
 
     def __post_init__(self):

@@ -45,7 +45,7 @@ class TransformerConfig:
     residual: str = "post"  # the paper's wiring; or "pre"
     attention_dropout: float = 0.0  # on the attention weights
     activation_dropout: float = 0.0  # on the hidden units of the feed-forward network
-    bias: bool = True  # offsets in the attention projections
+    bias: bool = True  # biases in the attention projections
     max_len: int = 256  # longest source or target in tokens that a recipe feeds the model
 
     def __post_init__(self):
