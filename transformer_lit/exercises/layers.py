@@ -102,7 +102,8 @@ def reversing():
 @exercise("layers.3", cases=block_cases, run=use_block)
 @wrong("""
     That is post-norm. The norm stands before the sublayer.
-        x = x + self.attn(self.attn_norm(x), mask=mask) → x = self.attn_norm(x + self.attn(x, mask=mask))
+        x = x + self.attn(self.attn_norm(x) → x = self.attn_norm(x + self.attn(x
+        mask=mask) → mask=mask))
         x + self.ffn(self.ffn_norm(x)) → self.ffn_norm(x + self.ffn(x))
     Nothing is added: the stream ends at each sublayer.
         x = x + → x =
@@ -113,7 +114,8 @@ def reversing():
         x = x + → a =
         return x + → return x + a +
     The norms stand on the stream. Only what a sublayer reads is normed.
-        x = x + self.attn(self.attn_norm(x) → x = self.attn_norm(x)⏎x = self.ffn_norm(x + self.attn(x
+        x = x + self.attn(self.attn_norm(x) → x = self.ffn_norm(x + self.attn(x
+        x = self.ffn_norm → x = self.attn_norm(x)⏎x = self.ffn_norm
         mask=mask) → mask=mask))
         self.ffn_norm(x)) → x)
     What attention found is lost: the second sum must begin with the new x.
