@@ -37,7 +37,7 @@ from pypdf.generic import (
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book/_ext"))
 from browser import find_chromium  # noqa: E402
-from nbdev_directives import settings  # noqa: E402
+from cards import settings  # noqa: E402
 from site_pages import part_name  # noqa: E402
 
 ALWAYS = ("book/glossary", "book/bibliography")  # where links lead to, also of the first pass

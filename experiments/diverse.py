@@ -21,10 +21,11 @@ from pathlib import Path
 from experiments.owed import Owed, TimeIsUp, until
 from experiments.runner import at_least, told
 from transformer_lit.course.files import InputError, file_sha256, read_json, write_json
+from transformer_lit.course.records import pick_device
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation, Translator
 from transformer_lit.text.tokenizer import BPETokenizer
-from transformer_lit.training.options import keep_freed_memory, pick_device
+from transformer_lit.training.options import keep_freed_memory
 
 Pair = tuple[str, str]
 AT_ONCE = 2000  # sentences between two looks at the clock

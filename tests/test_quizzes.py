@@ -36,6 +36,7 @@ from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.exercises import LEVELS
+from transformer_lit.course.records import at_best_rate, paired
 from transformer_lit.inference.beam import beam_search, length_penalty
 from transformer_lit.inference.metrics import bits_per_byte, bleu
 from transformer_lit.inference.sampling import keep_top_p, next_token
@@ -49,7 +50,6 @@ from transformer_lit.position.disentangled import DisentangledBias
 from transformer_lit.position.relative import ALiBi, T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import LinearScaling
-from transformer_lit.recipes.bakeoff import at_best_rate, paired
 from transformer_lit.recipes.masked import hide
 from transformer_lit.text.embedding import TokenEmbedding
 from transformer_lit.text.tokenizer import BPETokenizer

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
-from cross_links import plain
+from notebooks import book as what_roles_say
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
@@ -497,7 +497,7 @@ def test_chapters_are_numbered_by_part():
 
 
 def test_a_copy_has_the_numbers_and_the_places_of_the_site():
-    book = plain.book(ROOT, plain.Alone)
+    book = what_roles_say(alone=True)
     glossary = (SITE / "book/glossary.html").read_text(encoding="utf-8")
     for label, (page, number) in book.numbers.items():
         text = (SITE / f"{page}.html").read_text(encoding="utf-8")

@@ -9,23 +9,17 @@ import subprocess
 import sys
 import time
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from transformer_lit.attention.attend import attend
-from transformer_lit.attention.grouped import to_grouped
 from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.course.records import read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
-from transformer_lit.models.families import Window
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.position.relative import ALiBi
-from transformer_lit.position.rope import RoPE
-from transformer_lit.position.scaling import make_scaling
 from transformer_lit.recipes import language_model
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.recipe import (
@@ -233,58 +227,6 @@ def test_every_model_comes_back_from_a_folder_as_what_it_was(name, tmp_path):
     assert again.model.config == model.config
     with pytest.raises(InputError, match="of a task 'language-model', not 'translation'"):
         RECIPES["translation"].kind.load(tmp_path / "m")
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_ties_outlive_memory_that_comes_later(name):
-    "`to_empty` makes a new weight for each place: a model that shares one must share it again."
-    sizes = {"d_model": 12} if name == "gru" else {"d_model": 12, "n_layers": 2, "n_heads": 2}
-    sizes |= {"tied": True} if any(f.name == "tied" for f in fields(MODELS[name][1])) else {}
-    with torch.device("meta"):
-        model = build(name, vocab_size=5, **sizes)
-    for moved in (model.to_empty(device="cpu"), model.double(), model.to("meta")):
-        assert moved.lm_head.weight is moved.tok_emb.weight
-
-
-def each(change):
-    "Do it to the layers of a model."
-    return lambda model: [change(layer) for layer in model.layers]
-
-
-EXCHANGED = {
-    "position.scaling is NTKScaling": each(
-        lambda layer: setattr(
-            layer.attn, "position", RoPE(6, scaling=make_scaling("ntk", factor=4))
-        )
-    ),
-    "position.base is 500000.0": each(lambda layer: setattr(layer.attn, "position", RoPE(6, 5e5))),
-    "position is ALiBi, not RoPE": each(lambda layer: setattr(layer.attn, "position", ALiBi(2))),
-    "n_kv_heads is 1, not 2": each(lambda layer: setattr(layer, "attn", to_grouped(layer.attn, 1))),
-    "attend is Window": each(lambda layer: setattr(layer.attn, "attend", Window(3))),
-    "activation is": each(lambda layer: setattr(layer.ffn, "activation", torch.relu)),
-    "norm.eps is 0.1": lambda model: setattr(model.final_norm, "eps", 0.1),
-    "lm_head.weight is not tok_emb.weight": lambda model: setattr(
-        model.lm_head, "weight", nn.Parameter(model.tok_emb.weight.detach().clone())
-    ),
-    "probe is too much": lambda model: model.add_module("probe", nn.Linear(2, 3)),
-    "final_norm.weight has shape": lambda model: setattr(
-        model.final_norm, "weight", nn.Parameter(torch.ones(1))
-    ),
-    "final_norm is Identity": lambda model: setattr(model, "final_norm", nn.Identity()),
-}
-
-
-@pytest.mark.parametrize("words", EXCHANGED)
-def test_a_model_with_exchanged_parts_is_not_saved_as_if_it_had_none(words, tmp_path):
-    config = LlamaConfig(5, d_model=12, n_layers=2, n_heads=2, d_ff=13, tied=True)
-    lm = LanguageModel(Llama(config), CharTokenizer("\n abc"), {"dataset": "book"})
-    before = torch.get_rng_state()
-    lm.save(tmp_path / "whole")
-    assert torch.equal(torch.get_rng_state(), before)
-    EXCHANGED[words](lm.model)
-    with pytest.raises(InputError, match=f"config does not name: .*{words}"):
-        lm.save(tmp_path / "m")
-    assert not (tmp_path / "m").exists()
 
 
 def test_what_changes_no_logit_of_a_loaded_model_is_saved(tmp_path):

@@ -39,7 +39,6 @@ from torch import Tensor
 from transformer_lit.course import sandbox
 from transformer_lit.course.sandbox import Found, Prints, call_safely, is_open, seed, signature
 
-KINDS, LEVELS = ("warm-up", "predict", "build", "repair"), ("core", "extra")
 EXERCISES: dict[str, "Exercise"] = {}  # those whose module was imported, by id
 
 
@@ -144,12 +143,18 @@ def edited(source: str, edits: list[str]) -> str:
     return source
 
 
-def wrong(table: str) -> Callable[[Any], Any]:
-    "Gives the solution below its table of typical mistakes, see the beginning of this module."
-    found: dict[str, list[str]] = {}
-    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(table), re.M):
+def read_table(text: str) -> dict[str, list[str]]:
+    "A table of mistakes: each hint, and the indented lines below it."
+    found = {}
+    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(text), re.M):
         hint, lines = (part.strip().split("\n") for part in block)
         found[" ".join(hint)] = [line.strip() for line in lines]
+    return found
+
+
+def wrong(table: str) -> Callable[[Any], Any]:
+    "Gives the solution below its table of typical mistakes, see the beginning of this module."
+    found = read_table(table)
 
     def attach(solution):
         solution.__wrong__ = found

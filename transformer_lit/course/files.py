@@ -40,9 +40,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise FileExistsError(f"{path} is a folder already; choose another name or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
-        new = Path(aside) / path.name
+        new = Path(aside) / "new" / path.name
+        new.parent.mkdir()
         yield new
-        mode = path.parent.stat().st_mode
+        mode = new.parent.stat().st_mode
         for part in (new, *new.rglob("*")):
             if part.is_file():
                 part.chmod(mode & 0o666)  # some libraries let only the owner read
@@ -218,7 +219,7 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
                 got = pooch.retrieve(home, None, path=folder, downloader=fetch)
                 data = _checked(Path(got).read_bytes(), file, home)
         except Exception as error:  # any failure of one home: the next is tried, and all are told
-            refused.append(f"{home}: {error or type(error).__name__}")
+            refused.append(f"{home}: {type(error).__name__} {error}")
         else:
             with atomic_path(_folders()[-1] / file.path) as temporary:
                 temporary.write_bytes(data)

@@ -4,14 +4,12 @@
 __all__ = ['plug_cases', 'named', 'stacked', 'unchanged', 'added', 'steep', 'Steep', 'stack', 't5_root']
 
 # %% ../../nbs/models/07_assembly.ipynb #check-imports
-import copy
-
 import torch
 from torch import nn
 
 from transformer_lit.course.exercises import exercise, wrong
 from transformer_lit.models import assembly as chapter
-from transformer_lit.position.relative import ALiBi
+from transformer_lit.position import relative
 
 # %% ../../nbs/models/07_assembly.ipynb #checks-plug
 def plug_cases():
@@ -62,7 +60,7 @@ def stacked(answer, n_layers, needs_final_norm):
         ["gated", "residual"]
     One of the eight stays: where is the norm, in both?
         []
-    LLaMA has no offsets, GPT has.
+    LLaMA has no biases, GPT has.
         ["residual", "bias"]
 """)
 def unchanged():
@@ -73,9 +71,9 @@ def unchanged():
 @wrong("""
     T5's table is shared: a layer adds nothing to it.
         [128, 1152, 624]
-    DeBERTa has two maps in each layer: for the keys' places and for the queries'.
+    DeBERTa has two projections in each layer: for the keys' places and for the queries'.
         [0, 576, 624]
-    Transformer-XL has two vectors beside its map: C numbers each, over all heads.
+    Transformer-XL has two vectors beside its projection: C numbers each, over all heads.
         [0, 1152, 576]
     The two vectors of all heads together are 2 · C numbers, not 2 · C for each head.
         [0, 1152, 768]
@@ -102,7 +100,7 @@ def steep(config):
     return lambda: plug
 
 
-class Steep(ALiBi):
+class Steep(relative.ALiBi):
     def bias(self, *inputs):
         return 2 * super().bias(*inputs)
 
@@ -119,7 +117,7 @@ class Steep(ALiBi):
 )
 @wrong("""
     The layers are apart now, and begin with equal weights: call make_layer for each.
-        [make_layer() for _ in range(n_layers)] → map(copy.deepcopy, [make_layer()] * n_layers)
+        return layers → for layer in layers: layer.load_state_dict(layers[0].state_dict())⏎return layers
     The layers are right now. A post-norm model is still normed twice.
         if needs_final_norm else nn.Identity() →
     The end is right now. But the list holds one layer several times.

@@ -74,9 +74,9 @@ def steps_in_a_row():
     The parts come in the order r, z, n.
         x_r, x_z, x_n = → x_z, x_r, x_n =
         h_r, h_z, h_n = → h_z, h_r, h_n =
-    Apply r after the product with U and its offset, not to the state before it.
+    Apply r after the product with U and its bias, not to the state before it.
         r * h_n → (r * h) @ U[:, -len(h) :] + c[-len(h) :]
-    r acts on the offset c of the candidate as well.
+    r acts on the bias c of the candidate as well.
         r * h_n → r * (h @ U[:, -len(h) :]) + c[-len(h) :]
     r belongs on the state's part of the candidate, not on the input's.
         x_n + r * h_n → r * (x_n + h_n)

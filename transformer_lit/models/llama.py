@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transformer_lit.attention.multihead import MultiHeadAttention, head_sizes
+from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.block.feedforward import GatedFeedForward
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
@@ -42,7 +42,6 @@ class LlamaConfig:
 
     def __post_init__(self):
         check_sizes(self)
-        head_sizes(self.d_model, self.n_heads, self.n_kv_heads, self.d_head)
 
 # %% ../../nbs/models/04_llama.ipynb #code
 class Llama(DecoderOnly):

@@ -131,7 +131,7 @@ class DisentangledBias(Position):
     Its `scale` is 1/√(3D) with both terms: the attention takes it for its own product, the plug for
     its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
     et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
-    checkpoint shares the maps as well, assign the attention's `k_proj` and `q_proj` to the plug.
+    checkpoint shares the projections as well, assign the attention's `k_proj` and `q_proj` to the plug.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class DisentangledBias(Position):
         terms: Sequence[str] = ("c2p", "p2c"),  # content to position, position to content
         d_head: int | None = None,
         causal: bool = False,  # the table has no rows for keys after the query
-        bias: bool = False,  # offsets in both maps
+        bias: bool = False,  # of both projections
         weight: nn.Parameter | None = None,  # a table that layers share; a new one unless given
     ):
         super().__init__()

@@ -139,7 +139,8 @@ def _train(run: Any) -> None:
 # %% ../../nbs/recipes/07_cli.ipynb #look-ahead
 def _look_ahead(device: str, folders: Sequence[Path]) -> None:
     "Raise now what would otherwise stop the training later, and keep the memory that it frees."
-    from transformer_lit.training.options import keep_freed_memory, pick_device
+    from transformer_lit.course.records import pick_device
+    from transformer_lit.training.options import keep_freed_memory
 
     if pick_device(device).type == "cpu":
         keep_freed_memory()
@@ -193,8 +194,8 @@ _WRITER = "shakespeare"  # the shipped model that `generate` takes
 
 def _load(model: str, device: str, method: str, does: str) -> Any:
     "The trained model of that name or folder; `InputError` if it lacks the method."
+    from transformer_lit.course.records import pick_device
     from transformer_lit.recipes.zoo import load
-    from transformer_lit.training.options import pick_device
 
     trained = load(model, pick_device(device))
     if not hasattr(trained, method):

@@ -19,13 +19,19 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import data_hashes
 from transformer_lit.course.files import InputError, atomic_path, remove_folder, seal, unseal
-from transformer_lit.course.records import Result, current_commit, device_name, write_record
+from transformer_lit.course.records import (
+    Result,
+    current_commit,
+    device_name,
+    pick_device,
+    write_record,
+)
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
-from transformer_lit.models.transformer import Transformer, TransformerConfig, check_parts
+from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.text.tokenizer import Tokenizer, load_tokenizer
 from transformer_lit.training.checkpoint import (
     average_weights,
@@ -34,7 +40,6 @@ from transformer_lit.training.checkpoint import (
     save_weights,
 )
 from transformer_lit.training.muon import make_optimizer
-from transformer_lit.training.options import pick_device
 from transformer_lit.training.run import Run, claim_folder, learning_curve, read_log
 from transformer_lit.training.trainer import ALONE, Trainer, World
 
@@ -98,7 +103,6 @@ class Trained(ABC):
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         "Write weights, tokenizer and description to a new folder, atomically, with their hashes."
         family = {config: name for name, (_, config) in MODELS.items()}[type(self.model.config)]
-        check_parts(self.model, MODELS[family][0])
         sizes = {"family": family, "model": asdict(self.model.config)}
         with atomic_path(folder) as temporary:
             temporary.mkdir()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_lit.course.files import InputError
-from transformer_lit.training.options import pick_device
+from transformer_lit.course.records import pick_device
 from transformer_lit.training.trainer import ALONE, Step, World
 
 # %% ../../nbs/training/07_distributed.ipynb #ranks

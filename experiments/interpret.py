@@ -16,13 +16,13 @@ from transformer_lit import load
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.metrics import bleu
-from transformer_lit.recipes.inside import (
-    Repeats,
+from transformer_lit.models.interpret import (
     attentions,
     copy_losses,
     cut,
     head_outputs,
     induction_score,
+    random_repeats,
     repeat_rows,
     watch,
     weight_at,
@@ -37,6 +37,26 @@ SEEDS, DEPTHS, PERIOD = range(5), (2, 1), 16
 SYMBOLS = "".join(map(chr, range(ord("A"), ord("A") + 32)))
 
 
+class Repeats:
+    "Batches of such rows without end; `position` is the number of the next one."
+
+    def __init__(self, seed: int, *sizes: int):
+        self.seed, self.sizes, self.position = seed, sizes, (0,)
+
+    def batch(self, number: int) -> TextBatch:
+        "The batch of that number."
+        vocab_size, batch_size, length = self.sizes
+        seed = self.seed * 1_000_003 + number
+        ids = random_repeats(vocab_size, batch_size, length + 1, seed=seed)
+        return TextBatch(ids[:, :-1], ids[:, 1:])
+
+    def __iter__(self) -> Iterator[TextBatch]:
+        while True:
+            (number,) = self.position
+            self.position = (number + 1,)
+            yield self.batch(number)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Variant):
     "A language model of random rows that repeat; no text is read."
@@ -47,8 +67,7 @@ class Repetition(Variant):
 
     def stream(self, tokenizer: Any, examples: str, seed: int) -> Repeats:
         "Rows of random symbols, each with a period of its own."
-        sizes = {"length": self.length, "batch_size": self.batch_size}
-        return Repeats(vocab_size=tokenizer.vocab_size, seed=seed, **sizes)
+        return Repeats(seed, tokenizer.vocab_size, self.batch_size, self.length)
 
     def batches(self, tokenizer: Any, examples: str) -> list[TextBatch]:
         "A few of such batches, of a seed that no training has."
