@@ -23,7 +23,7 @@ def xavier_std(fan_in: int, fan_out: int) -> float:
 def _own_linears(module: nn.Module, wanted: Collection[str] = ()) -> list[tuple[str, nn.Linear]]:
     """Last name and layer, for the linear layers below `module` that have weights of their own.
 
-    All offsets become 0 on the way, also of an output layer that shares an embedding's weight.
+    All biases become 0 on the way, also of an output layer that shares an embedding's weight.
     """
     others = (m for m in module.modules() if not isinstance(m, nn.Linear))
     shared = {id(p) for m in others for p in m.parameters(recurse=False)}
@@ -42,7 +42,7 @@ def _own_linears(module: nn.Module, wanted: Collection[str] = ()) -> list[tuple[
 
 
 def xavier_init(module: nn.Module) -> None:
-    """Xavier-uniform weights and zero offsets in every linear layer below `module`.
+    """Xavier-uniform weights and zero biases in every linear layer below `module`.
 
     An output layer whose weight is also an embedding's keeps what the embedding drew.
     """
@@ -51,7 +51,7 @@ def xavier_init(module: nn.Module) -> None:
 
 # %% ../../nbs/block/05_init.ipynb #gpt2
 def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
-    """Normal weights of one std, 1/√(2·n_layers) of it where a sublayer writes; offsets 0.
+    """Normal weights of one std, 1/√(2·n_layers) of it where a sublayer writes; biases 0.
 
     A sublayer writes through `o_proj` or `down_proj`, twice in a layer. Matrices outside of linear
     layers, which are embeddings and tables of positions, are drawn with `std` too; norms are left
@@ -74,7 +74,7 @@ def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
 def deepnorm_init(module: nn.Module, beta: float) -> None:
     """Xavier-normal weights, times β in the feed-forward network, in `v_proj` and in `o_proj`.
 
-    `q_proj`, `k_proj` and any other linear layer have gain 1, offsets are 0, norms and embeddings
+    `q_proj`, `k_proj` and any other linear layer have gain 1, biases are 0, norms and embeddings
     are left alone. β is from `block.wiring.deepnorm_scales`; an encoder and its decoder have one
     each. Source: Wang et al. 2022, figure 2. `ValueError` when β is not positive and finite.
     """

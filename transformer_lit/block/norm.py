@@ -26,7 +26,7 @@ def layer_norm(
     *,
     eps: float = 1e-5,
 ) -> Float[Tensor, "... C"]:
-    """(x − mean) / √(variance + eps) · gain + offset, over the last axis, with the biased variance.
+    """(x − mean) / √(variance + eps) · gain + bias, over the last axis, with the biased variance.
 
     Below 32 bits everything up to the last rounding is computed in float32.
     Source: Ba et al. 2016 (arXiv:1607.06450).
@@ -58,7 +58,7 @@ def _check_norm(d_model: int, eps: float) -> None:
 
 # %% ../../nbs/block/01_norm.ipynb #classes
 class LayerNorm(nn.Module):
-    "`layer_norm` with a learned gain (`weight`) and offset (`bias`) of size C, by torch's kernel."
+    "`layer_norm` with a learned gain (`weight`) and bias of size C, by torch's kernel."
 
     def __init__(self, d_model: int, *, eps: float = 1e-5):
         super().__init__()
@@ -72,7 +72,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    "`rms_norm` with a learned gain (`weight`) of size C, and no offset."
+    "`rms_norm` with a learned gain (`weight`) of size C, and no bias."
 
     def __init__(self, d_model: int, *, eps: float = 1e-6):
         super().__init__()
