@@ -70,5 +70,3 @@ def test_the_module_projects_and_calls_the_formula():
         mask=mask,
     )
     torch.testing.assert_close(layer(x, layer.keys_values(memory), mask=mask), expected)
-    with pytest.raises(ValueError, match="d_score must be a positive whole number, got 0"):
-        AdditiveAttention(C, M, d_score=0)

@@ -101,8 +101,8 @@ class Times(ALiBi):
         super().__init__(n_heads)
         self.factor, self.power = factor, power
 
-    def bias(self, q, k, q_pos, k_pos):
-        found = super().bias(q, k, q_pos, k_pos)
+    def bias(self, q, k, apart):
+        found = super().bias(q, k, apart)
         return self.factor * found.sign() * found.abs() ** self.power
 
 

@@ -10,7 +10,7 @@ import statistics
 import torch
 
 from transformer_lit.attention.attend import attention_weights
-from transformer_lit.attention.multihead import Position
+from transformer_lit.attention.multihead import Position, distances
 from transformer_lit.course.exercises import exercise
 from transformer_lit.position.relative import ALiBi, t5_bucket
 from transformer_lit.position.rope import RoPE
@@ -148,8 +148,8 @@ class Together(Position):
     def rotate(self, x, pos):
         return self.rope.rotate(x, pos)
 
-    def bias(self, q, k, q_pos, k_pos):
-        return self.alibi.bias(q, k, q_pos, k_pos)
+    def bias(self, q, k, apart):
+        return self.alibi.bias(q, k, apart)
 
 
 class Slopes(Together):
@@ -158,20 +158,19 @@ class Slopes(Together):
 
 
 class Turns(Together):
-    def bias(self, q, k, q_pos, k_pos):
+    def bias(self, q, k, apart):
         return None
 
 
 class Twice(Together):
-    def bias(self, q, k, q_pos, k_pos):
-        q, k = self.rotate(q, q_pos), self.rotate(k, k_pos)
-        return q @ k.mT / q.size(-1) ** 0.5 + self.alibi.bias(q, k, q_pos, k_pos)
+    def bias(self, q, k, apart):
+        return q @ k.mT / q.size(-1) ** 0.5 + self.alibi.bias(q, k, apart)
 
 
 def plugged(answer, q, k, q_pos, k_pos):
     plug = answer(q.size(1), q.size(-1))
     turned = plug.rotate(q, q_pos), plug.rotate(k, k_pos)
-    return attention_weights(*turned, bias=plug.bias(*turned, q_pos, k_pos))
+    return attention_weights(*turned, bias=plug.bias(*turned, distances(q_pos, k_pos)))
 
 
 def queries(H, T, S, D):
