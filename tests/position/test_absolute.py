@@ -112,12 +112,12 @@ def test_only_rows_that_occur_get_a_gradient():
 
 
 @pytest.mark.parametrize("bad", [11, -1])
-def test_a_position_outside_the_table_is_named(bad):
-    with pytest.raises(ValueError, match=rf"position {bad} .*max_len=11"):
+def test_a_position_outside_the_table_is_refused(bad):
+    with pytest.raises(IndexError):  # torch's own
         LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
 
 
-def test_the_check_of_positions_breaks_no_compiled_graph():
+def test_no_compiled_graph_is_broken():
     position, pos = LearnedPosition(11, 7), torch.tensor([[0, 10, 3]])
     forward = inspect.unwrap(LearnedPosition.forward)  # without the tests' own check of shapes
     compiled = torch.compile(forward, backend="eager", fullgraph=True)

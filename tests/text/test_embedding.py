@@ -56,10 +56,10 @@ def test_rows_start_with_norm_near_one():
 
 
 @pytest.mark.parametrize("bad", [V, V + 100, -1, -V, 2**40])
-def test_an_id_outside_the_vocabulary_is_named(bad):
+def test_an_id_outside_the_vocabulary_is_refused(bad):
     ids = torch.zeros(B, T, dtype=torch.int64)
     ids[1, 3] = bad
-    with pytest.raises(ValueError, match=rf"token id {bad} .*V={V}"):
+    with pytest.raises(IndexError):  # torch's own; a negative one does not count from the end
         TokenEmbedding(V, C)(ids)
 
 
@@ -67,12 +67,6 @@ def test_an_id_outside_the_vocabulary_is_named(bad):
 def test_the_first_and_the_last_id_are_inside(edge):
     tok_emb = TokenEmbedding(V, C, scale=1.0)
     assert_close(tok_emb(torch.full((B, T), edge))[1, 2], tok_emb.weight[edge])
-
-
-@pytest.mark.parametrize(("vocab_size", "d_model"), [(0, 7), (7, 0)])
-def test_an_empty_table_is_refused(vocab_size, d_model):
-    with pytest.raises(ValueError, match="must be a positive whole number, got 0"):
-        TokenEmbedding(vocab_size, d_model)
 
 
 def test_tied_head_is_the_same_parameter():
@@ -121,11 +115,6 @@ def test_builds_on_the_meta_device():
         tok_emb = TokenEmbedding(V, C)
         assert tok_emb(torch.zeros(B, T, dtype=torch.int64)).shape == (B, T, C)
     assert tok_emb.tied_head().weight is tok_emb.weight
-
-
-def test_the_first_bad_id_is_the_one_that_is_named():
-    with pytest.raises(ValueError, match=rf"token id {V + 5} "):
-        TokenEmbedding(V, C)(torch.tensor([[3, V + 5], [-2, V]]))
 
 
 def test_no_ids_give_no_vectors():
