@@ -14,11 +14,6 @@ def draw(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def by_loops(q, k, v, w, mask):
     out = torch.zeros(B, T, v.shape[-1], dtype=torch.float64)
     for b in range(B):

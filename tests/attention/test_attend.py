@@ -16,15 +16,6 @@ from transformer_lit.attention.masks import causal_mask
 B, H, D, E = 2, 6, 3, 11  # H = 6 can be grouped in four ways
 
 
-@pytest.fixture(autouse=True)
-def doubles():
-    "Equalities hold on every processor where rounding is far below the tolerance."
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def inputs(T, S, K=H, **options):
     return (
         torch.randn(B, H, T, D, **options),

@@ -19,11 +19,6 @@ ROOT = Path(__file__).parents[2]
 KINDS = {"growing": GrowingCache, "preallocated": lambda: KVCache(MAX)}
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 @pytest.fixture(params=KINDS)
 def make(request):
     return KINDS[request.param]
@@ -185,6 +180,7 @@ for cache in (KVCache(7), GrowingCache()):
 """
 
 
+@pytest.mark.slow
 def test_a_decoding_step_is_one_graph():
     "In a process of its own: the checks of shapes that the tests add are no part of the step."
     subprocess.run([sys.executable, "-c", COMPILE], cwd=ROOT, check=True)

@@ -14,11 +14,6 @@ LENGTHS = [(11, 11), (3, 11), (1, 11), (11, 3)]  # T, S; the last has queries be
 MASKS = [None, "padding", "full", "rows", "one batch"]
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def inputs(T, S, kv_heads=H, e=D):
     shapes = (B, H, T, D), (B, kv_heads, S, D), (B, kv_heads, S, e)
     return [torch.randn(shape, requires_grad=True) for shape in shapes]

@@ -16,11 +16,6 @@ from transformer_lit.attention.multihead import MultiHeadAttention, Position
 C, H, D = 13, 6, 5
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def layer(n_kv_heads=H, **options):
     return MultiHeadAttention(C, H, n_kv_heads, d_head=D, **options)
 

@@ -17,11 +17,6 @@ from transformer_lit.attention.multihead import (
 B, T, S, H, D, C = 2, 7, 13, 6, 5, 11  # C is not H·D
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 class Turn(Position):
     "A rotary plug: the first half of a head and its second half span planes that turn with pos."
 

@@ -24,11 +24,6 @@ from transformer_lit.position.disentangled import (
 B, T, S, H, D, C = 2, 7, 11, 6, 5, 14
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def draw(module, std=0.5):
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=std)

@@ -16,11 +16,6 @@ from transformer_lit.position.relative import ALiBi, T5Bias, alibi_slopes, dista
 B, T, H, D, C = 2, 7, 6, 5, 11
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def t5(n_heads, n_buckets=14, max_distance=53, causal=False):
     plug = T5Bias(n_heads, n_buckets, max_distance, causal)
     torch.nn.init.normal_(plug.weight)
@@ -220,7 +215,7 @@ def test_alibi_holds_nothing():
 @pytest.mark.parametrize("plug", PLUGS)
 def test_only_distance_counts(plug):
     m = MultiHeadAttention(C, H, d_head=D, position=PLUGS[plug](H))
-    x, pos = torch.randn(B, T, C), torch.randint(101, (T,))
+    x, pos = torch.randn(B, T, C), torch.randperm(T)  # near, or a bucket may hide a distance
     assert_close(m(x, pos=pos + 1009), m(x, pos=pos))
     assert_close(m(x, pos=pos + torch.tensor([[13], [-101]])), m(x, pos=pos))
     assert (m(x, pos=pos * 2) - m(x, pos=pos)).abs().max() > 1e-3  # and distance does

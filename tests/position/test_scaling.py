@@ -29,11 +29,6 @@ EXAMPLES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def config(kind, D, base, *, max_len=100_003, **parameters):
     rope = {"rope_type": kind, "rope_theta": base, **parameters}
     sizes = {"hidden_size": 3 * D, "num_attention_heads": 3, "head_dim": D}

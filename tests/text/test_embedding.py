@@ -13,15 +13,6 @@ from transformer_lit.text.embedding import TokenEmbedding, embed
 V, C, B, T = 23, 7, 3, 5
 
 
-@pytest.fixture(autouse=True)
-def seed_and_float64():
-    "Equalities are proven in float64."
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize("shape", [(), (T,), (B, T), (2, B, T)])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_lookup_is_one_hot_times_table(shape, dtype):
@@ -121,7 +112,8 @@ def test_no_ids_give_no_vectors():
     assert TokenEmbedding(V, C)(torch.zeros(B, 0, dtype=torch.int64)).shape == (B, 0, C)
 
 
-def test_the_check_of_ids_breaks_no_compiled_graph():
+@pytest.mark.slow
+def test_no_compiled_graph_is_broken():
     table, ids = torch.randn(V, C), torch.randint(V, (B, T))
     lookup = inspect.unwrap(embed)  # without the tests' own check of shapes
     compiled = torch.compile(lookup, backend="eager", fullgraph=True)

@@ -13,14 +13,6 @@ from transformer_lit.text.word_vectors import WordVectors, character_ngrams, has
 C, V = 7, 13
 
 
-@pytest.fixture(autouse=True)
-def seed_and_float64():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def test_ngrams_have_marks_at_both_ends():
     assert character_ngrams("ride", 3, 4) == ["<ri", "rid", "ide", "de>", "<rid", "ride", "ide>"]
     assert character_ngrams("a") == ["<a>"] and character_ngrams("a", 4, 6) == []
