@@ -274,13 +274,13 @@ def test_log_prob_is_the_sum_of_the_models_log_probabilities(transformer):
 @pytest.mark.parametrize("beam", [3, 5])
 def test_beams_are_those_of_hf_on_the_same_weights(beam):
     """All `beam` hypotheses without a penalty: theirs has another formula than ours.
-    torch.manual_seed(0)  # the last line says what the weights must be like
 
     HF's search is over when `beam` are finished and what is open beats none of them: with
     n_best = beam, so is ours. (`early_stopping=True` would not look at what is open.) When there
     is no room left it takes the first `beam` candidates, ended or cut. Ours adds cut ones that
     rank after them, so none of those is among the `beam` best.
     """
+    torch.manual_seed(0)  # the last line says what the weights must be like
     ours = Transformer(TransformerConfig(29, d_model=12, d_ff=17, n_heads=3, n_layers=2)).eval()
     for name, weight in ours.named_parameters():
         if name.startswith("decoder") and name.endswith(("o_proj.weight", "down_proj.weight")):
