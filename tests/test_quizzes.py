@@ -29,7 +29,7 @@ from torch import nn
 from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, padding_mask
-from transformer_lit.attention.multihead import MultiHeadAttention, split_heads
+from transformer_lit.attention.multihead import MultiHeadAttention, distances, split_heads
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward, gated_width
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
@@ -476,7 +476,7 @@ def _():
 @answers("position-alibi")
 def _():
     none = double(1, 4, 1, 8)
-    return ALiBi(4).bias(none, none, torch.tensor([5]), torch.tensor([2]))[0, 0, 0, 0]
+    return ALiBi(4).bias(none, none, distances(torch.tensor([5]), torch.tensor([2])))[0, 0, 0, 0]
 
 
 def small_llama(**sizes):

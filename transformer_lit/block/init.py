@@ -6,17 +6,13 @@
 __all__ = ['xavier_std', 'xavier_init', 'gpt2_init', 'deepnorm_init']
 
 # %% ../../nbs/block/05_init.ipynb #imports
-import math
 from collections.abc import Collection
 
 from torch import nn
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:
     "√(2 / (fan_in + fan_out)), between what the forward and the backward pass ask (Glorot 2010)."
-    positive(fan_in=fan_in, fan_out=fan_out)
     return (2 / (fan_in + fan_out)) ** 0.5
 
 
@@ -55,12 +51,9 @@ def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
 
     A sublayer writes through `o_proj` or `down_proj`, twice in a layer. Matrices outside of linear
     layers, which are embeddings and tables of positions, are drawn with `std` too; norms are left
-    alone. Source: Radford et al. 2019, section 2.3. `ValueError` when `n_layers` or `std` is not
-    positive, and when nothing below `module` has those names.
+    alone. Source: Radford et al. 2019, section 2.3. `ValueError` when nothing below `module` has
+    those names.
     """
-    positive(n_layers=n_layers)
-    if not 0 < std < math.inf:
-        raise ValueError(f"std must be positive and finite, got {std!r}")
     writers = {"o_proj", "down_proj"}
     linears = _own_linears(module, writers)
     for part in module.modules():
@@ -76,10 +69,8 @@ def deepnorm_init(module: nn.Module, beta: float) -> None:
 
     `q_proj`, `k_proj` and any other linear layer have gain 1, biases are 0, norms and embeddings
     are left alone. β is from `block.wiring.deepnorm_scales`; an encoder and its decoder have one
-    each. Source: Wang et al. 2022, figure 2. `ValueError` when β is not positive and finite.
+    each. Source: Wang et al. 2022, figure 2.
     """
-    if not 0 < beta < math.inf:
-        raise ValueError(f"beta must be positive and finite, got {beta}")
     scaled = {"v_proj", "o_proj", "up_proj", "gate_proj", "down_proj"}
     for name, layer in _own_linears(module, scaled):
         nn.init.xavier_normal_(layer.weight, gain=beta if name in scaled else 1.0)

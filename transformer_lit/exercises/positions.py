@@ -42,7 +42,7 @@ def told(answer, values, trained):
 def plugged(answer, q, k, q_pos, k_pos):
     plug = answer(q.size(1), q.size(-1))
     turned = plug.rotate(q, q_pos), plug.rotate(k, k_pos)
-    return attention_weights(*turned, bias=plug.bias(*turned, q_pos, k_pos))
+    return attention_weights(*turned, bias=plug.bias(*turned, distances(q_pos, k_pos)))
 
 
 def queries(H, T, S, D):
@@ -144,9 +144,9 @@ def schemes():
     ALiBi's slopes are there. Who rotates queries and keys?
         return self.rope.rotate(x, pos) → return x
     The rotation is there. Whose bias is added to the scores?
-        return self.alibi.bias(q, k, q_pos, k_pos) → return None
+        return self.alibi.bias(q, k, apart) → return None
     The attention multiplies q and k itself: `bias` is what comes on top.
-        return self.alibi → q, k = self.rotate(q, q_pos), self.rotate(k, k_pos)⏎return q @ k.mT / q.size(-1) ** 0.5 + self.alibi
+        return self.alibi → return q @ k.mT / q.size(-1) ** 0.5 + self.alibi
     """)
 class Both(Position):
     def __init__(self, n_heads, d_head):
@@ -156,5 +156,5 @@ class Both(Position):
     def rotate(self, x, pos):
         return self.rope.rotate(x, pos)
 
-    def bias(self, q, k, q_pos, k_pos):
-        return self.alibi.bias(q, k, q_pos, k_pos)
+    def bias(self, q, k, apart):
+        return self.alibi.bias(q, k, apart)
