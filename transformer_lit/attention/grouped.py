@@ -62,8 +62,8 @@ def to_grouped(
 ) -> MultiHeadAttention:
     """A new attention with fewer key/value heads, each made from a group of the old ones by `pool`.
 
-    Queries' and output projection are copied; nothing is shared with `attention`, which stays as it is.
-    The result computes another function, near the old one, and is meant to be trained a little
+    Queries' and output projection are copied; nothing is shared with `attention`, which stays as it
+    is. The result computes another function, near the old one, and is meant to be trained a little
     further. Source: Ainslie et al. 2023.
     """
     old = attention.n_kv_heads

@@ -10,7 +10,7 @@ import statistics
 import torch
 
 from transformer_lit.attention.attend import attention_weights  # noqa: F811
-from transformer_lit.attention.multihead import Position
+from transformer_lit.attention.multihead import Position, distances  # noqa: F811
 from transformer_lit.course.exercises import exercise, wrong
 from transformer_lit.course.records import paired
 from transformer_lit.position.relative import ALiBi, t5_bucket  # noqa: F811

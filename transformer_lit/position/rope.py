@@ -73,12 +73,12 @@ class RoPE(Position):
         self.frequencies, self.factor = rope_frequencies(d_head, base), 1.0  # P
         if scaling is not None:
             self.frequencies, self.factor = scaling(d_head, base)
-        # Plain tensors, no buffers: `.to(torch.bfloat16)` would round them, and far angles are lost.
+        # Plain tensors, no buffers: `.to(torch.bfloat16)` would round them, and far angles go.
         every = torch.arange(ROWS, device="cpu")
         self.table = self._angles(every, torch.get_default_dtype())  # R 2 D
 
     def _angles(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "... 2 D"]:
-        # cos and (−sin, sin) of pos·θ. The cosine is even, the sine odd. Apple's GPU has no float64.
+        # cos and (−sin, sin) of pos·θ: the cosine is even, the sine odd. Apple's GPU has no float64
         exact = torch.float32 if pos.device.type == "mps" else torch.float64
         signed = torch.cat([-self.frequencies, self.frequencies]).to(pos.device, exact)  # D
         angle = pos[..., None] * signed  # … D

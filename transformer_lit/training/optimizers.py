@@ -45,7 +45,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 class Muon(torch.optim.AdamW):
     """AdamW; a group with a `momentum` has matrices, and their steps are orthogonal.
 
-    Of such a group `lr`, `weight_decay` and `momentum` are used; `betas` and `eps` are not. Sources:
+    Of such a group `lr`, `weight_decay` and `momentum` are used, `betas` and `eps` not. Sources:
     Jordan et al. 2024; the scale 0.2·√max(M, N): Liu et al. 2025.
     """
 
