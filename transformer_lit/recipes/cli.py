@@ -94,17 +94,19 @@ def train(
     from transformer_lit.recipes.zoo import RECIPES
     from transformer_lit.training.distributed import join
 
-    if recipe not in RECIPES:
-        raise InputError(f"unknown recipe {recipe!r}; known are: {', '.join(RECIPES)}")
-    preset = preset or next(iter(RECIPES[recipe].presets))
-    changes = {"source": source, "target": target, "form": form, "steps": steps}
-    settings = find_preset(RECIPES[recipe], preset, **changes)
-    if shard and settings.optimizer == "muon":
-        raise InputError("muon needs whole matrices, which --shard cuts into parts; leave it out")
-    how = {"seed": seed, "dtype": getattr(torch, dtype)}
-    name, command = settings.run_name(preset, **how), settings.command(preset, **how)
-    out = out or Path("runs") / name
     with join(pick_device(device), shard=shard) as world:
+        if recipe not in RECIPES:
+            raise InputError(f"unknown recipe {recipe!r}; known are: {', '.join(RECIPES)}")
+        preset = preset or next(iter(RECIPES[recipe].presets))
+        changes = {"source": source, "target": target, "form": form, "steps": steps}
+        settings = find_preset(RECIPES[recipe], preset, **changes)
+        if shard and settings.optimizer == "muon":
+            raise InputError(
+                "muon needs whole matrices, which --shard cuts into parts; leave it out"
+            )
+        how = {"seed": seed, "dtype": getattr(torch, dtype)}
+        name, command = settings.run_name(preset, **how), settings.command(preset, **how)
+        out = out or Path("runs") / name
         with world.first():
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
