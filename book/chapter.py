@@ -450,13 +450,6 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
-def write_copies(app, error):
-    import notebooks
-
-    if not error and app.builder.format == "html":
-        notebooks.write_copies(Path(app.outdir, COPIES))
-
-
 def add_addresses(app, config):
     "The repository's address, for the buttons and links of the theme."
     found = cards.settings(Path(app.confdir))
@@ -477,5 +470,4 @@ def setup(app):
     app.connect("doctree-resolved", fold_workshop)
     app.connect("doctree-resolved", lead_back)
     app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
-    app.connect("build-finished", write_copies)
     return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

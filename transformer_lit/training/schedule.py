@@ -47,7 +47,7 @@ def adamw(
     eps: float = 1e-9,
     weight_decay: float = 0.0,
 ) -> torch.optim.AdamW:
-    """AdamW over the parameters of `model`; matrices decay, vectors (gains, offsets) do not.
+    """AdamW over the parameters of `model`; matrices decay, vectors (gains, biases) do not.
 
     The learning rate is 0 until a schedule sets it. The defaults are the paper's (section 5.3);
     decoupled decay: Loshchilov and Hutter 2019.
