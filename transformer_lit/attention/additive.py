@@ -43,7 +43,7 @@ class AdditiveAttention(nn.Module):
         d_score = d_model if d_score is None else d_score
         positive(d_model=d_model, d_memory=d_memory, d_score=d_score)
         self.q_proj = nn.Linear(d_model, d_score)
-        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one offset serves the sum
+        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one bias serves the sum
         self.weight = nn.Parameter(torch.empty(d_score).normal_(std=d_score**-0.5))
 
     def keys_values(

@@ -64,10 +64,10 @@ def to_grouped(
 ) -> MultiHeadAttention:
     """A new attention with fewer key/value heads, each made from a group of the old ones by `pool`.
 
-    Queries and output map are copied; nothing is shared with `attention`, which stays as it is.
+    Queries and output projection are copied; nothing is shared with `attention`, which stays.
     The result computes another function, near the old one, and is meant to be trained a little
     further. `ValueError` when `n_kv_heads` does not divide the key/value heads that are there, and
-    for a map that is no `nn.Linear`. Source: Ainslie et al. 2023.
+    for a projection that is no `nn.Linear`. Source: Ainslie et al. 2023.
     """
     old = attention.n_kv_heads
     if n_kv_heads < 1 or old % n_kv_heads:
