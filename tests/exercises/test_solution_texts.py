@@ -1,0 +1,44 @@
+"""What the texts of solutions claim beyond the cases of their exercises."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from transformer_lit.course.data import number_pairs
+from transformer_lit.exercises.masks import packed_mask
+from transformer_lit.exercises.word_vectors import odd_one_out, positive_pmi, svd_vectors
+from transformer_lit.text.word_vectors import WordVectors
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_masks_6_a_packed_sentence_is_read_as_if_it_stood_alone():
+    q, k, v = torch.randn(3, 1, 1, 11, 5)
+    together = F.scaled_dot_product_attention(q, k, v, attn_mask=packed_mask([7, 4]))
+    for part in (slice(0, 7), slice(7, 11)):
+        alone = (x[:, :, part] for x in (q, k, v))
+        assert_close(together[:, :, part], F.scaled_dot_product_attention(*alone, is_causal=True))
+
+
+def test_word_vectors_6_counts_alone_know_ones_from_tens():
+    text = " ".join(english.lower() for english, _ in number_pairs("train")[:4000])
+    read = text.replace("-", " ").split()
+    words = sorted(set(read))
+    ids = torch.tensor([words.index(word) for word in read])
+    n = torch.zeros(len(words), len(words))
+    for d in (1, 2):  # a neighbour two words away counts half
+        n.index_put_((ids[:-d], ids[d:]), torch.tensor(1 / d), accumulate=True)
+    vectors = WordVectors(words, svd_vectors(positive_pmi(n + n.T), 8))
+    ones = {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine"}
+    tens = {"twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}
+    for kind in (ones, tens):
+        assert all(vectors.nearest(word, 1)[0][0] in kind for word in kind)
+    assert odd_one_out(vectors, ["two", "seven", "eleven", "nine"]) == "eleven"
+    assert odd_one_out(vectors, ["sixty", "ninety", "four", "thirty"]) == "four"
