@@ -13,7 +13,7 @@ ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help check setup book pdf serve lab handout copies prove export test test-native test-avx2 \
+.PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
 	test-default test-book test-book-slow test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -46,14 +46,11 @@ lab: setup  ## edit the notebooks in JupyterLab
 
 HANDOUT ?= _build/handout
 handout: setup  ## write the chapters for a class, without solutions, to HANDOUT
-	python book/handout.py $(HANDOUT)
+	python book/notebooks.py handout $(HANDOUT)
 
 COPIES ?= _build/copies
 copies: setup  ## write the notebooks that stand alone, for Colab and Jupyter, to COPIES
-	python book/copies.py $(COPIES)
-
-prove: setup  ## run every notebook and write down when, where and how long: book/proven.json
-	OMP_NUM_THREADS=$(THREADS) python book/prove.py
+	python book/notebooks.py copies $(COPIES)
 
 lint: setup  ## ruff: rules and form
 	ruff check .

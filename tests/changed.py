@@ -1,6 +1,6 @@
 """What `make check` runs: the rules, and the tests and cells of what changed since the last commit.
 
-    python tests/changed.py    # prints the two commands, and runs them
+python tests/changed.py    # prints the two commands, and runs them
 """
 
 import json

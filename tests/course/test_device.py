@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from transformer_lit.course.files import InputError
-from transformer_lit.course.records import device_name
-from transformer_lit.training.options import keep_freed_memory, pick_device
+from transformer_lit.course.records import device_name, pick_device
+from transformer_lit.training.options import keep_freed_memory
 
 
 def test_pick_device():

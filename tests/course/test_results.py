@@ -11,13 +11,15 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.records import (
     Measurement,
     Result,
+    at_best_rate,
+    by_entry,
     current_commit,
+    paired,
     read_measurement,
     read_result,
     read_results,
     write_record,
 )
-from transformer_lit.recipes.bakeoff import at_best_rate, by_entry, paired
 
 RUN = Result(
     name="toy",

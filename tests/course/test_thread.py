@@ -4,10 +4,10 @@ import ast
 import json
 import sys
 
+import cards
 import pytest
 import solved
 import torch
-from ways import cards
 
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError

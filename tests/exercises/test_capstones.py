@@ -4,11 +4,12 @@ import json
 import math
 from pathlib import Path
 
-import exercise_cells
 import pytest
 import solved as solved_exercises
 import torch
 import transformers as hf
+from chapter import exercises
+from chapter import source as text_of
 from wide import Wide
 
 from transformer_lit.exercises import check, find_exercise, repair_shop
@@ -22,14 +23,19 @@ def cells_of(chapter):
 
 
 def source(cells, id):
-    (found,) = (exercise_cells.source(cell) for cell in cells if cell["id"] == id)
+    (found,) = (text_of(cell) for cell in cells if cell["id"] == id)
     return found
+
+
+def solutions(cells):
+    "All solutions of a page, in their order, by id."
+    return {one.id: one.solution for one in exercises(cells)}
 
 
 def solved(chapter, *more):
     "What the reader's notebook holds: its imports, all solutions in order, and more cells by id."
     cells, names = cells_of(chapter), {}
-    code = [source(cells, "imports"), *(one.solution for one in exercise_cells.exercises(cells))]
+    code = [source(cells, "imports"), *solutions(cells).values()]
     for text in [*code, *(source(cells, id) for id in more)]:
         exec(text, names)
     return names
@@ -90,7 +96,8 @@ DIFFERS = {"attend.3": 5, "norm.3": 3, "feedforward.3": 8, "layers.3": 9, "llama
 @pytest.mark.parametrize("id,number", [*FITS.items(), *DIFFERS.items()])
 def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
     names = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional}
-    exec(solved_exercises.written()[id][1].solution.rpartition("check(")[0], names)
+    old = solved_exercises.written()[id][1].solution  # TRANSITION
+    exec(find_exercise(id).source or old.rpartition("check(")[0], names)
     name = find_exercise(f"blank_llama.{number}").name
     fits = name in names and bool(check(f"blank_llama.{number}", names[name]))
     assert fits == (id in FITS)
@@ -100,10 +107,10 @@ def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
 
 
 def test_the_readers_llama_is_about_a_hundred_lines():
-    found = exercise_cells.exercises(cells_of("01_llama_from_a_blank_file"))
-    built = [one.solution for one in found if one.kind == "build"]
-    lines = [line for text in built for line in text.split("\n") if line.strip()]
-    assert 90 < len([line for line in lines if not line.startswith("check(")]) < 130
+    cells = cells_of("01_llama_from_a_blank_file")
+    found = solutions(cells)
+    built = [found[one.id] for one in exercises(cells) if one.kind == "build"]
+    assert 90 < len([line for text in built for line in text.split("\n") if line.strip()]) < 130
 
 
 def test_the_readers_translator_passes_the_first_two_milestones():
@@ -121,7 +128,7 @@ TEXT, PAIRS = repair_shop.letters(), repair_shop.numbers()
 def damaged(number, *changes):
     names = {}
     cells = cells_of("03_repair_shop")
-    (one,) = (e for e in exercise_cells.exercises(cells) if e.id == f"repair_shop.{number}")
+    (one,) = (e for e in exercises(cells) if e.id == f"repair_shop.{number}")
     program = one.blank.rpartition("check(")[0]
     for old, new in changes:
         assert old in program
@@ -196,7 +203,7 @@ OUGHT = {  # what a reader might do instead: what the verdict says
 
 @pytest.mark.parametrize("number,change,line", OUGHT.values(), ids=list(OUGHT))
 def test_a_wrong_repair_is_told_from_the_damage(number, change, line):
-    cells = exercise_cells.exercises(cells_of("03_repair_shop"))
+    cells = exercises(cells_of("03_repair_shop"))
     (one,) = (e for e in cells if e.id == f"repair_shop.{number}")
     assert change[0] in one.blank
     names = dict(vars(repair_shop))
@@ -324,13 +331,12 @@ SPOILT = [
 )
 def test_a_spoilt_solution_gets_the_line_that_names_its_fault(chapter, number, changes, line):
     cells, names = cells_of(chapter), {}
-    found = exercise_cells.exercises(cells)
     exec(source(cells, "imports"), names)
-    program = "\n".join(one.solution.rpartition("check(")[0] for one in found)
+    program = "\n\n".join(solutions(cells).values())
     for old, new in changes:
         assert old in program
         program = program.replace(old, new)
     exec(program, names)
-    (one,) = (one for one in found if one.id.endswith(f".{number}"))
-    verdict = check(one.id, names[find_exercise(one.id).name])
+    id = f"blank_{chapter[3:].split('_')[0]}.{number}"
+    verdict = check(id, names[find_exercise(id).name])
     assert verdict.state == "not yet" and line in verdict.line, verdict
