@@ -131,7 +131,7 @@ class DisentangledBias(Position):
     Its `scale` is 1/√(3D) with both terms: the attention takes it for its own product, the plug for
     its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
     et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
-    checkpoint shares the projections as well, assign the attention's `k_proj` and `q_proj` to the plug.
+    checkpoint shares the projections as well, give the plug the attention's `k_proj` and `q_proj`.
     """
 
     def __init__(
