@@ -13,7 +13,7 @@ ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help setup book pdf serve lab handout copies prove export test test-native test-avx2 \
+.PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
 	test-default test-book test-book-slow test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -46,23 +46,23 @@ lab: setup  ## edit the notebooks in JupyterLab
 
 HANDOUT ?= _build/handout
 handout: setup  ## write the chapters for a class, without solutions, to HANDOUT
-	python book/handout.py $(HANDOUT)
+	python book/notebooks.py handout $(HANDOUT)
 
 COPIES ?= _build/copies
 copies: setup  ## write the notebooks that stand alone, for Colab and Jupyter, to COPIES
-	python book/copies.py $(COPIES)
-
-prove: setup  ## run every notebook and write down when, where and how long: book/proven.json
-	OMP_NUM_THREADS=$(THREADS) python book/prove.py
+	python book/notebooks.py copies $(COPIES)
 
 lint: setup  ## ruff: rules and form
 	ruff check .
 	ruff format --check .
 
+check: export lint  ## what you changed: exported, its form, its tests, its cells
+	OMP_NUM_THREADS=$(THREADS) python tests/changed.py
+
 test: test-native  ## everything: form, package, rules of the house, every cell of every notebook
 
 test-native test-avx2 test-default: test-%: lint
-	$(ISA_$*) $(WORKERS) tests --ignore tests/book
+	$(ISA_$*) $(WORKERS) -p no:nbval tests --ignore tests/book
 	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
 
 test-book: book  ## what the pages do, in Chromium
@@ -76,7 +76,7 @@ test-processors: setup  ## the same as older processors compute, with 1 and 2 th
 		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads || exit 1; done; done
 
 test-fast: setup  ## the package's tests alone
-	$(WORKERS) tests --ignore tests/book
+	$(WORKERS) -p no:nbval tests --ignore tests/book
 
 test-slow: setup  ## the tests of benchmarks and experiments
 	$(WORKERS) -m slow tests

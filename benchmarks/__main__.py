@@ -23,8 +23,13 @@ from benchmarks.common import show, store
 from benchmarks.models import ROWS, TINY, Row, Setting, measure
 from benchmarks.peers import HAS_LITGPT
 from benchmarks.table import put_table
-from transformer_lit.course.records import current_commit, device_name, read_measurement
-from transformer_lit.training.options import keep_freed_memory, pick_device
+from transformer_lit.course.records import (
+    current_commit,
+    device_name,
+    pick_device,
+    read_measurement,
+)
+from transformer_lit.training.options import keep_freed_memory
 
 TURNS, QUICK_TURNS = 21, 3
 SHOWN = ("row", "fastest", "ratio", "low", "high", "tokens_s", "not_run")  # what is printed

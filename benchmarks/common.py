@@ -10,8 +10,13 @@ from typing import Any
 
 import torch
 
-from transformer_lit.course.records import Measurement, current_commit, device_name, write_record
-from transformer_lit.training.options import pick_device
+from transformer_lit.course.records import (
+    Measurement,
+    current_commit,
+    device_name,
+    pick_device,
+    write_record,
+)
 
 MIB = 2**20
 

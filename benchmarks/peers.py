@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM, MarianConfig, MarianMTModel
 from transformers import LlamaConfig as TheirLlamaConfig
 
-from transformer_lit.course.weights import Made, Names, made_from
-from transformer_lit.models.families import GPT2, LLAMA
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.interop import MARIAN
+from transformer_lit.models.hf import GPT2, LLAMA, MARIAN, Made, Names, made_from
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.transformer import Transformer
 from transformer_lit.position.absolute import sinusoids
@@ -35,7 +33,8 @@ def with_weights(theirs: nn.Module, ours: nn.Module, names: Names) -> nn.Module:
     held = {spelled(name): weight for name, weight in theirs.state_dict().items()}
     for name, weight in ours.state_dict().items():
         made = made_from(name, names)
-        made.make(*(held[part] for part in made.names)).copy_(weight)
+        parts = [held[part] for part in made.names]
+        (made.make(*parts) if made.make else parts[0]).copy_(weight)
     return theirs
 
 

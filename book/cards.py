@@ -1,11 +1,13 @@
-"""The card of each chapter, in its notebook's metadata: pass, minutes, needs, level.
+"""The contents of the book, and the card of each chapter: pass, minutes, needs, level.
 
     python book/cards.py    # counts the minutes anew and writes them
 
-A card reads {"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "core"}: `needs` are
-chapters by part and topic, without their number, so that a new order changes no card.
+A card stands in its notebook's metadata and reads
+{"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "core"}: `needs` are chapters by
+part and topic, without their number, so that a new order changes no card.
 """
 
+import configparser
 import functools
 import json
 import re
@@ -17,13 +19,18 @@ ROOT = Path(__file__).parents[1]
 WORDS, LINES = 120, 6  # read in a minute: words of text, lines of code
 LEVELS = ("core", "deep", "reference")
 OPENING = "book/parts/"  # where the pages lie that open a part
-FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|solution)\b", re.M)
+FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|export exercises)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
 # a widget's text is read only where the widget cannot run
-ASIDE = re.compile(
-    r"<details>.*?</details>|^(`{3,}|:{3,})\{(?:solution|widget)\}.*?^\1", re.M | re.S
-)
+ASIDE = re.compile(r"<details>.*?</details>|^(`{3,})\{widget\}.*?^\1", re.M | re.S)
+
+
+def settings(root: Path = ROOT) -> configparser.SectionProxy:
+    "The one section of settings.ini, where the repository's address stands."
+    found = configparser.ConfigParser()
+    found.read(root / "settings.ini", encoding="utf-8")
+    return found["DEFAULT"]
 
 
 @functools.cache  # the book asks for the same contents some thousand times
@@ -43,8 +50,8 @@ def numbered(pages: list[str]) -> list[str]:
 
 
 def part_name(place: int, caption: str) -> int | str:
-    "The number of a part; the reference has a letter."
-    return "R" if caption == "Reference" else place
+    "The number of a part; the appendix has a letter."
+    return "A" if caption == "Appendix" else place
 
 
 def numbers(root: Path = ROOT) -> dict[str, str]:
@@ -60,6 +67,11 @@ def chapters(root: Path = ROOT) -> dict[str, Path]:
     "Every notebook of the book in its order: `attention/masks` -> its file."
     files = [page for _, pages in contents(root) for page in pages]
     return {chapter_name(f): root / f"{f}.ipynb" for f in files if f.startswith("nbs/")}
+
+
+def page(path: Path, root: Path = ROOT) -> str:
+    "The page of a notebook's file: `nbs/attention/02_masks`."
+    return path.relative_to(root).with_suffix("").as_posix()
 
 
 def chapter_name(path: str | Path) -> str:

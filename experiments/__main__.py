@@ -17,7 +17,7 @@ from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
-from experiments.inside import INDUCTION, TRANSLATOR_HEADS
+from experiments.interpret import INDUCTION, TRANSLATOR_HEADS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.learning import LEARNING
 from experiments.muon import MUON

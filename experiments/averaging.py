@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from experiments.runner import Cell, Experiment, Row
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.training.checkpoint import average_weights, checkpoints
+from transformer_lit.training.run import Run, average_weights, checkpoints
 
 SEEDS, NUMBERS, SENTENCES = range(3), (1, 2, 3, 5, 10, 20), 300
 
@@ -29,12 +28,12 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell({"seed": seed}, recipe, seed)
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "A row for each number of checkpoints that the training left."
-    run, trained, rows = training.run, training.trained, []
+    trained, rows = run.trained, []
     run.train()
     files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
-    sentences = training.recipe.examples("val")[:SENTENCES]
+    sentences = run.recipe.examples("val")[:SENTENCES]
     for number in [n for n in NUMBERS if n <= len(files)]:
         trained.model.load_state_dict(average_weights(files[-number:]))
         scored = trained.score(sentences, beam=1)

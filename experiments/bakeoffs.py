@@ -20,7 +20,7 @@ from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, c
 from transformer_lit.course.records import read_result
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.recipes.bakeoff import bakeoff_presets, places
-from transformer_lit.recipes.recipe import Training
+from transformer_lit.training.run import Run
 
 SEEDS, RATES = range(3), (3e-3, 1e-2, 3e-2)
 LADDER = (3e-4, 1e-3, *RATES, 1e-1)  # a grid grows along it while its best rate is at an edge
@@ -132,20 +132,20 @@ def cell(entry: str, recipe: Variant, rate: float, seed: int) -> Cell:
     return Cell({"entry": entry, "rate": rate, "seed": seed}, replace(recipe, peak=rate), seed)
 
 
-def measure(name: str, training: Training) -> list[Row]:
-    found = recorded(name, training)
+def measure(name: str, run: Run) -> list[Row]:
+    found = recorded(name, run)
     if found is not None:
         return [found]
-    training.run.train()
-    row = {"parameters": count(training.trained.model), "minutes": training.run.seconds / 60}
-    return [row | {"val_loss": training.run.evaluate()} | places(training)]
+    run.train()
+    row = {"parameters": count(run.trained.model), "minutes": run.seconds / 60}
+    return [row | {"val_loss": run.evaluate()} | places(run)]
 
 
-def recorded(name: str, training: Training) -> Row | None:
+def recorded(name: str, run: Run) -> Row | None:
     "The same row from the record of the bake-off, if there is one of these settings and this seed."
-    if training.recipe.change != "none":
+    if run.recipe.change != "none":
         return None
-    settings = json.loads(json.dumps(vars(training.recipe)))
+    settings = json.loads(json.dumps(vars(run.recipe)))
     for path in sorted(RECORDS.glob(f"{name}-small-*-seed{training.seed}.json")):
         found = read_result(path)
         if all(settings[key] == value for key, value in found.config.items()):

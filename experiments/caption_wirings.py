@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from experiments.runner import Cell, Experiment, Row, val_losses
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training.run import Run
 
 TRIED = (("post", 1e-3), ("pre", 3e-3), ("post", 3e-3), ("post", 1e-2), ("pre", 1e-3))
 STEPS = 2500
@@ -20,10 +20,10 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell({"residual": residual, "peak": peak}, recipe, seed=0)
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "One row: the validation losses on the way."
-    training.run.train()
-    return [{"losses": val_losses(training), "minutes": training.run.seconds / 60}]
+    run.train()
+    return [{"losses": val_losses(run), "minutes": run.seconds / 60}]
 
 
 CAPTION_WIRINGS = Experiment(

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.runner import Cell, Experiment, Row, val_losses
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.training.checkpoint import average_weights, checkpoints
+from transformer_lit.training.run import Run, average_weights, checkpoints
 
 ALPHAS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 USUAL = {"dropout": 0.1, "fall": "inverse_sqrt", "peak": 2e-3}
@@ -32,9 +31,9 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell(about, replace(preset, form="tok", sizes=sizes, **rest), seed=0)
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "A row for each strength of the length penalty."
-    run, trained, recipe = training.run, training.trained, training.recipe
+    trained, recipe = run.trained, run.recipe
     run.train()
     last = run.evaluate()
     files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
@@ -42,7 +41,7 @@ def measure(training: Training) -> list[Row]:
     losses = {
         "last_loss": last,
         "val_loss": run.evaluate(),
-        "lowest_loss": min(val_losses(training)),
+        "lowest_loss": min(val_losses(run)),
     }
     sentences, rows = recipe.examples("val")[: recipe.scored], []
     for alpha in ALPHAS:

@@ -19,9 +19,9 @@ from transformer_lit.course.data import load_pairs, load_text
 from transformer_lit.inference import beam
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.inference.sampling import generate
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation, Translator
 from transformer_lit.training.data import bucket_by_length, collate
+from transformer_lit.training.run import Run
 
 NAME = "multi30k-en-de"
 WIDTHS, ALPHAS = (1, 2, 3, 5, 10, 20), (0.0, 0.6, 1.0, 2.0)
@@ -101,8 +101,8 @@ def search(translator: Translator, sources: Sequence[str], width: int, alpha: fl
     return out
 
 
-def searched(training: Training) -> list[Row]:
-    recipe, translator = training.recipe, training.trained
+def searched(run: Run) -> list[Row]:
+    recipe, translator = run.recipe, run.trained
     pairs = recipe.examples("val")[: recipe.sentences]
     sources, targets = zip(*pairs, strict=True)
     with reasons() as stopped:

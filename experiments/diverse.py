@@ -21,10 +21,11 @@ from pathlib import Path
 from experiments.owed import Owed, TimeIsUp, until
 from experiments.runner import at_least, told
 from transformer_lit.course.files import InputError, file_sha256, read_json, write_json
+from transformer_lit.course.records import pick_device
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation, Translator
 from transformer_lit.text.tokenizer import BPETokenizer
-from transformer_lit.training.options import keep_freed_memory, pick_device
+from transformer_lit.training.options import keep_freed_memory
 
 Pair = tuple[str, str]
 AT_ONCE = 2000  # sentences between two looks at the clock
@@ -143,11 +144,11 @@ def train(recipe: Translation, made: Path, given: argparse.Namespace, deadline: 
     name = run_name(recipe, given, given.seed, "diverse", *more)
     on_step = until(deadline)
     how = {"seed": given.seed, "device": given.device, "resume": True}
-    training = open_training(diverse, given.out / name, **how)
-    training.run.train(lambda log: on_step(log.step, diverse))
+    run = open_training(diverse, given.out / name, **how)
+    run.train(lambda log: on_step(log.step, diverse))
     words = ["--preset", given.preset, *words_of(recipe, given, given.seed), *options]
     command = shlex.join(["python", "-m", "experiments.diverse", *words])
-    finish_training(training, name=name, command=command, results=given.results)
+    finish_training(run, name=name, command=command, results=given.results)
     return name
 
 

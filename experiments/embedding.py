@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.runner import BRIEF, CHANGES, Cell, Experiment, Row, Variant, count, val_losses
-from transformer_lit.recipes.recipe import Training
+from transformer_lit.training.run import Run
 
 PARTS = {  # entry -> what is done to the fresh model
     "scale": {"√C": "none", "none": "plain", "wide": "wide", "low position": "low position"},
@@ -70,20 +70,20 @@ def token_share(model: nn.Module, frequencies: Tensor) -> float:
     return token / (token + factor**2 * model.config.d_model / 2)  # sinusoids: squared norm C/2
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "One row: shares and losses, before the first step and after."
-    recipe, model, tokenizer = training.recipe, training.trained.model, training.trained.tokenizer
+    recipe, model, tokenizer = run.recipe, run.trained.model, run.trained.tokenizer
     ids = tokenizer.encode_text(recipe.examples("train"))
     frequencies = ids.bincount(minlength=tokenizer.vocab_size) / len(ids)
-    shares, losses = [token_share(model, frequencies)], [training.run.evaluate()]
-    training.run.train()
+    shares, losses = [token_share(model, frequencies)], [run.evaluate()]
+    run.train()
     return [
         {
             "vocab_size": tokenizer.vocab_size,
             "parameters": count(model),
             "shares": [*shares, token_share(model, frequencies)],
-            "losses": losses + val_losses(training),
-            "seconds": training.run.seconds,
+            "losses": losses + val_losses(run),
+            "seconds": run.seconds,
         }
     ]
 

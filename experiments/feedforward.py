@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, held_out
 from transformer_lit.block.feedforward import gated_width
-from transformer_lit.recipes.recipe import Training
+from transformer_lit.training.run import Run
 
 SEEDS, RATES = range(3), (1e-3, 1e-2, 3e-2)
 CHECKPOINTS = (0, 10, 20, 50, 100, 200, 400, 600, 800)
@@ -68,15 +68,15 @@ def silent_units(model: nn.Module, run: Callable[[], Any]) -> tuple[Tensor, floa
     return torch.stack(silent), sum(active) / len(active)
 
 
-def measure_units(training: Training) -> list[Row]:
+def measure_units(run: Run) -> list[Row]:
     "A row for each checkpoint."
-    run, rows, before = training.run, [], torch.tensor(False)
+    rows, before = [], torch.tensor(False)
 
     def look(step: int) -> None:
         nonlocal before
         if step not in CHECKPOINTS and step != run.steps:
             return
-        silent, active = silent_units(training.trained.model, run.evaluate)
+        silent, active = silent_units(run.trained.model, run.evaluate)
         rows.append(
             {
                 "step": step,
@@ -125,13 +125,13 @@ def changed(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[N
 
 
 @torch.no_grad()
-def measure_gates(training: Training) -> list[Row]:
+def measure_gates(run: Run) -> list[Row]:
     "A row for each layer: how far the gates are open, what opens them, and what they are worth."
     with torch.enable_grad():
-        training.run.train()
-    loss, rows = training.run.evaluate, []
-    current = torch.cat([batch.ids.flatten() for batch in held_out(training)])
-    for index, layer in enumerate(training.trained.model.layers):
+        run.train()
+    loss, rows = run.evaluate, []
+    current = torch.cat([batch.ids.flatten() for batch in held_out(run)])
+    for index, layer in enumerate(run.trained.model.layers):
         ffn = layer.ffn
         ffn.activation = nn.SiLU()  # as it was, but a module, so that a hook can take its place
         gate, up = watch(ffn.activation, loss), watch(ffn.up_proj, loss)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, val_losses
 from experiments.wirings import cell
-from transformer_lit.recipes.recipe import Training
+from transformer_lit.training.run import Run
 
 WIRINGS, WARMUPS, SEEDS = ("post", "pre"), (0, 100), range(3)
 LAYERS, RATE, LENGTHS = 6, 3e-3, {"steps": 400, "every": 25}
@@ -27,9 +27,9 @@ def length(tensors: Sequence[Tensor]) -> float:
     return math.sqrt(sum(float(t.detach().double().square().sum()) for t in tensors))
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "One row: by look and layer the gradient, and the length of the step beside the weights'."
-    trainer, model = training.run.trainer, training.trained.model
+    trainer, model = run.trainer, run.trained.model
     matrices = [[p for p in layer.parameters() if p.ndim >= 2] for layer in model.layers]
     row: Row = {"looks": [], "gradient": [], "ratio": []}
     before: list[list[Tensor]] = []
@@ -52,8 +52,8 @@ def measure(training: Training) -> list[Row]:
 
     trainer.optimizer.register_step_pre_hook(keep)
     trainer.optimizer.register_step_post_hook(compare)
-    training.run.train()
-    return [row | {"losses": val_losses(training)}]
+    run.train()
+    return [row | {"losses": val_losses(run)}]
 
 
 FIRST_STEPS = Experiment(

@@ -13,10 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.common import compared, take_turns
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, val_losses
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Training, open_training
-from transformer_lit.training.checkpoint import average_weights, checkpoints
+from transformer_lit.recipes.recipe import open_training
 from transformer_lit.training.options import LayerWatch, WeightAverage
-from transformer_lit.training.run import Run
+from transformer_lit.training.run import Run, average_weights, checkpoints
 
 SEEDS, PARTS, DECAY, LAST = range(3), 4, 0.97, 3
 
@@ -124,18 +123,18 @@ def settings(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell({"option": option}, recipe(option), 0)
 
 
-def cost(training: Training) -> list[Row]:
+def cost(run: Run) -> list[Row]:
     "Time of a step against the plain one, in turns; and bytes that tensors hold."
-    option, device = training.recipe.option, str(training.run.trainer.device)
+    option, device = run.recipe.option, str(run.trainer.device)
     with tempfile.TemporaryDirectory() as folder:
         plain = open_training(
-            replace(training.recipe, option="plain"), Path(folder, "run"), device=device
+            replace(run.recipe, option="plain"), Path(folder, "run"), device=device
         )
-        steps = [stepping(training.run, option), stepping(plain.run, "plain")]
+        steps = [stepping(run, option), stepping(plain, "plain")]
         seconds = take_turns(steps, TURNS)
-        tokens = training.recipe.batch_size * training.recipe.length
+        tokens = run.recipe.batch_size * run.recipe.length
         row = compared(seconds) | {"tokens_per_second": tokens / sorted(seconds[0])[TURNS // 2]}
-        held, most = memory(training.run, steps[0])
+        held, most = memory(run, steps[0])
     threads = torch.get_num_threads()
     return [row | {"held": held, "peak": held + most, "threads": threads, "bf16": has_bf16()}]
 
@@ -203,13 +202,13 @@ def trainings(rows: Sequence[Row]) -> Iterable[Cell]:
         yield Cell({"option": option, "seed": seed}, recipe(option, sizes=SIZES, **SHORT), seed)
 
 
-def learn(training: Training) -> list[Row]:
+def learn(run: Run) -> list[Row]:
     "Validation losses on the way; of the plain training, also that of its last checkpoints' mean."
-    run, option = training.run, training.recipe.option
+    option = run.recipe.option
     evaluate = run.evaluate
     OPTIONS[option](run)
     run.train()
-    rows: list[Row] = [{"losses": val_losses(training)}]
+    rows: list[Row] = [{"losses": val_losses(run)}]
     if option == "plain":
         files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
         run.trainer.model.load_state_dict(average_weights(files[-LAST:]))

@@ -5,8 +5,8 @@ from typing import Any
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Training, preset
-from transformer_lit.training.run import learning_curve, read_log
+from transformer_lit.recipes.recipe import preset
+from transformer_lit.training.run import Run, learning_curve, read_log
 
 PROMPTS = {"shakespeare-cpu": "ROMEO:\n", "book": "Attention is"}
 WRITES_AT = (1, 25, 50, 100, 200, 400, 800)  # and at the end
@@ -19,9 +19,9 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell({"preset": name, "seed": 0}, recipe, 0)
 
 
-def measure(training: Training) -> list[Row]:
-    run, author, texts = training.run, training.trained, {}
-    prompt = PROMPTS["shakespeare-cpu" if training.recipe.tokens == "characters" else "book"]
+def measure(run: Run) -> list[Row]:
+    author, texts = run.trained, {}
+    prompt = PROMPTS["shakespeare-cpu" if run.recipe.tokens == "characters" else "book"]
 
     def write(log: Any) -> None:
         if log.step in (*WRITES_AT, run.steps):

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Training, preset
+from transformer_lit.recipes.recipe import preset
+from transformer_lit.training.run import Run
 
 SEEDS, STEPS, OPTIMIZERS = range(3), 400, ("adamw", "muon")
 RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
@@ -48,8 +49,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
             yield cell(optimizer, min(tried, key=tried.get, default=FIRST[0]), seed)
 
 
-def measure(training: Training) -> list[Row]:
-    run = training.run
+def measure(run: Run) -> list[Row]:
     run.train()
     return [{"val_loss": run.evaluate(), "minutes": run.seconds / 60}]
 

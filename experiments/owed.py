@@ -62,11 +62,11 @@ class Owed:
     def train(self, out: Path, results: Path, device: str, on_step: Any) -> None:
         "Begin or go on; write the record when the last step is done."
         how = {"seed": self.seed, "device": device, "dtype": self.dtype, "resume": True}
-        training = open_training(self.recipe, out / self.name, **how)
-        training.run.train(lambda log: on_step(log.step, self.recipe))
-        extra = {**self.about, **places(training)} if self.about else None
+        run = open_training(self.recipe, out / self.name, **how)
+        run.train(lambda log: on_step(log.step, self.recipe))
+        extra = {**self.about, **places(run)} if self.about else None
         where = {"name": self.name, "command": self.command, "results": results / self.folder}
-        finish_training(training, **where, extra=extra)
+        finish_training(run, **where, extra=extra)
 
 
 def trainings(steps: int | None) -> Iterator[Owed]:

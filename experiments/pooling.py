@@ -11,8 +11,8 @@ from experiments.runner import Cell, Experiment, Row, count
 from transformer_lit import load
 from transformer_lit.attention.grouped import mean_heads, to_grouped
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training.run import Run
 
 NAME = "multi30k-en-de"
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -58,22 +58,22 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell(about, Pooled(dataset="multi30k", **sizes, **rates, **about), 1)
 
 
-def quality(training: Training) -> Row:
+def quality(run: Run) -> Row:
     "Loss, and greedy BLEU on the first sentences."
-    pairs = training.recipe.examples("val")[: training.recipe.sentences]
-    found = training.trained.score(pairs, beam=1)
+    pairs = run.recipe.examples("val")[: run.recipe.sentences]
+    found = run.trained.score(pairs, beam=1)
     kept = {name: found[name] for name in ("bleu", "signature")}
-    return {"val_loss": training.run.evaluate(), **kept}
+    return {"val_loss": run.evaluate(), **kept}
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "A row before the first step, and one after the last."
-    parameters = count(training.trained.model)
-    rows = [{"parameters": parameters, "steps": 0, **quality(training)}]
+    parameters = count(run.trained.model)
+    rows = [{"parameters": parameters, "steps": 0, **quality(run)}]
     torch.manual_seed(0)  # the same dropout for all, whatever the pool has drawn
-    training.run.train()
-    training.trained.model.eval()
-    return [*rows, {"parameters": parameters, "steps": training.recipe.steps, **quality(training)}]
+    run.train()
+    run.trained.model.eval()
+    return [*rows, {"parameters": parameters, "steps": run.recipe.steps, **quality(run)}]
 
 
 POOLING = Experiment(

@@ -11,8 +11,8 @@ from torch import nn
 
 from experiments.runner import Cell, Experiment, Row, count
 from transformer_lit.models.recurrent import FixedVector
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training.run import Run
 
 SEEDS, RATES, MOST_RATES, GROUPS = range(3), (1.5e-3, 3e-3, 6e-3), 4, 5
 
@@ -84,34 +84,34 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield cell("training", "gru, fixed vector", best(rows, "gru"), seed)
 
 
-def by_length(training: Training) -> Row:
+def by_length(run: Run) -> Row:
     "Test sentences in groups of equal number, by words of the source: mean words, and loss."
-    recipe, run = training.recipe, training.run
+    recipe = run.recipe
     pairs = recipe.examples(recipe.test)[: recipe.scored]
     pairs = sorted(pairs, key=lambda pair: len(pair[0].split()))
     found: dict[str, list[float]] = {"words": [], "losses": []}
     for group in range(GROUPS):
         some = pairs[group * len(pairs) // GROUPS : (group + 1) * len(pairs) // GROUPS]
         words = [len(source.split()) for source, _ in some]
-        batches = recipe.batches(training.trained.tokenizer, some)
+        batches = recipe.batches(run.trained.tokenizer, some)
         found["words"].append(sum(words) / len(words))
         found["losses"].append(run.trainer.evaluate(batches, recipe.loss))
     return found
 
 
-def scores(training: Training) -> Row:
+def scores(run: Run) -> Row:
     "What is measured of the weights as they are, greedily; the model goes on learning after it."
-    training.trained.model.eval()
-    recipe = training.recipe
-    scored = training.trained.score(recipe.examples(recipe.test)[: recipe.scored], beam=1)
-    training.trained.model.train()
+    run.trained.model.eval()
+    recipe = run.recipe
+    scored = run.trained.score(recipe.examples(recipe.test)[: recipe.scored], beam=1)
+    run.trained.model.train()
     kept = {name: scored[name] for name in ("bleu", "signature", "beam", "sentences")}
-    return kept | by_length(training)
+    return kept | by_length(run)
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "A row when the steps are over, and one when the minutes are; of a search only the second."
-    recipe, run, rows = training.recipe, training.run, []
+    recipe, rows = run.recipe, []
     steps, minutes, tokens = run.trainer.run(sys.maxsize), 0.0, 0
     curve: dict[str, list[Any]] = {"steps": [], "minutes": [], "val_losses": []}
     while len(rows) < 2:
@@ -129,8 +129,8 @@ def measure(training: Training) -> list[Row]:
             for name, value in zip(curve, (done.step, minutes, run.evaluate()), strict=True):
                 curve[name].append(value)
         for name in due:
-            row = {"budget": name, **so_far, "parameters": count(training.trained.model)}
-            row |= {"val_loss": curve["val_losses"][-1], **scores(training)}
+            row = {"budget": name, **so_far, "parameters": count(run.trained.model)}
+            row |= {"val_loss": curve["val_losses"][-1], **scores(run)}
             rows.append(row | {"curve": {name: list(values) for name, values in curve.items()}})
     return rows
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Recipe, Training, open_training
-from transformer_lit.training.run import read_log
+from transformer_lit.recipes.recipe import Recipe, open_training
+from transformer_lit.training.run import Run, read_log
 
 Row = dict[str, Any]
 
@@ -58,8 +58,8 @@ class Experiment:
 
     def _rows(self, cell: Cell, recipe: Recipe, device: str) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
-            training = open_training(recipe, Path(folder, "run"), seed=cell.seed, device=device)
-            return [cell.about | row for row in self.measure(training)]
+            run = open_training(recipe, Path(folder, "run"), seed=cell.seed, device=device)
+            return [cell.about | row for row in self.measure(run)]
 
 
 def covering(cells: Iterable[Cell]) -> Iterable[Cell]:
@@ -126,15 +126,15 @@ class Variant(LanguageModeling):
         return super().batches(tokenizer, examples)[: self.val_batches]
 
 
-def held_out(training: Training) -> Any:
+def held_out(run: Run) -> Any:
     "The validation batches of a training."
-    recipe = training.recipe
-    return recipe.batches(training.trained.tokenizer, recipe.examples("val"))
+    recipe = run.recipe
+    return recipe.batches(run.trained.tokenizer, recipe.examples("val"))
 
 
-def val_losses(training: Training) -> list[float]:
+def val_losses(run: Run) -> list[float]:
     "What was logged on the way."
-    log = read_log(training.run.out / "log.jsonl")
+    log = read_log(run.out / "log.jsonl")
     return [row["val_loss"] for row in log if "val_loss" in row]
 
 

@@ -16,8 +16,9 @@ from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.position.rope import RoPE, Scaling
 from transformer_lit.position.scaling import make_scaling
 from transformer_lit.recipes.language_model import LanguageModel
-from transformer_lit.recipes.recipe import Training, open_training
+from transformer_lit.recipes.recipe import open_training
 from transformer_lit.training.loss import cross_entropy
+from transformer_lit.training.run import Run
 from transformer_lit.training.trainer import mean_loss
 
 LENGTH = 64  # L, the context of training, and the number of characters that are scored
@@ -91,24 +92,24 @@ def loss_at(model: nn.Module, ids: Tensor, context: int, longest: int) -> float:
     return mean_loss(model, losses())
 
 
-def tuned(training: Training, name: str, factor: int) -> tuple[nn.Module, int]:
+def tuned(run: Run, name: str, factor: int) -> tuple[nn.Module, int]:
     "The trained model after fine-tuning with a scaling, and the number of steps of that."
-    recipe, length = training.recipe, TUNE_FACTOR * LENGTH
+    recipe, length = run.recipe, TUNE_FACTOR * LENGTH
     few = min(100, recipe.steps)
     changes: dict[str, Any] = {"length": length, "batch_size": 4, "peak": 1e-3, "warmup": 6}
-    changes |= {"start": str(training.run.out / "model"), "scaling": name, "factor": factor}
+    changes |= {"start": str(run.out / "model"), "scaling": name, "factor": factor}
     tuning = FineTuning(**{**vars(recipe), **changes, "steps": few, "every": few})
-    again = open_training(tuning, training.run.out / name, seed=training.seed, device="cpu")
+    again = open_training(tuning, run.out / name, seed=run.seed, device="cpu")
     again.run.train()
     return again.trained.model, few
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "Every scaling at every factor without training, and at one factor after some."
-    training.run.train()
-    training.trained.save(training.run.out / "model")
-    model = training.trained.model
-    val_ids = torch.cat([batch.ids.flatten() for batch in held_out(training)])
+    run.train()
+    run.trained.save(run.out / "model")
+    model = run.trained.model
+    val_ids = torch.cat([batch.ids.flatten() for batch in held_out(run)])
     rows: list[Row] = []
 
     def add(model: nn.Module, name: str, factor: int, contexts: Sequence[int], steps: int) -> None:
@@ -124,7 +125,7 @@ def measure(training: Training) -> list[Row]:
             add(model, name, factor, (LENGTH, factor * LENGTH), 0)
     for name in PARAMETERS:
         factor = 1 if name == "none" else TUNE_FACTOR
-        other, steps = tuned(training, name, factor)
+        other, steps = tuned(run, name, factor)
         add(other, name, factor, (LENGTH, TUNE_FACTOR * LENGTH), steps)
     return rows
 

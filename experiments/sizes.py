@@ -6,7 +6,8 @@ from itertools import product
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, count
 from transformer_lit.block.feedforward import gated_width
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Training, preset
+from transformer_lit.recipes.recipe import preset
+from transformer_lit.training.run import Run
 
 SEEDS, WIDTHS, STEPS = range(3), (16, 32, 64, 128), (200, 400, 800)
 
@@ -20,8 +21,8 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         yield Cell({"width": width, "steps": steps, "seed": seed}, recipe, seed)
 
 
-def measure(training: Training) -> list[Row]:
-    run, model = training.run, training.trained.model
+def measure(run: Run) -> list[Row]:
+    model = run.trained.model
     run.train()
     tables = sum(table.weight.numel() for table in (model.tok_emb, model.lm_head))
     row = {"parameters": count(model) - tables, "tokens": run.tokens}

@@ -7,8 +7,8 @@ from itertools import product
 import torch
 
 from experiments.runner import Cell, Experiment, Row, held_out
-from transformer_lit.recipes.recipe import Training
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.training.run import Run
 
 SHARES, SEEDS, BINS, SENTENCES = (0.0, 0.1, 0.2), range(3), 10, 300
 STEPS = 2000
@@ -34,10 +34,10 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
 
 
 @torch.inference_mode()
-def calibration(training: Training) -> Row:
+def calibration(run: Run) -> Row:
     "How sure the model is of its first guess, and how often that guess is right, in bins."
-    model, certain, right = training.trained.model, [], []
-    for batch in held_out(training):
+    model, certain, right = run.trained.model, [], []
+    for batch in held_out(run):
         hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)
         top, guess = model.lm_head(hidden[batch.tgt_mask]).softmax(-1).max(-1)
         certain.append(top)
@@ -58,13 +58,13 @@ def calibration(training: Training) -> Row:
     }
 
 
-def measure(training: Training) -> list[Row]:
-    training.run.train()
-    row = {"val_loss": training.run.evaluate(), **calibration(training)}
-    sentences = training.recipe.examples("val")[:SENTENCES]
-    scored = training.trained.score(sentences, beam=1)
+def measure(run: Run) -> list[Row]:
+    run.train()
+    row = {"val_loss": run.evaluate(), **calibration(run)}
+    sentences = run.recipe.examples("val")[:SENTENCES]
+    scored = run.trained.score(sentences, beam=1)
     row |= {name: scored[name] for name in ("bleu", "signature", "beam", "sentences")}
-    return [row | {"minutes": training.run.seconds / 60}]
+    return [row | {"minutes": run.seconds / 60}]
 
 
 SMOOTHING = Experiment(

@@ -54,9 +54,9 @@ def small_model(shipped: str, dataset: str, steps: int) -> nn.Module:
     base = vars(preset(LanguageModeling, "shakespeare-cpu"))
     recipe = Small(**{**base, **changes, "val_batches": 1}, shipped=shipped)
     with tempfile.TemporaryDirectory() as folder:
-        training = open_training(recipe, Path(folder, "run"), seed=0, device="cpu")
-        training.run.train()
-    return training.trained.model.eval()
+        run = open_training(recipe, Path(folder, "run"), seed=0, device="cpu")
+        run.train()
+    return run.trained.model.eval()
 
 
 class Read(list):

@@ -14,7 +14,7 @@ import torch
 
 from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, held_out, val_losses
 from transformer_lit.course.files import InputError
-from transformer_lit.recipes.recipe import Training
+from transformer_lit.training.run import Run
 
 WIRINGS = ("post", "pre", "sandwich", "deep")
 RATES, MIDDLE = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 3e-3
@@ -74,18 +74,18 @@ def best(rows: Sequence[Row]) -> tuple[float, int]:
     return min(lasts, key=lambda setting: sum(lasts[setting]) / len(lasts[setting]))
 
 
-def measure(training: Training) -> list[Row]:
+def measure(run: Run) -> list[Row]:
     "One row: the validation losses, None after a gradient was not finite."
-    recipe, tokenizer = training.recipe, training.trained.tokenizer
+    recipe, tokenizer = run.recipe, run.trained.tokenizer
     ids = tokenizer.encode_text(recipe.examples("train"))
     shares = ids.bincount(minlength=tokenizer.vocab_size) / len(ids)
-    targets = torch.cat([batch.targets.flatten() for batch in held_out(training)])
+    targets = torch.cat([batch.targets.flatten() for batch in held_out(run)])
     try:
-        training.run.train()
+        run.train()
     except InputError as error:
         if "gradient" not in str(error):
             raise
-    losses = [loss if math.isfinite(loss) else None for loss in val_losses(training)]
+    losses = [loss if math.isfinite(loss) else None for loss in val_losses(run)]
     losses += [None] * (recipe.steps // recipe.every - len(losses))
     return [{"unigram": -shares[targets].log().mean().item(), "losses": losses}]
 

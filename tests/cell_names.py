@@ -4,7 +4,7 @@ import ast
 import builtins
 import re
 
-from exercise_cells import source
+from chapter import source
 
 RAW = {
     "markdown": re.compile(

@@ -19,14 +19,13 @@ from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training import options
-from transformer_lit.training.checkpoint import load_weights, save_weights
 from transformer_lit.training.data import TextStream, text_blocks
-from transformer_lit.training.distributed import Replicated, Sharded, join
+from transformer_lit.training.distributed import ALONE, Replicated, Sharded, join
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.options import EarlyStop, LayerWatch, WeightAverage, keep_weights
-from transformer_lit.training.run import Run
+from transformer_lit.training.run import Run, load_weights, save_weights
 from transformer_lit.training.schedule import adamw, inverse_sqrt
-from transformer_lit.training.trainer import ALONE, Trainer
+from transformer_lit.training.trainer import Trainer
 
 KINDS = {"ddp": Replicated, "fsdp": Sharded}
 STEPS, CUT, LIMIT = 7, 3, 600  # the limit in seconds is for a machine that does much else

@@ -5,7 +5,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-import exercise_cells
+import chapter
 
 from transformer_lit.exercises.thread import STEPS, starter
 
@@ -19,7 +19,7 @@ def written():
     for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
         if "checkpoints" not in str(path):
             cells = json.loads(path.read_text())["cells"]
-            found |= {one.id: (path, one) for one in exercise_cells.exercises(cells)}
+            found |= {one.id: (path, one) for one in chapter.exercises(cells)}
     return found
 
 

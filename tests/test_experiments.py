@@ -13,7 +13,7 @@ from experiments import (
     bakeoffs,
     embedding,
     feedforward,
-    inside,
+    interpret,
     pooling,
     recurrence,
     scaling,
@@ -272,16 +272,16 @@ def test_a_search_goes_on_while_the_best_rate_is_an_outer_one():
 
 
 def test_models_of_one_and_two_layers_read_the_same_rows(tmp_path):
-    cells = list(inside.cells([]))
+    cells = list(interpret.cells([]))
     assert [(c.about["layers"], c.seed) for c in cells[:3]] == [(2, 0), (1, 0), (2, 1)]
     opened = [
         open_training(cell.recipe, tmp_path / str(n), seed=cell.seed, device="cpu")
         for n, cell in enumerate(cells[:3])
     ]
-    batches = [next(iter(training.run.trainer.batches)).ids for training in opened]
+    batches = [next(iter(training.trainer.batches)).ids for training in opened]
     assert torch.equal(batches[0], batches[1]) and not torch.equal(batches[0], batches[2])
     assert [len(training.trained.model.layers) for training in opened] == [2, 1, 2]
-    ids = inside.twice(7)
+    ids = interpret.twice(7)
     assert ids.shape == (7, 32) and torch.equal(ids[:, :16], ids[:, 16:])
 
 
@@ -299,18 +299,18 @@ def test_word_partners_by_loops():
                     counts[e, f] += table[e, f] / whole
         of = {e: sum(n for (e2, _), n in counts.items() if e2 == e) for e, _ in counts}
         table = {(e, f): n / of[e] for (e, f), n in counts.items()}
-    found = inside.word_table(pairs, rounds=3)
+    found = interpret.word_table(pairs, rounds=3)
     assert found == pytest.approx({e * 2**16 + f: p for (e, f), p in table.items()})
-    learned = inside.word_table(pairs * 2, rounds=30)
-    assert inside.partners(learned, [3, 5], [13, 17]) == [0, 1]
-    assert inside.partners(learned, [11], [23]) == [-1]  # never seen: the empty word comes first
+    learned = interpret.word_table(pairs * 2, rounds=30)
+    assert interpret.partners(learned, [3, 5], [13, 17]) == [0, 1]
+    assert interpret.partners(learned, [11], [23]) == [-1]  # never seen: the empty word comes first
 
 
 def test_places_by_loops():
     ids = [([11, 12, 13], [21, 22]), ([11], [21, 22, 23, 24])]
     batch = collate(ids, pad_id=0, bos=1, eos=2)
     links = [[2, -1], [0, 0, -1, 0]]  # of the tokens that are said, without the end token
-    chosen = inside.places(batch, links)
+    chosen = interpret.places(batch, links)
     lengths, longest = (4, 2), (3, 5)  # with the end token
     for row in range(2):
         for t in range(5):
@@ -332,7 +332,7 @@ def test_habits_are_means_over_real_queries():
     visible = torch.ones(2, 5, 4, dtype=torch.bool)
     keys = torch.zeros(2, 5, 4, dtype=torch.bool)
     keys[0, 3, 1] = keys[1, 1, 2] = keys[1, 4, 0] = True  # the last is a query of padding
-    habits = inside.Habits()
+    habits = interpret.Habits()
     for row in (0, 1):  # in two batches
         one = slice(row, row + 1)
         habits.add(weights[one], {"own": keys[one]}, queries[one], visible[one])
@@ -345,13 +345,13 @@ def test_habits_are_means_over_real_queries():
 
 
 def test_sentence_losses_are_the_loss_of_the_batch():
-    model = load(inside.MODEL).model
+    model = load(interpret.MODEL).model
     batch = collate([([11, 12, 13], [21, 22]), ([11], [21, 22, 23, 24])], pad_id=0, bos=1, eos=2)
-    found = inside.sentence_losses(model, [(batch, None)])
+    found = interpret.sentence_losses(model, [(batch, None)])
     with torch.inference_mode():
         expected, _ = translation_loss(model, batch)
     torch.testing.assert_close(found.sum(), expected.double(), rtol=1e-5, atol=0)
-    cost = inside.added(found, found + torch.tensor([3.0, 5.0]), 8)
+    cost = interpret.added(found, found + torch.tensor([3.0, 5.0]), 8)
     assert cost == pytest.approx({"added": 1.0, "error": 2**0.5 * 2**0.5 / 8})
 
 

@@ -2,8 +2,8 @@
 
 import json
 
-import exercise_cells
-from ways import cards
+import cards
+from chapter import exercises
 
 
 def first_pass():
@@ -28,7 +28,7 @@ def test_every_chapter_that_teaches_has_four_exercises_of_all_four_kinds():
     without = set()
     for name, path in cards.chapters().items():
         if name.split("/")[0] in PARTS and name not in TOOLS:
-            found = exercise_cells.exercises(json.loads(path.read_text())["cells"])
+            found = exercises(json.loads(path.read_text())["cells"])
             kinds = {written.kind for written in found}
             if len(found) < 4 or kinds != {"warm-up", "predict", "build", "repair"}:
                 without.add(name)

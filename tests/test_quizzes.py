@@ -29,13 +29,14 @@ from torch import nn
 from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, padding_mask
-from transformer_lit.attention.multihead import MultiHeadAttention, split_heads
+from transformer_lit.attention.multihead import MultiHeadAttention, distances, split_heads
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward, gated_width
 from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.exercises import LEVELS
+from transformer_lit.course.records import at_best_rate, paired
 from transformer_lit.inference.beam import beam_search, length_penalty
 from transformer_lit.inference.metrics import bits_per_byte, bleu
 from transformer_lit.inference.sampling import keep_top_p, next_token
@@ -49,7 +50,6 @@ from transformer_lit.position.disentangled import DisentangledBias
 from transformer_lit.position.relative import ALiBi, T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import LinearScaling
-from transformer_lit.recipes.bakeoff import at_best_rate, paired
 from transformer_lit.recipes.masked import hide
 from transformer_lit.text.embedding import TokenEmbedding
 from transformer_lit.text.tokenizer import BPETokenizer
@@ -476,7 +476,7 @@ def _():
 @answers("position-alibi")
 def _():
     none = double(1, 4, 1, 8)
-    return ALiBi(4).bias(none, none, torch.tensor([5]), torch.tensor([2]))[0, 0, 0, 0]
+    return ALiBi(4).bias(none, none, distances(torch.tensor([5]), torch.tensor([2])))[0, 0, 0, 0]
 
 
 def small_llama(**sizes):

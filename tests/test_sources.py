@@ -2,16 +2,14 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
-import nbdev_directives
+import chapter as pages
 import pytest
+import sources
 import yaml
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "book"))
-import sources  # noqa: E402
 
 SUBJECTS = sources.subjects()
 CLINIC = sorted((ROOT / "nbs/sources").glob("*.ipynb"))
@@ -98,13 +96,14 @@ def test_the_statements_are_counted_rightly(path):
 
 
 def test_a_chapter_points_to_what_the_clinic_says_of_it():
-    links = nbdev_directives.clinic(ROOT)
+    links = pages.clinic(ROOT)
     labels = {name: sources.label(name) for name in settled()}
     for entry, chapters in settled().items():
         for chapter in chapters:
-            (link,) = (x for x in links[f"/{chapter}"] if x.endswith(f"<{labels[entry]}>`"))
-            cells = json.loads((ROOT / f"{chapter}.ipynb").read_text())["cells"]
-            nbdev_directives.point_to_clinic(ROOT, chapter, cells)
+            (link,) = (x for x in links[chapter] if x.endswith(f"<{labels[entry]}>`"))
+            page = pages.Page(chapter, json.loads((ROOT / f"{chapter}.ipynb").read_text()))
+            pages.clinic_links(page)
+            cells = page.cells
             (cell,) = (c for c in cells if "settled in the clinic" in "".join(c["source"]))
             assert link in cell["source"]
             if any("".join(c["source"]).startswith("## Often confused") for c in cells[:]):
@@ -114,9 +113,9 @@ def test_a_chapter_points_to_what_the_clinic_says_of_it():
 def test_each_entry_has_the_label_that_pages_lead_to():
     labels = []
     for path in CLINIC:
-        cells = json.loads(path.read_text())["cells"]
-        nbdev_directives.label_entries(cells)
-        texts = ["".join(cell["source"]) for cell in cells]
+        page = pages.Page(f"nbs/sources/{path.stem}", json.loads(path.read_text()))
+        pages.clinic_labels(page)
+        texts = ["".join(cell["source"]) for cell in page.cells]
         labels += [found[1] for t in texts if (found := re.match(r"\((clinic-.+)\)=\n### ", t))]
     assert sorted(labels) == sorted(map(sources.label, settled()))
 

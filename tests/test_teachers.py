@@ -2,8 +2,8 @@
 
 import re
 
-import exercise_tables
 import solved
+from tables import exercise_count, exercise_tables
 
 from transformer_lit.exercises.thread import STEPS
 
@@ -17,7 +17,7 @@ def rows(lines):
 def test_every_exercise_stands_there_once_as_it_is_written():
     named = {step.id: name for name, step in STEPS.items()}
     found = {}
-    for link, title, kind, level, minutes in rows(exercise_tables.tables()):
+    for link, title, kind, level, minutes in rows(exercise_tables()):
         if match := re.fullmatch(r"\{ref\}`(\S+) <exercise-(\S+)>`", link):
             assert match[1].replace(".", "-") == match[2] and match[1] not in found
             found[match[1]] = title, kind, level, minutes
@@ -29,7 +29,7 @@ def test_every_exercise_stands_there_once_as_it_is_written():
 
 
 def test_each_chapter_is_named_with_its_sums():
-    heads = [line for line in exercise_tables.tables() if line.startswith("**")]
+    heads = [line for line in exercise_tables() if line.startswith("**")]
     assert len(heads) == len({path for path, _ in solved.written().values()})
     own = next(line for line in heads if "/nbs/attention/02_masks`" in line)
     masks = [one for path, one in solved.written().values() if path.name == "02_masks.ipynb"]
@@ -38,7 +38,7 @@ def test_each_chapter_is_named_with_its_sums():
 
 
 def test_the_counts_add_up():
-    head, _, *body = rows(exercise_tables.count())
+    head, _, *body = rows(exercise_count())
     assert head == ["kind", "core", "extra", "all", "minutes"]
     numbers = {kind: list(map(int, cells)) for kind, *cells in body}
     written = [one for _, one in solved.written().values()]

@@ -1,14 +1,16 @@
 "The family tree: nothing that `load_hf` opens is missing, and what the page says is so."
 
 import ast
+import re
 from itertools import pairwise
 from pathlib import Path
 
+import cards
 import family_tree as tree
 import pytest
 import yaml
 
-from transformer_lit.models.interop import FAMILIES
+from transformer_lit.models.hf_build import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 BY_NAME = {entry.name: entry for entry in tree.TREE}
@@ -30,7 +32,7 @@ def test_every_family_that_opens_has_a_leaf_and_no_other_says_so():
 
 @pytest.mark.parametrize("entry", tree.TREE, ids=named)
 def test_every_link_of_a_leaf_exists(entry):
-    chapters = tree.cards.chapters()
+    chapters = cards.chapters()
     model = tree.build(entry)
     linked = [*entry.chapters, *([] if model is None else tree.parts(model))]
     assert all(chapters[name].exists() for name in linked)
@@ -40,12 +42,12 @@ def test_every_link_of_a_leaf_exists(entry):
 
 @pytest.mark.parametrize("entry", [e for e in tree.TREE if e.proof], ids=named)
 def test_its_parity_test_exists_and_has_that_model(entry):
-    file, test, *name = entry.proof
+    file, test = entry.proof
     body = ast.parse((ROOT / file).read_text()).body
     assert test in {x.name for x in body if isinstance(x, ast.FunctionDef)}
     if entry.config is not None:
         tables = {ast.unparse(x.targets[0]): x.value for x in body if isinstance(x, ast.Assign)}
-        assert name[0] in [key.value for key in tables["MODELS"].keys]
+        assert entry.model in [key.value for key in tables["MODELS"].keys]
 
 
 @pytest.mark.parametrize(
@@ -72,16 +74,25 @@ def test_the_parts_are_those_of_the_model(name, has, has_not):
 
 
 def test_a_class_that_no_chapter_exports_is_named(monkeypatch):
-    monkeypatch.setattr(tree.cards, "chapters", lambda: {"block/norm": None})
+    monkeypatch.setattr(cards, "chapters", lambda: {"block/norm": None})
     with pytest.raises(ValueError, match="models/gpt"):
         tree.parts(tree.build(BY_NAME["GPT-2"]))
 
 
 def test_parents_are_older_and_there_is_one_root():
-    when = tree.dates()
     assert [entry.name for entry in tree.TREE if entry.parent is None] == ["Additive attention"]
     for entry in tree.TREE:
-        assert entry.parent is None or when[entry.parent] < when[entry.name]
+        assert entry.parent is None or BY_NAME[entry.parent].date < entry.date
+
+
+def test_a_date_is_that_of_the_first_version_of_the_cited_work():
+    works = (ROOT / "book/references.bib").read_text()
+    for entry in tree.TREE:
+        work = re.search(rf"@\w+{{{entry.cites},.*?\n}}", works, re.S)[0]
+        if number := re.search(r"eprint = {(\d\d)(\d\d)\.", work):
+            assert entry.date == f"20{number[1]}-{number[2]}", entry.name
+        else:
+            assert re.fullmatch(r"20\d\d-\d\d", entry.date)
 
 
 def test_from_the_first_gpt_to_chatgpt():
@@ -93,10 +104,10 @@ def test_from_the_first_gpt_to_chatgpt():
 
 
 def test_no_line_of_the_drawing_runs_through_a_box():
-    at = tree.places(tree.dates())
+    at = tree.PLACES
     assert len({y for _, y in at.values()}) == len(at)
     for entry in tree.TREE:
-        line = tree._line(entry, at) if entry.parent else []
+        line = tree.line(entry) if entry.parent else []
         for (x1, y1), (x2, y2) in pairwise(line):
             for name, (x, y) in at.items():
                 if name in (entry.name, entry.parent):
@@ -108,10 +119,9 @@ def test_no_line_of_the_drawing_runs_through_a_box():
 
 def test_each_box_leads_to_an_entry_and_the_open_ones_are_marked():
     drawn = tree.drawing()
-    when = tree.dates()
     for entry in tree.TREE:
         assert f'<a href="#{entry.label}">' in drawn
-        assert tree.written(entry, when)[0] == f"({entry.label})="
+        assert tree.written(entry)[0] == f"({entry.label})="
     assert drawn.count(" here") == len(OPEN)
 
 

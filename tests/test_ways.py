@@ -14,9 +14,9 @@ GOALS = [["attention/multihead"], ["models/llama", "models/first_training"]]
 @pytest.mark.parametrize("goals", GOALS, ids=lambda goals: goals[0])
 def test_a_path_is_closed_in_order_and_within_the_first_pass(goals):
     path = ways.path_to(goals)
-    names = [name for name, _ in path]
+    names = list(path)
     assert set(goals) <= set(names)
-    for place, (_, card) in enumerate(path):
+    for place, card in enumerate(path.values()):
         assert set(card["needs"]) <= set(names[:place])
         assert card["pass"] == 1
 
@@ -27,8 +27,8 @@ def test_the_intro_has_these_paths_and_the_first_pass():
 
 
 def test_the_first_pass_needs_nothing_else():
-    names = {name for name, _ in ways.first_pass()}
-    assert all(set(card["needs"]) <= names for _, card in ways.first_pass())
+    found = ways.first_pass()
+    assert all(set(card["needs"]) <= found.keys() for card in found.values())
 
 
 def test_an_unknown_goal_is_named():
@@ -44,8 +44,9 @@ def test_hours(minutes, said):
 
 
 def test_every_box_of_the_map_is_a_chapter_of_the_first_pass_and_marked_in_its_part():
-    drawn = ways.architecture_map(lambda chapter: f"{chapter}.html", "block")
-    linked = set(re.findall(r'<a href="(.+?)\.html">', drawn))
-    assert linked <= {name for name, _ in ways.first_pass()}
-    marked = [box[0] for box in (*ways.BOXES, *ways.FRAMES) if box[1].startswith("block/")]
-    assert drawn.count(" here") == len(marked) > 0
+    drawn = ways.drawn_map(lambda chapter: f"{chapter}.html", "block")
+    linked = re.findall(r'<a href="(.+?)\.html"><rect class="\w+( here)?"', drawn)
+    assert len(linked) == drawn.count("<a ") > 20
+    assert {name for name, _ in linked} <= ways.first_pass().keys()
+    assert all(bool(here) == name.startswith("block/") for name, here in linked)
+    assert drawn.count(" here") > 5

@@ -1,4 +1,4 @@
-"The browser that prints the book, draws its card and tests its pages."
+"The browser that prints the book and tests its pages."
 
 import os
 import shutil

@@ -8,7 +8,6 @@ the last of its first pass, end with a link to the part's questions.
 """
 
 import functools
-import json
 import sys
 from dataclasses import dataclass
 from html import escape
@@ -210,17 +209,8 @@ def with_link(cells, part, number):
     return cells
 
 
-def on_source_read(app, docname, source):
-    part = last_chapters().get(docname)
-    if part and str(app.env.doc2path(docname)).endswith(".ipynb"):
-        notebook = json.loads(source[0])
-        with_link(notebook["cells"], part, len(read()[part]))
-        source[0] = json.dumps(notebook)
-
-
 def setup(app):
     app.add_directive("quiz", Quiz)
     app.add_directive("quiz-score", Score)
-    app.connect("source-read", on_source_read)
     app.connect("html-page-context", add_script)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,14 +7,11 @@ settings.ini.
 """
 
 import base64
-import functools
 import re
 import sys
-from html import escape
 from pathlib import Path
 
 from docutils import nodes
-from pydata_sphinx_theme.toctree import add_toctree_functions
 from sphinx import addnodes
 from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
@@ -57,46 +54,13 @@ def parts(env):
         yield part_name(place, part["caption"]), part["caption"], opening, titles
 
 
-def contents(found, here, address):
-    "The contents beside the page `here` as HTML; `address` gives the way to a page."
-
-    def link(page, said):
-        current = "current " if page == here else ""
-        return f'<a class="{current}reference internal" href="{address(page) or "#"}">{said}</a>'
-
-    yield '<p class="contents-note">(2): second pass, may be left out</p>\n'
-    for number, name, opening, titles in found:
-        said = escape(f"{number} · {name}", quote=False)
-        yield '<p aria-level="2" class="caption" role="heading">'
-        yield f'<span class="caption-text" data-part="{number}">'
-        yield f"{link(opening, said) if opening else said}</span></p>\n"
-        yield f'<ul class="{"current " if here in (opening, *titles) else ""}nav bd-sidenav">\n'
-        for page, title in titles.items():
-            current = " current active" if page == here else ""
-            yield f'<li class="toctree-l1{current}">{link(page, escape(title, quote=False))}</li>\n'
-        yield "</ul>\n"
+def give_parts(app, pagename, templatename, context, doctree):
+    "What the contents beside each page are made of: sbt-sidebar-nav.html."
+    context["book_parts"] = app.book_parts
 
 
 def read_parts(app, builder):
-    app.parts = list(parts(app.env))
-
-
-def write_contents(app, pagename, templatename, context, doctree):
-    "In place of the theme's contents, which copy and parse the book's again for each page."
-
-    def made(*args, **how):
-        way = functools.partial(app.builder.get_relative_uri, pagename)
-        return "".join(contents(app.parts, pagename, way))
-
-    context["generate_toctree_html"] = made
-
-
-def offer_contents(app):
-    "As soon as the theme has offered its own, before it tries which parts of a page are empty."
-    app.connect("html-page-context", write_contents)
-    hooks = app.events.listeners["html-page-context"]
-    theirs = next(n for n, hook in enumerate(hooks) if hook.handler is add_toctree_functions)
-    hooks.insert(theirs + 1, hooks.pop())
+    app.book_parts = list(parts(app.env))
 
 
 # --- icons --------------------------------------------------------------------------------------
@@ -137,33 +101,23 @@ def icon_rules():
 # --- descriptions and notes ---------------------------------------------------------------------
 
 
+def give_addresses(app, config):
+    "Where the site stands, for those who share it."
+    config.ogp_site_url = config.html_baseurl
+    config.ogp_image = f"{config.html_baseurl}_static/card.png"
+
+
+def drop_card(app, pagename, templatename, context, doctree):
+    "The card of a chapter does not describe it."
+    for card in list(doctree.findall(nodes.container)) if doctree else ():
+        if "chapter-card" in card["classes"]:
+            card.parent.remove(card)
+
+
 def plain(text, most):
     "`text` in one line, cut at a word."
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0] + " …"
-
-
-def describe(app, pagename, templatename, context, doctree):
-    "A description of the page, for search engines and for those who share it."
-    if doctree is None:
-        return
-    quotes = list(doctree.findall(nodes.block_quote))[:1]
-    found = (node for start in (*quotes, doctree) for node in start.findall(nodes.paragraph))
-    first = next((node.astext() for node in found if len(node.astext()) > 30), "")
-    number = app.env.titles[pagename].get("secnumber")
-    name = app.env.titles[pagename].astext()
-    facts = {
-        "og:type": "article",
-        "og:site_name": app.config.html_title,
-        "og:title": f"{'.'.join(map(str, number))} {name}" if number else name,
-        "og:url": app.config.html_baseurl + app.builder.get_target_uri(pagename),
-        "og:description": plain(first, 200),
-        "og:image": f"{app.config.html_baseurl}_static/card.png",
-        "og:image:alt": f"The book's mark and its title: {app.env.titles['book/intro'].astext()}",
-    }
-    tags = [f'<meta property="{key}" content="{escape(said)}" />' for key, said in facts.items()]
-    tags.append(f'<meta name="description" content="{escape(facts["og:description"])}" />')
-    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
 def definitions(doctree):
@@ -205,20 +159,6 @@ def note_terms(app, doctree, docname):
             link["reftitle"] = app.term_notes[label]
 
 
-# --- scripts ------------------------------------------------------------------------------------
-
-
-def drop_twins(app, pagename, templatename, context, doctree):
-    "A script that two extensions add is there once."
-    seen, scripts = set(), []
-    for script in context["script_files"]:
-        what = str(getattr(script, "filename", script)), str(getattr(script, "attributes", ""))
-        if what not in seen:
-            seen.add(what)
-            scripts.append(script)
-    context["script_files"] = scripts
-
-
 # --- pages that no source writes ----------------------------------------------------------------
 
 
@@ -227,32 +167,22 @@ def add_missing(app):
     return [("404", {"base": app.config.html_baseurl}, "missing.html")]
 
 
-def finish(app, error):
-    "The icons, the list of all pages, and nothing where the build failed."
-    if error or app.builder.format != "html":
-        return
-    rules = "\n".join(icon_rules()) + "\n"
-    Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")
-    pages = sorted(app.env.found_docs)
-    address = app.config.html_baseurl
-    places = (f"<url><loc>{escape(address + page)}.html</loc></url>" for page in pages)
-    opening = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', opening, *places, "</urlset>"]
-    Path(app.outdir, "sitemap.xml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    robots = f"User-agent: *\nAllow: /\nSitemap: {address}sitemap.xml\n"
-    Path(app.outdir, "robots.txt").write_text(robots, encoding="utf-8")
+def write_icons(app, error):
+    if not error and app.builder.format == "html":
+        rules = "\n".join(icon_rules()) + "\n"
+        Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")
 
 
 def setup(app):
     TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
     app.add_css_file("icons.css")
+    app.connect("config-inited", give_addresses, priority=900)  # when the address is known
     app.connect("env-updated", read_glossary)
-    app.connect("html-page-context", mark_chinese)
     app.connect("doctree-resolved", note_terms)
-    app.connect("html-page-context", describe)
-    app.connect("html-page-context", drop_twins, priority=900)  # after all have added theirs
     app.connect("write-started", read_parts)  # all are numbered
-    app.connect("builder-inited", offer_contents)
+    app.connect("html-page-context", give_parts, priority=400)  # before the theme tries its parts
+    app.connect("html-page-context", drop_card, priority=400)  # before the description is taken
+    app.connect("html-page-context", mark_chinese)
     app.connect("html-collect-pages", add_missing)
-    app.connect("build-finished", finish)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("build-finished", write_icons)
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,11 +16,6 @@ from transformer_lit.attention.multihead import MultiHeadAttention, Position
 C, H, D = 13, 6, 5
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def layer(n_kv_heads=H, **options):
     return MultiHeadAttention(C, H, n_kv_heads, d_head=D, **options)
 
@@ -109,7 +104,7 @@ def test_the_rest_is_copied_and_nothing_is_shared(n_kv_heads):
             super().__init__()
             self.table = nn.Parameter(torch.randn(H, 1, 1))
 
-        def bias(self, q, k, q_pos, k_pos):
+        def bias(self, q, k, apart):
             return self.table.expand(1, H, q.shape[2], k.shape[2])
 
     options = {"causal": True, "position": Shift(), "scale": 0.3, "dropout": 0.1}

@@ -8,15 +8,6 @@ from torch.testing import assert_close
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 
 
-@pytest.fixture(autouse=True)
-def doubles():
-    "Equalities hold on every processor where rounding is far below the tolerance."
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize("T", [0, 1, 2, 5, 7])
 @pytest.mark.parametrize("S", [0, 1, 2, 5, 7])
 def test_causal_mask_is_its_definition(T, S):

@@ -9,17 +9,12 @@ from transformer_lit.attention.masks import causal_mask, length_mask, padding_ma
 from transformer_lit.attention.multihead import (
     MultiHeadAttention,
     Position,
-    key_positions,
+    distances,
     merge_heads,
     split_heads,
 )
 
 B, T, S, H, D, C = 2, 7, 13, 6, 5, 11  # C is not H·D
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
 
 
 class Turn(Position):
@@ -35,19 +30,16 @@ class Turn(Position):
 class Near(Position):
     "A bias plug: the further, the lower, with a slope for each head."
 
-    def bias(self, q, k, q_pos, k_pos):
-        apart = (q_pos[..., :, None] - k_pos[..., None, :]).abs()
-        slope = torch.arange(1.0, q.shape[1] + 1)[:, None, None]
-        return -(apart.unsqueeze(-3) * slope / 10).reshape(-1, q.shape[1], *apart.shape[-2:])
+    def bias(self, q, k, apart):
+        return -apart.abs() * torch.arange(1.0, q.shape[1] + 1)[:, None, None] / 10
 
 
 class Content(Position):
     "A bias plug that looks at the queries and the keys, not at their distance alone."
 
-    def bias(self, q, k, q_pos, k_pos):
+    def bias(self, q, k, apart):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-        a = q.sum(-1)[..., :, None] * (k_pos - 3.0).unsqueeze(-2).unsqueeze(-2)
-        return (a + k.sum(-1)[..., None, :] * q_pos[..., None].unsqueeze(-3)) / 10
+        return (q.sum(-1)[..., :, None] * (apart - 3.0) + k.sum(-1)[..., None, :] * apart) / 10
 
 
 PLUGS = {"none": Position, "turn": Turn, "near": Near, "content": Content}
@@ -64,8 +56,8 @@ class Recorder(Position):
         self.calls.append(("rotate", x.shape[1], pos.tolist()))
         return x
 
-    def bias(self, q, k, q_pos, k_pos):
-        self.calls.append(("bias", q_pos.tolist(), k_pos.tolist()))
+    def bias(self, q, k, apart):
+        self.calls.append(("bias", apart.tolist()))
 
 
 def by_hand(m, x, source, causal=False):
@@ -188,7 +180,7 @@ def test_without_a_plug_order_does_not_matter():
 def test_the_null_plug_does_nothing():
     q = torch.randn(B, H, T, D)
     assert Position().rotate(q, torch.arange(T)) is q
-    assert Position().bias(q, q, torch.arange(T), torch.arange(T)) is None
+    assert Position().bias(q, q, distances(torch.arange(T), torch.arange(T))) is None
 
 
 @pytest.mark.parametrize("plug", ["turn", "near", "content"])
@@ -203,31 +195,27 @@ def test_a_plug_changes_the_result_and_breaks_the_symmetry(plug):
     torch.testing.assert_close(m(x[:, order], pos=order), m(x, pos=torch.arange(T))[:, order])
 
 
-def test_key_positions():
-    assert key_positions(torch.tensor([4, 5, 6]), 7).tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert key_positions(torch.tensor([4, 9]), 2).tolist() == [4, 9]
-    assert key_positions(torch.tensor([5]), 4).tolist() == [2, 3, 4, 5]
-    assert key_positions(torch.tensor([[5], [1]]), 3).tolist() == [[3, 4, 5], [-1, 0, 1]]
-    rows = torch.tensor([[3, 4], [1, 2]])  # two padding tokens stand before the second row
-    assert key_positions(rows, 5).tolist() == [[0, 1, 2, 3, 4], [-2, -1, 0, 1, 2]]
-
-
-def test_which_positions_the_hooks_get():
+def test_what_the_hooks_get():
+    "Positions to rotate, distances for the bias: the keys of a cache stand before the new ones."
     plug = Recorder()
     m = MultiHeadAttention(C, H, 2, d_head=D, position=plug)
     cache = KVCache(7)
-    m(torch.randn(B, 3, C), cache=cache)
-    first = [("rotate", H, [0, 1, 2]), ("rotate", 2, [0, 1, 2]), ("bias", [0, 1, 2], [0, 1, 2])]
-    assert plug.calls == first
+    m(torch.randn(B, 2, C), cache=cache)
+    rotations = [("rotate", H, [0, 1]), ("rotate", 2, [0, 1])]
+    assert plug.calls == [*rotations, ("bias", [[[[0, -1], [1, 0]]]])]
     plug.calls.clear()
     m(torch.randn(B, 2, C), cache=cache)
-    later = [("rotate", H, [3, 4]), ("rotate", 2, [3, 4]), ("bias", [3, 4], [0, 1, 2, 3, 4])]
-    assert plug.calls == later
+    rotations = [("rotate", H, [2, 3]), ("rotate", 2, [2, 3])]
+    assert plug.calls == [*rotations, ("bias", [[[[2, 1, 0, -1], [3, 2, 1, 0]]]])]
     plug.calls.clear()
-    memory = m.keys_values(torch.randn(B, 5, C))
+    rows = torch.tensor([[7, 8, 11], [1, 2, 3]])  # new ones may stand apart, row by row
+    m(torch.randn(B, 3, C), pos=rows, cache=cache)
+    first = [[4, 3, 2, 1, 0, -1, -4], [5, 4, 3, 2, 1, 0, -3], [8, 7, 6, 5, 4, 3, 0]]
+    second = [[4, 3, 2, 1, 0, -1, -2], [5, 4, 3, 2, 1, 0, -1], [6, 5, 4, 3, 2, 1, 0]]
+    assert plug.calls[2:] == [("bias", [[first], [second]])]
+    plug.calls.clear()
+    m.keys_values(torch.randn(B, 5, C))
     assert plug.calls == []  # without positions keys are not rotated
-    m(torch.randn(B, 2, C), memory)
-    assert plug.calls == [("rotate", H, [0, 1]), ("bias", [0, 1], [0, 1, 2, 3, 4])]
 
 
 @pytest.mark.parametrize("plug", PLUGS)

@@ -13,7 +13,7 @@ SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_H
 pytestmark = pytest.mark.skipif(SITE is None, reason="BOOK_HTML names no built site (make book)")
 
 PAGES = [  # boxes, heat maps, bars, curves, points, coloured words, the family
-    *("book/intro", "nbs/attention/03_attend", "nbs/attention/05_multihead", "nbs/base/03_figures"),
+    *("book/intro", "nbs/attention/03_attend", "nbs/attention/05_multihead"),
     *("nbs/block/06_wiring", "nbs/inference/02_beam", "nbs/position/01_absolute"),
     *("nbs/text/03_word_vectors", "nbs/training/02_data", "nbs/training/03_schedule"),
 ]

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
-from cross_links import plain
+from notebooks import book as what_roles_say
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
@@ -303,7 +303,7 @@ def searched(page, query):
     page.fill(".search-page input[name=q]", query)
     page.press(".search-page input[name=q]", "Enter")
     page.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=query)
-    links = "(links) => links.map((link) => link.getAttribute('href'))"
+    links = "(links) => links.map((link) => link.pathname.slice(1))"
     return page.eval_on_selector_all("#search-results > li > a:first-child", links)[:3]
 
 
@@ -496,8 +496,14 @@ def test_chapters_are_numbered_by_part():
             assert re.search(link if opening else f"{name}</span>", page)
 
 
+def test_the_contents_mark_where_one_is():
+    mark = 'class="current reference internal" href="#"'
+    for page in READ:
+        assert (SITE / page).read_text(encoding="utf-8").count(mark) == 1, page
+
+
 def test_a_copy_has_the_numbers_and_the_places_of_the_site():
-    book = plain.book(ROOT, plain.Alone)
+    book = what_roles_say(alone=True)
     glossary = (SITE / "book/glossary.html").read_text(encoding="utf-8")
     for label, (page, number) in book.numbers.items():
         text = (SITE / f"{page}.html").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """Homes that send what a test says, and nothing that lies around."""
 
+from pathlib import Path
+
 import pooch
 import pytest
 
@@ -18,7 +20,7 @@ def homes(monkeypatch):
         answer = found.get(url, ConnectionError("no route"))
         if isinstance(answer, BaseException):
             raise answer
-        output_file.write(answer)
+        Path(output_file).write_bytes(answer)
 
     Homes.asked = []
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", send)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import pytest
-from transformer_lit.base.checks import check_sizes, positive, share
+
+from transformer_lit.course.sizes import check_sizes, positive, share
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "7"])

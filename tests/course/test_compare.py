@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from transformer_lit.base.compare import difference, has_floats, kind_of, loosely, shares_memory
+
+from transformer_lit.course.exercises import _shares_memory as shares_memory
+from transformer_lit.course.exercises import difference, has_floats, kind_of, loosely
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 import torch
-from transformer_lit.base.device import device_name, keep_freed_memory, pick_device
-from transformer_lit.base.files import InputError
+
+from transformer_lit.course.files import InputError
+from transformer_lit.course.records import device_name, pick_device
+from transformer_lit.training.options import keep_freed_memory
 
 
 def test_pick_device():
@@ -44,7 +46,7 @@ def test_cuda_without_a_gpu_is_refused(monkeypatch):
 
 FAULTS = """
 import resource, sys, torch
-from transformer_lit.base.device import keep_freed_memory
+from transformer_lit.training.options import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():

@@ -2,7 +2,8 @@
 
 import matplotlib.pyplot as plt
 import pytest
-from transformer_lit.base.drawing import KINDS, Box, Sketch
+
+from transformer_lit.course.figures import KINDS, Box, Sketch
 
 
 @pytest.fixture

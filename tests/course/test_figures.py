@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
-from transformer_lit.base.figures import (
+
+from transformer_lit.course.figures import (
     DIVERGING,
     PALETTE,
     SEQUENTIAL,

@@ -5,13 +5,11 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
-import threading
-from pathlib import Path
 
 import pytest
-from transformer_lit.base import files
-from transformer_lit.base.files import (
+
+from transformer_lit.course import files
+from transformer_lit.course.files import (
     DataFile,
     InputError,
     atomic_path,
@@ -56,19 +54,6 @@ class TestAtomicPath:
         assert path.read_text() == "old"
         assert everything(tmp_path) == ["a.txt"]
 
-    def test_a_failure_removes_the_parents_that_were_made(self, tmp_path):
-        (tmp_path / "there").mkdir()
-        with pytest.raises(KeyError), atomic_path(tmp_path / "there/x/y/a.txt") as temporary:
-            temporary.write_text("ne")
-            raise KeyError
-        assert everything(tmp_path) == ["there"]
-
-    def test_a_parent_that_somebody_filled_meanwhile_stays(self, tmp_path):
-        with pytest.raises(KeyError), atomic_path(tmp_path / "x/y/a.txt"):
-            (tmp_path / "x/other.txt").touch()
-            raise KeyError
-        assert everything(tmp_path) == ["x", "x/other.txt"]
-
     def test_a_folder_appears_whole(self, tmp_path):
         with atomic_path(tmp_path / "model") as temporary:
             temporary.mkdir()
@@ -109,36 +94,11 @@ class TestAtomicPath:
         usual = dict.fromkeys(["a.txt", "b.txt", "model/c.txt"], 0o666 & ~umask)
         assert modes == {**usual, "model": 0o777 & ~umask}
 
-    def test_many_writers_of_one_file_do_not_meet(self, tmp_path):
-        # This catches a temporary name that two writers share.
-        texts = [str(i) * 10_000 for i in range(8)]
-        threads = [
-            threading.Thread(target=write_text, args=(tmp_path / "a.txt", text)) for text in texts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (tmp_path / "a.txt").read_text() in texts
-        assert everything(tmp_path) == ["a.txt"]
-
-    def test_files_and_folders_are_on_the_disk_before_the_name_is(self, tmp_path, monkeypatch):
-        # This catches a folder whose list of names a power cut would lose.
-        synced, before = [], set()
-        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
-        replace = os.replace
-        monkeypatch.setattr(os, "replace", lambda *two: (before.update(synced), replace(*two)))
-        with atomic_path(tmp_path / "model") as temporary:
-            (temporary / "inner").mkdir(parents=True)
-            (temporary / "inner/a.txt").write_text("x")
-        made = ("model", "model/inner", "model/inner/a.txt")
-        assert before == {(tmp_path / name).stat().st_ino for name in made}
-
     def test_a_kill_leaves_the_old_content(self, tmp_path):
         (tmp_path / "a.txt").write_text("old")
         code = (
             "import os, signal, sys\n"
-            "from transformer_lit.base.files import atomic_path\n"
+            "from transformer_lit.course.files import atomic_path\n"
             "with atomic_path(sys.argv[1]) as temporary:\n"
             "    temporary.write_text('ne')\n"
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -150,45 +110,23 @@ class TestAtomicPath:
         assert all(name.startswith(".") and name.endswith(".part") for name in left)
 
 
-class TestRequireWritable:
-    def test_asking_makes_nothing(self, tmp_path):
-        require_writable(tmp_path)
-        require_writable(tmp_path / "runs/new")
-        assert everything(tmp_path) == []
+def test_files_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    synced, before = [], set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda *two: (before.update(synced), replace(*two)))
+    with atomic_path(tmp_path / "model") as temporary:
+        temporary.mkdir()
+        (temporary / "a.txt").write_text("x")
+    assert before == {(tmp_path / "model/a.txt").stat().st_ino}
 
-    @pytest.mark.parametrize("when", ["before they are used", "while they are made"])
-    def test_others_may_remove_the_folders_that_were_missing(self, tmp_path, monkeypatch, when):
-        "Many trainings that begin at once ask for the same folders."
-        runs, left = tmp_path / "runs", []
-        mkdir, mkdtemp = os.mkdir, tempfile.mkdtemp
 
-        def late(*args):
-            if left and when.startswith("before"):
-                runs.rmdir()
-                left.pop()
-            return mkdtemp(*args)
-
-        def early(path, *mode):
-            if left and when.startswith("while") and Path(path) == runs:
-                left.pop()
-                raise FileExistsError(path)  # it was there, and when pathlib looks it is not
-            mkdir(path, *mode)
-
-        monkeypatch.setattr(tempfile, "mkdtemp", late)
-        monkeypatch.setattr(os, "mkdir", early)
-        left[:] = range(3)
-        require_writable(runs)
-        assert everything(tmp_path) == [] and left == []
-        left[:] = range(3)
-        write_text(runs / "a.txt", "x")
-        assert everything(tmp_path) == ["runs", "runs/a.txt"] and left == []
-
-    @pytest.mark.parametrize("below", ["", "x", "x/y"])
-    def test_below_a_file_there_is_no_folder(self, tmp_path, below):
-        (tmp_path / "file").touch()
-        with pytest.raises(InputError, match=r"cannot write in .*file"):
-            require_writable(tmp_path / "file" / below)
-        assert everything(tmp_path) == ["file"]
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_below_a_file_nothing_can_be_written(tmp_path, below):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot write in .*file"):
+        require_writable(tmp_path / "file" / below)
+    require_writable(tmp_path / "runs/new")
 
 
 class TestRemoveFolder:
@@ -237,7 +175,7 @@ class TestText:
             write_json(tmp_path / "a.json", {"a": object()})
         assert everything(tmp_path) == []
 
-    @pytest.mark.parametrize("text", ["", "{", '{"a": 1} x'])
+    @pytest.mark.parametrize("text", ["", "{", '{"a": 1} x', "1" * 5_000])
     def test_damaged_json_is_named(self, tmp_path, text):
         write_text(tmp_path / "a.json", text)
         with pytest.raises(InputError, match=r"a\.json is not valid JSON"):
@@ -354,20 +292,6 @@ class TestDownloads:
             read_file(FILE)
         assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
 
-    def test_ctrl_c_is_no_failed_home(self, tmp_path, homes):
-        homes[FILE.homes[0]] = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            read_file(FILE)
-        assert homes.asked == [FILE.homes[0]]
-        assert lying_around(tmp_path) == []
-
-    def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(self, tmp_path, homes):
-        homes[FILE.homes[0]] = CONTENT
-        (tmp_path / "cache").touch()
-        with pytest.raises(OSError, match="cache"):
-            read_file(FILE)
-        assert lying_around(tmp_path) == ["cache"]
-
     def test_download_false_asks_no_home(self, homes):
         with pytest.raises(InputError, match=r"toy/train\.en is not in"):
             read_file(FILE, download=False)
@@ -375,12 +299,12 @@ class TestDownloads:
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
     def test_a_home_that_sends_without_end_is_cut_off(self, tmp_path, homes, monkeypatch, pack):
-        monkeypatch.setattr(files, "_LARGEST", 10 * len(CONTENT))
+        monkeypatch.setattr(files, "LARGEST", 10 * len(CONTENT))
         homes[FILE.homes[0]] = pack(CONTENT * 11)
         homes[FILE.homes[1]] = pack(CONTENT)
         assert read_file(FILE) == CONTENT
         del homes[FILE.homes[1]]
         (tmp_path / "cache/transformer_lit/toy/train.en").unlink()
-        with pytest.raises(InputError, match=f"more than {10 * len(CONTENT):,} bytes"):
+        with pytest.raises(InputError, match="sha256"):
             read_file(FILE)
         assert lying_around(tmp_path) == []

@@ -3,8 +3,9 @@
 import pytest
 import solved
 import torch
-from transformer_lit.base.files import InputError
-from transformer_lit.base.own_file import OWN_FILE, drawn, find_file, first_words, load_mine
+
+from transformer_lit.course.files import InputError
+from transformer_lit.course.my_model import OWN_FILE, drawn, find_file, first_words, load_mine
 
 
 @pytest.fixture

@@ -1,19 +1,16 @@
 """A record comes back as it was written, or it is refused with the field that does not fit."""
 
 import json
-import os
 import subprocess
-import time
 from dataclasses import fields, replace
 from importlib import resources
 
 import pytest
-from transformer_lit.base.files import InputError
-from transformer_lit.base.results import (
+
+from transformer_lit.course.files import InputError
+from transformer_lit.course.records import (
     Measurement,
     Result,
-    _score,
-    _signature,
     at_best_rate,
     by_entry,
     current_commit,
@@ -21,9 +18,7 @@ from transformer_lit.base.results import (
     read_measurement,
     read_result,
     read_results,
-    result_table,
-    write_measurement,
-    write_result,
+    write_record,
 )
 
 RUN = Result(
@@ -48,26 +43,15 @@ RUN = Result(
 
 
 def test_round_trip_bit_by_bit(tmp_path):
-    path = write_result(tmp_path / "results", RUN)
+    path = write_record(tmp_path / "results", RUN)
     assert path == tmp_path / "results/toy.json"
     assert read_result(path) == RUN
     assert [p.name for p in path.parent.iterdir()] == ["toy.json"]
 
 
-def test_leftovers_of_a_killed_process_go_and_those_of_a_running_one_stay(tmp_path):
-    hours = {".toy.json.a.part": 2, ".other.json.b.part": 2, ".probe.c.part": 2}
-    hours |= {".toy.json.d.part": 0, ".probe.e.part": 0, ".film.part": 2}
-    for name, age in hours.items():
-        (tmp_path / name / "new").mkdir(parents=True)
-        os.utime(tmp_path / name, (time.time() - 3600 * age,) * 2)
-    write_result(tmp_path, RUN)
-    left = {".toy.json.d.part", ".probe.e.part", ".film.part", "toy.json"}
-    assert {path.name for path in tmp_path.iterdir()} == left
-
-
 @pytest.mark.parametrize("field", [field.name for field in fields(Result)])
 def test_every_field_is_required(tmp_path, field):
-    path = write_result(tmp_path, RUN)
+    path = write_record(tmp_path, RUN)
     values = json.loads(path.read_text())
     del values[field]
     path.write_text(json.dumps(values))
@@ -76,7 +60,7 @@ def test_every_field_is_required(tmp_path, field):
 
 
 def test_an_unknown_field_is_named(tmp_path):
-    path = write_result(tmp_path, RUN)
+    path = write_record(tmp_path, RUN)
     path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": 1}))
     with pytest.raises(InputError, match=r"\['accuracy'\] does not fit"):
         read_result(path)
@@ -95,7 +79,7 @@ def test_records_are_found_by_their_fields_in_the_order_of_names(tmp_path):
         ("a", 1, "translation"),
         ("b", 1, "language"),
     ):
-        write_result(tmp_path, replace(RUN, name=name, seed=seed, task=task))
+        write_record(tmp_path, replace(RUN, name=name, seed=seed, task=task))
     (tmp_path / "README.md").write_text("not a record")
     assert [r.name for r in read_results(tmp_path)] == ["a", "b", "c"]
     assert [r.name for r in read_results(tmp_path, seed=1)] == ["a", "b"]
@@ -155,13 +139,13 @@ class TestMeasurement:
     )
 
     def test_round_trip(self, tmp_path):
-        assert read_measurement(write_measurement(tmp_path, self.SPEED)) == self.SPEED
+        assert read_measurement(write_record(tmp_path, self.SPEED)) == self.SPEED
 
     def test_a_run_is_no_measurement_and_the_other_way_round(self, tmp_path):
         with pytest.raises(InputError, match="is not a measurement"):
-            read_measurement(write_result(tmp_path, RUN))
+            read_measurement(write_record(tmp_path, RUN))
         with pytest.raises(InputError, match="is not a result"):
-            read_result(write_measurement(tmp_path, self.SPEED))
+            read_result(write_record(tmp_path, self.SPEED))
 
 
 class TestPaired:
@@ -198,41 +182,6 @@ class TestPaired:
             "a": [0, 1, 2],
             "b": [0, 1, 2],
         }
-
-
-def test_a_language_model_has_a_row_too():
-    run = replace(RUN, direction="", metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
-    row = result_table([run]).splitlines()[-1]
-    assert row.startswith("| `toy` |") and row.endswith(" | – |")
-    assert "| bits per byte 2.164 | 1.500 |" in row
-
-
-def test_seeds_of_one_training_share_a_row():
-    "By hand: 1, 2 and 6 have the mean 3 and the deviation √7; the second training stays alone."
-    values = {0: 1.0, 2: 6.0, 1: 2.0}
-    metrics = {s: {"exact": v, "beam": 5, "val_loss": 10 * v} for s, v in values.items()}
-    runs = [
-        replace(RUN, name=f"b-seed{s}", seed=s, minutes=values[s], metrics=metrics[s])
-        for s in values
-    ]
-    alone = replace(runs[0], name="a-seed0", seed=0)
-    rows = result_table([*runs, alone]).splitlines()[2:]
-    assert [row.split(" | ")[0] for row in rows] == ["| `a`", "| `b`"]
-    assert "| exact 300.0% ± 264.6%, beam 5 | 30.000 ± 26.458 |" in rows[1]
-    assert "| 0, 1, 2 | 3 |" in rows[1]
-    assert "±" not in rows[0]
-    few = result_table([alone], ["score", "training"]).splitlines()
-    assert few == ["| score | training |", "| --- | --- |", "| exact 100.0%, beam 5 | `a` |"]
-
-
-def test_every_score_names_how_it_was_taken():
-    bleu = {"bleu": 37.991, "beam": 5, "signature": "nrefs:1|case:lc"}
-    assert _score([bleu]) == "BLEU 37.99, beam 5"
-    assert _signature(bleu) == "`nrefs:1 case:lc`"
-    assert _score([bleu | {"greedy_bleu": 36.5}]) == "BLEU 37.99, beam 5; greedy 36.50"
-    assert _score([{"exact": 0.5, "beam": 1}]) == "exact 50.0%, beam 1"
-    assert _score([{"perplexity": 7.125}]) == "perplexity 7.12 at hidden tokens"
-    assert _score([{"bits_per_byte": 2.0}]) == "bits per byte 2.000"
 
 
 def test_an_entry_of_a_grid_is_read_at_its_best_rate_and_in_the_order_of_seeds():

@@ -4,7 +4,8 @@ import math
 from html.parser import HTMLParser
 
 import pytest
-from transformer_lit.base.tables import Table
+
+from transformer_lit.course.figures import Table
 
 LEFT, RIGHT = 'style="text-align: left"', 'style="text-align: right; white-space: nowrap"'
 HEAD = 'style="text-align: right"'  # a header may break

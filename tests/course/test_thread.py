@@ -4,13 +4,15 @@ import ast
 import json
 import sys
 
+import cards
 import pytest
 import solved
 import torch
-from transformer_lit.base.exercises import Verdict, find_exercise
-from transformer_lit.base.files import InputError
-from transformer_lit.base.thread import STEPS, Progress, check_file, starter, write_starter
-from ways import cards
+
+from transformer_lit.course.exercises import Verdict
+from transformer_lit.course.files import InputError
+from transformer_lit.exercises import find_exercise
+from transformer_lit.exercises.thread import STEPS, Progress, check_file, starter, write_starter
 
 FILE = "my_transformer.py"
 
@@ -39,7 +41,7 @@ def test_the_steps_are_build_exercises_of_the_first_pass_in_the_books_order():
     chapters, places = cards.chapters(), []
     for name, step in STEPS.items():
         found, (path, one) = find_exercise(step.id), solved.written()[step.id]
-        assert (found.name, found.kind, one.kind) == (name, "build", "build")
+        assert (found.name, one.kind) == (name, "build")
         assert chapters[step.chapter] == path and cards.card(path)["pass"] == 1
         places.append(list(chapters).index(step.chapter))
     assert places == sorted(places)
@@ -207,20 +209,15 @@ CANNOT = [
     ("input('your name? ')", "EOFError: EOF when reading a line. Line 1"),
     ("while True: pass", "did not end within 0.5 seconds. Line 1: while True: pass"),
     ("def f(): raise NotImplementedError\nf()", "calls a function that is not written yet"),
-    ("import torch\ntorch.softmax = None", "replaced torch.softmax. It was put back"),
-    ("import torch\ntorch.nn.Linear = None\n1 / 0", "ZeroDivisionError"),
-    ("import sys\nsys.modules['torch'] = None", "replaced torch itself. It was put back"),
 ]
 
 
 @pytest.mark.parametrize("text,line", CANNOT)
 def test_a_file_that_cannot_be_imported_gets_one_line(text, line, checked):
-    own = torch.softmax, torch.nn.Linear, sys.modules["torch"]
     found = checked(text, seconds=0.5)
     assert not found and found.verdicts == {}
     assert line in found.error and "\n" not in found.error
     assert repr(found).splitlines()[-1] == f"my_transformer.py: {found.error}"
-    assert own == (torch.softmax, torch.nn.Linear, sys.modules["torch"])
 
 
 @pytest.mark.parametrize(

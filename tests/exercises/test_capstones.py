@@ -1,15 +1,15 @@
 "The capstones' solutions as a reader runs them: cell after cell, and up to the goal of the page."
 
-import ast
 import json
 import math
 from pathlib import Path
 
-import exercise_cells
 import pytest
 import solved as solved_exercises
 import torch
 import transformers as hf
+from chapter import exercises
+from chapter import source as text_of
 from wide import Wide
 
 from transformer_lit.exercises import check, find_exercise, repair_shop
@@ -23,21 +23,13 @@ def cells_of(chapter):
 
 
 def source(cells, id):
-    (found,) = (exercise_cells.source(cell) for cell in cells if cell["id"] == id)
+    (found,) = (text_of(cell) for cell in cells if cell["id"] == id)
     return found
-
-
-def solution(cells, id):
-    "A solution as the reader would write it, without its table of mistakes."
-    (found,) = (s for s in map(exercise_cells.source, cells) if f'@exercise("{id}"' in s)
-    node = ast.parse(found).body[-1]
-    first = [*node.decorator_list, node][2 if len(node.decorator_list) > 1 else 1]
-    return "\n".join(found.split("\n")[first.lineno - 1 :])
 
 
 def solutions(cells):
     "All solutions of a page, in their order, by id."
-    return {one.id: solution(cells, one.id) for one in exercise_cells.exercises(cells)}
+    return {one.id: one.solution for one in exercises(cells)}
 
 
 def solved(chapter, *more):
@@ -117,7 +109,7 @@ def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
 def test_the_readers_llama_is_about_a_hundred_lines():
     cells = cells_of("01_llama_from_a_blank_file")
     found = solutions(cells)
-    built = [found[one.id] for one in exercise_cells.exercises(cells) if one.kind == "build"]
+    built = [found[one.id] for one in exercises(cells) if one.kind == "build"]
     assert 90 < len([line for text in built for line in text.split("\n") if line.strip()]) < 130
 
 
@@ -136,7 +128,7 @@ TEXT, PAIRS = repair_shop.letters(), repair_shop.numbers()
 def damaged(number, *changes):
     names = {}
     cells = cells_of("03_repair_shop")
-    (one,) = (e for e in exercise_cells.exercises(cells) if e.id == f"repair_shop.{number}")
+    (one,) = (e for e in exercises(cells) if e.id == f"repair_shop.{number}")
     program = one.blank.rpartition("check(")[0]
     for old, new in changes:
         assert old in program
@@ -211,7 +203,7 @@ OUGHT = {  # what a reader might do instead: what the verdict says
 
 @pytest.mark.parametrize("number,change,line", OUGHT.values(), ids=list(OUGHT))
 def test_a_wrong_repair_is_told_from_the_damage(number, change, line):
-    cells = exercise_cells.exercises(cells_of("03_repair_shop"))
+    cells = exercises(cells_of("03_repair_shop"))
     (one,) = (e for e in cells if e.id == f"repair_shop.{number}")
     assert change[0] in one.blank
     names = dict(vars(repair_shop))

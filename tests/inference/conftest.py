@@ -50,12 +50,3 @@ class PrefixModel(nn.Module):
 @pytest.fixture
 def prefix_model():
     return PrefixModel
-
-
-@pytest.fixture(autouse=True)
-def seed_and_float64():
-    "Equalities are proven in float64; a test whose claim is about another type names it."
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)

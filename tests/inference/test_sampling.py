@@ -99,7 +99,6 @@ def test_a_p_that_is_zero_in_its_dtype_still_keeps_the_best(dtype):
 @pytest.mark.parametrize(
     "wrong",
     [{"top_p": p} for p in (0.0, -0.1, 1.5, math.nan)]
-    + [{"top_k": 0}, {"top_k": -3}]
     + [{"temperature": t} for t in (-0.5, INF, math.nan)],
 )
 def test_settings_that_would_choose_something_else_in_silence(wrong):
@@ -346,12 +345,6 @@ def test_a_stream_gives_each_token_before_it_computes_the_next(prefix_model):
     assert all(row[: len(c)] == c for row, c in zip(rows, collected, strict=True))
 
 
-@pytest.mark.parametrize(("T", "max_new"), [(0, 3), (2, -1)])
-def test_nothing_to_begin_with_or_fewer_than_no_tokens(prefix_model, T, max_new):
-    with pytest.raises(ValueError, match=rf"\[2, {T}\].*max_new={max_new}"):
-        generate(prefix_model(5, seed=0), torch.zeros(2, T).long(), max_new=max_new)
-
-
 def test_an_empty_batch_gives_nothing(prefix_model):
     class Never(prefix_model):
         def step(self, ids, state):
@@ -414,18 +407,6 @@ def test_filters_compose_to_the_chain_of_the_reference_library():
     sizes = ours.isfinite().sum(-1)
     assert sizes.min() < 31  # both filters have work to do
     assert (keep_top_k(x, 31).isfinite().sum(-1) == 31).all()
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.01, math.nan])
-def test_a_share_that_is_none(share):
-    with pytest.raises(ValueError, match=rf"share.*{share}"):
-        keep_min_p(torch.zeros(3, 5), share)
-
-
-@pytest.mark.parametrize("penalty", [0.9, 0, -1.0, INF, math.nan])
-def test_a_penalty_that_is_none(penalty):
-    with pytest.raises(ValueError, match=rf"penalty.*{penalty}"):
-        penalise_repeats(torch.zeros(3, 5), torch.zeros(3, 1).long(), penalty)
 
 
 def test_the_plug_sees_the_whole_text_of_each_row_that_goes_on(prefix_model):
@@ -559,11 +540,9 @@ def test_padding_by_hand():
     assert ids.tolist() == [[3, 5, 7], [2, 2, 2], [11, 11, 13]] and lengths.tolist() == [3, 1, 2]
 
 
-def test_no_prompt_and_an_empty_one():
+def test_no_prompt_at_all():
     ids, lengths = pad_left([])
     assert ids.shape == (0, 1) and lengths.shape == (0,)
-    with pytest.raises(ValueError, match=r"lengths \[2, 0\]"):
-        pad_left([[3, 5], []])
 
 
 def test_padded_prompts_cannot_leave_a_full_context():

@@ -89,24 +89,6 @@ def test_what_layers_share():
     assert len({id(layer.attn.position.r_proj) for layer in xl.layers}) == 3
 
 
-@pytest.mark.parametrize(
-    "parts", [{"position": "deberta"}, {"position": "t5", "tied": True}], ids=str
-)
-def test_what_is_shared_stays_shared_when_memory_comes_after_the_model(parts):
-    "`to_empty` makes a new parameter for every place, shared or not."
-    model = build(**parts)
-    with torch.device("meta"):
-        empty = build(**parts)
-    empty.to_empty(device="cpu").load_state_dict(model.state_dict())
-
-    def count(model):
-        return sum(p.numel() for p in model.parameters())  # a shared one counts once
-
-    assert count(empty) == count(model) and not any(p.is_meta for p in empty.parameters())
-    ids = torch.randint(23, (2, 13))
-    torch.testing.assert_close(empty(ids), model(ids))
-
-
 def test_a_norm_ends_the_stack_where_the_wiring_asks_for_one():
     kinds = {name: build(residual=name).final_norm for name in ("pre", "sandwich", "post", "deep")}
     assert [type(norm).__name__ for norm in kinds.values()] == [

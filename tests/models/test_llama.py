@@ -68,6 +68,7 @@ def test_logits_are_those_of_hf(both):
     torch.testing.assert_close(ours(ids), expected)
 
 
+@pytest.mark.slow
 def test_greedy_continuations_are_those_of_hf(both):
     assert_greedy_agrees(*both, 103)
 
@@ -103,7 +104,7 @@ def test_published_sizes_are_counted_from_the_config_alone(sizes, published):
     assert sum(p.numel() for p in model.parameters()) == published
 
 
-def test_it_has_no_offsets_and_an_output_layer_of_its_own():
+def test_it_has_no_biases_and_an_output_layer_of_its_own():
     model = Llama(LlamaConfig(**SIZES, d_head=22))
     assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
     assert model.lm_head.weight is not model.tok_emb.weight
@@ -141,7 +142,7 @@ def test_a_stack_without_layers_is_refused():
     "change,line",
     [
         ({"tied": True}, "shares the token table"),
-        ({"offset": True}, "`lm_head.bias` is an offset"),
+        ({"bias": True}, "`lm_head.bias` is a bias"),
         ({"norms": 1}, "5 norms, one of them after the last layer, not 3"),
     ],
 )
@@ -151,7 +152,7 @@ def test_the_exercise_says_which_weights_are_too_many_or_missing(change, line):
             super().__init__(*sizes)
             if change.get("tied"):
                 self.lm_head.weight = self.tok_emb.weight
-            if change.get("offset"):
+            if change.get("bias"):
                 self.lm_head = torch.nn.Linear(sizes[1], sizes[0])
             for block in self.blocks if "norms" in change else ():
                 block.ffn_norm = torch.nn.Identity()

@@ -250,10 +250,7 @@ def test_source_target_and_output_share_one_table():
     copy.load_state_dict(model.state_dict())
     assert copy.lm_head.weight is copy.tok_emb.weight
     torch.testing.assert_close(copy.state_dict(), model.state_dict())
-    with torch.device("meta"):
-        empty = Transformer(model.config)
-    for moved in (empty.to_empty(device="cpu"), empty.bfloat16(), empty.to("meta")):
-        assert moved.lm_head.weight is moved.tok_emb.weight
+    assert copy.bfloat16().lm_head.weight is copy.tok_emb.weight
 
 
 def test_names_of_the_parameters_that_checkpoints_hold():

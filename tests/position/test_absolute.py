@@ -11,11 +11,6 @@ from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal, sinusoids
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def by_hand(p, C):
     "Interleaved pairs, in double precision."
     return [f(p / 10000 ** (2 * i / C)) for i in range(C // 2) for f in (math.sin, math.cos)]
@@ -112,12 +107,13 @@ def test_only_rows_that_occur_get_a_gradient():
 
 
 @pytest.mark.parametrize("bad", [11, -1])
-def test_a_position_outside_the_table_is_named(bad):
-    with pytest.raises(ValueError, match=rf"position {bad} .*max_len=11"):
+def test_a_position_outside_the_table_is_refused(bad):
+    with pytest.raises(IndexError):  # torch's own
         LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
 
 
-def test_the_check_of_positions_breaks_no_compiled_graph():
+@pytest.mark.slow
+def test_no_compiled_graph_is_broken():
     position, pos = LearnedPosition(11, 7), torch.tensor([[0, 10, 3]])
     forward = inspect.unwrap(LearnedPosition.forward)  # without the tests' own check of shapes
     compiled = torch.compile(forward, backend="eager", fullgraph=True)

@@ -16,11 +16,6 @@ from transformer_lit.position.relative import ALiBi, T5Bias, alibi_slopes, dista
 B, T, H, D, C = 2, 7, 6, 5, 11
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def t5(n_heads, n_buckets=14, max_distance=53, causal=False):
     plug = T5Bias(n_heads, n_buckets, max_distance, causal)
     torch.nn.init.normal_(plug.weight)
@@ -112,7 +107,7 @@ def test_a_bucket_gets_the_gradient_of_all_its_pairs():
     plug = T5Bias(3, 4, 16)  # two buckets for each direction: one exact, one for the rest
     q, pos = torch.zeros(1, 3, 5, D), torch.arange(5)
     weight = torch.randn(1, 3, 5, 5)
-    (plug.bias(q, q, pos, pos) * weight).sum().backward()
+    (plug.bias(q, q, distances(pos, pos)) * weight).sum().backward()
     for h in range(3):
         here, ahead = weight[0, h].diagonal().sum(), weight[0, h].triu(1).sum()
         behind = weight[0, h].tril(-1).sum()
@@ -140,10 +135,8 @@ def test_layers_that_share_the_plug_share_one_table():
     ("n_buckets", "max_distance", "causal"),
     [(7, 17, False), (14, 3, False)],
 )
-def test_wrong_tables_are_named(n_buckets, max_distance, causal):
+def test_buckets_that_cannot_be_are_named(n_buckets, max_distance, causal):
     message = f"n_buckets={n_buckets}, max_distance={max_distance}, causal={causal}"
-    with pytest.raises(ValueError, match=message):
-        T5Bias(H, n_buckets, max_distance, causal)
     with pytest.raises(ValueError, match=message):
         t5_bucket(torch.arange(3), n_buckets, max_distance, causal=causal)
 
@@ -177,14 +170,14 @@ def test_alibi_has_the_bits_of_the_queries_and_24_until_the_end(dtype):
     q, pos = torch.zeros(1, 12, 2, D, dtype=dtype), torch.tensor([0, 1009])
     exact = torch.promote_types(dtype, torch.float32)
     slopes = torch.tensor([2.0**-e for e in PUBLISHED[12]])  # some are irrational
-    found = ALiBi(12).to(dtype).bias(q, q, pos, pos)[0, :, 1, 0]
+    found = ALiBi(12).to(dtype).bias(q, q, distances(pos, pos))[0, :, 1, 0]
     assert_close(found, (-1009 * slopes).to(dtype), rtol=2 * torch.finfo(exact).eps, atol=0)
 
 
 @pytest.mark.parametrize("n_heads", [1, 3, 6, 11])
 def test_alibi_by_hand(n_heads):
     q, q_pos, k_pos = torch.zeros(B, n_heads, 3, D), torch.tensor([2, 9, 4]), torch.arange(7)
-    bias = ALiBi(n_heads).bias(q, torch.zeros(B, n_heads, 7, D), q_pos, k_pos)
+    bias = ALiBi(n_heads).bias(q, torch.zeros(B, n_heads, 7, D), distances(q_pos, k_pos))
     assert bias.shape == (1, n_heads, 3, 7)
     for h, t, s in torch.cartesian_prod(*map(torch.arange, (n_heads, 3, 7))).tolist():
         assert_close(bias[0, h, t, s], -alibi_slopes(n_heads)[h] * abs(q_pos[t] - s))
@@ -196,13 +189,13 @@ def test_alibi_is_blooms_bias_by_keys_alone():
     q, k, pos = torch.randn(B, 3, T, D), torch.randn(B, 3, T, D), torch.arange(T)
     theirs = build_alibi_tensor(torch.ones(1, T, dtype=torch.long), 3, torch.float32)
     theirs = theirs.double()  # three slopes, all whole powers of two: float32 holds them exactly
-    ours = attention_weights(q, k, bias=ALiBi(3).bias(q, k, pos, pos), causal=True)
+    ours = attention_weights(q, k, bias=ALiBi(3).bias(q, k, distances(pos, pos)), causal=True)
     assert_close(attention_weights(q, k, bias=theirs.expand(1, 3, T, T), causal=True), ours)
 
 
 def test_a_head_without_preference_fades_into_the_past():
     q, pos = torch.zeros(1, 3, 997, D), torch.arange(997)
-    bias = ALiBi(3).bias(q[:, :, -1:], q, pos[-1:], pos)
+    bias = ALiBi(3).bias(q[:, :, -1:], q, distances(pos[-1:], pos))
     weights = attention_weights(q[:, :, -1:], q, bias=bias)[0, :, 0]
     m = alibi_slopes(3)[:, None]
     expected = (1 - torch.exp(-m)) * torch.exp(-m * pos.flip(0))
@@ -222,7 +215,7 @@ def test_alibi_holds_nothing():
 @pytest.mark.parametrize("plug", PLUGS)
 def test_only_distance_counts(plug):
     m = MultiHeadAttention(C, H, d_head=D, position=PLUGS[plug](H))
-    x, pos = torch.randn(B, T, C), torch.randint(101, (T,))
+    x, pos = torch.randn(B, T, C), torch.randperm(T)  # near, or a bucket may hide a distance
     assert_close(m(x, pos=pos + 1009), m(x, pos=pos))
     assert_close(m(x, pos=pos + torch.tensor([[13], [-101]])), m(x, pos=pos))
     assert (m(x, pos=pos * 2) - m(x, pos=pos)).abs().max() > 1e-3  # and distance does
@@ -268,7 +261,7 @@ def test_the_bias_has_the_type_of_the_queries(plug):
     bias_plug = PLUGS[plug](H)
     for dtype in (torch.float32, torch.bfloat16):
         q, pos = torch.zeros(B, H, T, D, dtype=dtype), torch.arange(T)
-        assert bias_plug.bias(q, q, pos, pos).dtype == dtype
+        assert bias_plug.bias(q, q, distances(pos, pos)).dtype == dtype
 
 
 @pytest.mark.parametrize("make", [T5Bias, ALiBi])
@@ -281,6 +274,8 @@ def test_it_can_be_built_without_memory(make):
 def test_nothing_is_nan_at_a_million():
     q, pos = torch.zeros(1, 3, 2, D), torch.tensor([0, 10**6])
     for plug in (t5(3), ALiBi(3)):
-        assert plug.bias(q, q, pos, pos).isfinite().all()
+        assert plug.bias(q, q, distances(pos, pos)).isfinite().all()
     far = math.log2(10**6)  # the flattest of three heads has slope 1/256
-    assert_close(ALiBi(3).bias(q, q, pos, pos)[0, 1, 1, 0].neg().log2(), torch.tensor(far - 8))
+    assert_close(
+        ALiBi(3).bias(q, q, distances(pos, pos))[0, 1, 1, 0].neg().log2(), torch.tensor(far - 8)
+    )

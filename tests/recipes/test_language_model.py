@@ -44,7 +44,7 @@ def writer(request):
 class TestTraining:
     def test_the_score_is_the_validation_loss_and_its_bits(self, recipe, tmp_path):
         training = open_training(recipe, tmp_path / "run", device="cpu", seed=3)
-        training.run.train()
+        training.train()
         record = finish_training(training, name="n", command="c", results=tmp_path)
         # in other batches than those of the log, so in another order of fp32 sums of 10 blocks
         logged = read_log(tmp_path / "run/log.jsonl")[-1]["val_loss"]
@@ -60,12 +60,12 @@ class TestTraining:
         training = open_training(replace(recipe, tokens=263), tmp_path, device="cpu")
         assert isinstance(training.trained.tokenizer, BPETokenizer)
         assert training.trained.tokenizer.vocab_size == 263
-        training.run.train()
+        training.train()
         assert all(math.isfinite(row["loss"]) for row in read_log(tmp_path / "log.jsonl"))
 
     def test_a_training_shorter_than_its_warm_up_still_rises_and_falls(self, recipe, tmp_path):
         longer = replace(recipe, warmup=100)
-        open_training(longer, tmp_path, device="cpu").run.train()
+        open_training(longer, tmp_path, device="cpu").train()
         rates = [row["lr"] for row in read_log(tmp_path / "log.jsonl")]
         assert rates[0] == max(rates) == recipe.peak and rates[-1] == pytest.approx(
             recipe.peak * recipe.final

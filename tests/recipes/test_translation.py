@@ -93,7 +93,7 @@ def test_scores_are_those_of_the_metric(tiny_translator):
 
 
 def test_chinese_is_cut_where_it_has_no_spaces(tiny_translator, monkeypatch):
-    info = {"metric": "bleu", "form": "raw", "source": "en", "target": "zh"}
+    info = {"metric": "bleu", "form": "raw", "source": "en", "target": "zh", "alpha": 1.0}
     into = Translator(tiny_translator.model, tiny_translator.tokenizer, info)
     said = "一個男人在騎自行車。"
     monkeypatch.setattr(into, "translate", lambda sources, **_: [said] * len(sources))
@@ -133,7 +133,7 @@ def test_a_recurrent_model_is_trained_searched_and_read_back(tmp_path, monkeypat
     sizes = {"model": "gru", "sizes": {"d_model": 6, "max_len": 83}, "vocab_size": 263}
     recipe = preset(Translation, "numbers", **sizes, steps=2, every=1, max_tokens=500)
     training = open_training(recipe, tmp_path, device="cpu")
-    training.run.train()
+    training.train()
     assert not training.trained.model.training  # ready for use
     training.trained.model.train()  # as a training that was broken off leaves it
     where = {"name": "n", "command": "c", "results": tmp_path}
@@ -153,7 +153,7 @@ def test_real_pairs_become_batches_that_a_model_learns_from(
     sizes = {"d_model": 10, "d_ff": 13, "n_heads": 2, "n_layers": 1, "dropout": 0.1, "max_len": 97}
     small = preset(Translation, "multi30k-tiny", steps=3, every=3, max_tokens=1500)
     small = replace(small, sizes=sizes, vocab_size=400)
-    open_training(small, tmp_path, device="cpu").run.train()
+    open_training(small, tmp_path, device="cpu").train()
     rows = read_log(tmp_path / "log.jsonl")
     # a blind guess loses log 400 = 5.99
     assert len(rows) == 3 and rows[-1]["val_loss"] < 6.5
@@ -188,7 +188,6 @@ def test_chinese_pairs_become_batches_and_the_preset_reads_them_forty_times(
 
 def test_a_translator_searches_with_its_own_length_penalty(exact):
     sentences = ["A man is riding a bike.", "bike riding", "A"]
-    assert exact.info["alpha"] == 1.0  # of a model that does not say
     long = Translator(exact.model, exact.tokenizer, {**exact.info, "alpha": 3.0})
     assert long.translate(sentences) == exact.translate(sentences, alpha=3.0)
     pairs = [(s, s) for s in sentences]

@@ -10,7 +10,7 @@ import torch
 
 import transformer_lit
 from transformer_lit.course.data import data_hashes, load_pairs, load_text
-from transformer_lit.course.files import InputError, unseal, write_json
+from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
 from transformer_lit.recipes import zoo
 from transformer_lit.recipes.zoo import card_text, load, model_card, model_names
@@ -112,15 +112,6 @@ def test_a_config_that_describes_no_model_is_named(tmp_path, tiny_translator, co
         load(tmp_path / "model")
 
 
-def test_weights_of_another_size_are_named(tmp_path, tiny_translator):
-    tiny_translator.save(tmp_path / "model")
-    config = unseal(tmp_path / "model/config.json")
-    config["model"]["d_ff"] = 31
-    write_json(tmp_path / "model/config.json", config)
-    with pytest.raises(InputError, match=r"model\.safetensors does not fit"):
-        load(tmp_path / "model")
-
-
 def test_a_card_is_its_readme(shelf):
     assert model_card("toy").startswith("# toy")
 
@@ -129,7 +120,7 @@ class TestPackage:
     def test_a_plain_import_is_quick_and_load_comes_when_asked_for(self):
         code = (
             "import sys, transformer_lit as t\n"
-            "assert t.__version__[0].isdigit() and 'load' in dir(t)\n"
+            "assert t.__version__[0].isdigit() and {'load', 'load_hf'} <= set(dir(t))\n"
             "heavy = {'torch', 'numpy', 'matplotlib', 'pooch', 'typer', 'sacrebleu'}\n"
             "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
             "from transformer_lit import load\n"
@@ -199,14 +190,6 @@ def test_the_shipped_writers_have_the_losses_of_their_records(
     # the record is of fp32 weights; those shipped are rounded to half precision
     assert abs(measured["val_loss"] - record.metrics["val_loss"]) < 5e-4
     assert abs(measured["bits_per_byte"] - record.metrics["bits_per_byte"]) < 1e-3
-
-
-def test_a_model_of_an_unknown_task_is_named(tmp_path, tiny_translator):
-    tiny_translator.save(tmp_path / "model")
-    config = unseal(tmp_path / "model/config.json")
-    write_json(tmp_path / "model/config.json", {**config, "task": "vision"})
-    with pytest.raises(InputError, match=r"config\.json is of a task 'vision'"):
-        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", model_names())

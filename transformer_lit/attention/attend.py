@@ -19,33 +19,16 @@ from transformer_lit.attention.masks import causal_mask
 def check_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> None:
-    """`ValueError`, with the shapes, unless one attention can be made of these. No value is read.
-
-    q: B H T D, k: B K S D and v: B K S E, where K divides H; the mask is Boolean; mask and bias
-    have four axes that broadcast to B H T S. Both kernels ask it first.
-    """
-    a, b, c = q.shape, k.shape, v.shape  # number by number: this runs at every decoding step
-    if not len(a) == len(b) == len(c) == 4 or (
-        a[0] != b[0] or a[3] != b[3] or b[0] != c[0] or b[1] != c[1] or b[2] != c[2]
-    ):
-        shapes = f"q {tuple(a)}, k {tuple(b)}, v {tuple(c)}"
+    "`ValueError` for what torch would broadcast, pad or add in silence. All else torch refuses."
+    if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3]:
+        shapes = f"q {(*q.shape,)}, k {(*k.shape,)}, v {(*v.shape,)}"
         raise ValueError(f"{shapes} are not B H T D, B K S D, B K S E")
-    if a[3] < 1:
-        raise ValueError(f"a head has at least one number, got q {tuple(a)}, k {tuple(b)}")
-    if b[1] < 1 or a[1] % b[1]:
-        heads = f"{a[1]} query heads cannot be shared out among {b[1]} key/value heads"
-        raise ValueError(f"{heads}: q {tuple(a)}, k {tuple(b)}")
-    if mask is not None and mask.dtype != torch.bool:
-        found = f"{mask.dtype} of shape {tuple(mask.shape)}"
-        raise ValueError(f"a mask is Boolean, True = may attend, got {found}; a bias is what adds")
-    if bias is not None and not bias.is_floating_point():
-        raise ValueError(f"a bias is a float, got {bias.dtype} of shape {tuple(bias.shape)}")
-    scores = (a[0], a[1], a[2], b[2])
-    for name, x in (("mask", mask), ("bias", bias)):
+    for x, is_bias in ((mask, False), (bias, True)):
         if x is not None and (
-            x.ndim != 4 or any(n not in (1, full) for n, full in zip(x.shape, scores))
+            x.ndim != 4 or x.shape[2] not in (1, q.shape[2]) or x.is_floating_point() != is_bias
         ):
-            raise ValueError(f"{name} {tuple(x.shape)} does not broadcast to B H T S = {scores}")
+            found = f"{x.dtype} of shape {(*x.shape,)}"
+            raise ValueError(f"a mask is Boolean, a bias a float, with axes B H T S; got {found}")
 
 # %% ../../nbs/attention/03_attend.ipynb #share
 def _share_heads(x: Float[Tensor, "B K S E"], n_heads: int) -> Float[Tensor, "B H S E"]:
@@ -66,23 +49,24 @@ def attention_weights(
 
     A row sums to 1, or to 0 when a mask, a bias of −∞ or both hide every key. Query head h
     reads key head h // (H/K).
-    Source: Vaswani et al. 2017, equation 1. `ValueError` for shapes that cannot work.
+    Source: Vaswani et al. 2017, equation 1.
     """
     check_attention(q, k, k, mask=mask, bias=bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = torch.einsum("bhtd,bhsd->bhts", q, _share_heads(k, q.shape[1])) * scale
+    k = _share_heads(k, q.shape[1])  # B H S D
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * scale  # B H T S
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias.expand_as(scores)  # a larger table would make the scores larger
     if causal:
-        visible = causal_mask(q.shape[2], k.shape[2], device=q.device)
+        visible = causal_mask(q.shape[2], k.shape[2], device=q.device)  # T S
         mask = visible if mask is None else mask & visible
     if mask is None and bias is None:
         return scores.softmax(-1)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = scores.masked_fill((~mask).expand_as(scores), -math.inf)
     # A row of -inf alone, which a mask or a bias can make, would be nan, and nan · 0 is nan. So its
     # scores are set to 0 before the softmax, and its weights after it.
-    some = (scores != -math.inf).any(-1, keepdim=True)
+    some = (scores != -math.inf).any(-1, keepdim=True)  # B H T 1
     return scores.masked_fill(~some, 0.0).softmax(-1) * some
 
 # %% ../../nbs/attention/03_attend.ipynb #code
@@ -97,11 +81,9 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T E"]:
-    """Attention as the formula says it: `attention_weights` times the values.
-
-    Memory grows as T·S. `ValueError` for shapes that cannot work, see `check_attention`.
-    """
+    "Attention as the formula says it: `attention_weights` times the values. Memory grows as T·S."
     check_attention(q, k, v, mask=mask, bias=bias)
-    weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
+    weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)  # B H T S
     weights = F.dropout(weights, dropout, training=dropout > 0)
-    return torch.einsum("bhts,bhse->bhte", weights, _share_heads(v, q.shape[1]))
+    v = _share_heads(v, q.shape[1])  # B H S E
+    return torch.einsum("bhts,bhse->bhte", weights, v)  # B H T E

@@ -12,23 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/attention/06_cache.ipynb #check
-def _check_fits(held: Tensor | None, k: Tensor, v: Tensor) -> None:
-    "`ValueError` unless k and v are alike, and like what is held (B K S D) in all but S."
-    if k.shape != v.shape:  # values of one position would be written to all: they broadcast
-        shapes = f"keys {tuple(k.shape)} and values {tuple(v.shape)}"
-        raise ValueError(f"a cache takes keys and values of one shape, got {shapes}")
-    if held is not None:  # a single row would be written into all rows
-        B, K, _, D = held.shape
-        if k.shape != (B, K, k.shape[2], D):
-            expected, got = (B, K, k.shape[2], D), tuple(k.shape)
-            raise ValueError(f"the cache expects keys and values of shape {expected}, got {got}")
-
-
 def _check_length(length: int, held: int) -> None:
-    if not 0 <= length <= held:
+    if not 0 <= length <= held:  # a slice would take both in silence
         raise ValueError(f"cannot truncate a cache of {held} positions to {length}")
 
 # %% ../../nbs/attention/06_cache.ipynb #growing
@@ -52,9 +38,8 @@ class GrowingCache:
         self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
     ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
         "Append T positions and return all S = length that are held now."
-        _check_fits(self.k, k, v)
         if self.k is not None:
-            k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)
+            k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)  # B K S D
         self.k, self.v = k, v
         return k, v
 
@@ -72,7 +57,7 @@ class GrowingCache:
 # %% ../../nbs/attention/06_cache.ipynb #rows
 def _select_rows(x: Tensor, rows: Tensor, length: int) -> Tensor:
     "Rows of a store (B K max_len D), of which the first `length` positions are held."
-    held = x[:, :, :length].index_select(0, rows)  # a copy: what is not held is not copied
+    held = x[:, :, :length].index_select(0, rows)  # N K S D; what is not held is not copied
     out = x if len(rows) == len(x) else x.new_empty(len(rows), *x.shape[1:])
     out[:, :, :length] = held
     return out
@@ -86,7 +71,6 @@ class KVCache:
     """
 
     def __init__(self, max_len: int):
-        positive(max_len=max_len)
         self.max_len, self.length = max_len, 0
         self.k: Tensor | None = None  # B K max_len D, made at the first update
         self.v: Tensor | None = None
@@ -95,18 +79,18 @@ class KVCache:
         self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
     ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
         "Append T positions and return all S = length that are held now."
-        start, end = self.length, self.length + k.shape[2]
-        if end > self.max_len:
-            raise ValueError(f"the cache holds {self.max_len} positions; {end} were asked for")
-        _check_fits(self.k, k, v)
         if self.k is None:
             B, K, _, D = k.shape
             self.k, self.v = (x.new_empty(B, K, self.max_len, D) for x in (k, v))
         # `narrow` cuts one axis; the same cut as [:, :, a:b] costs a view for every colon
-        self.k.narrow(2, start, end - start).copy_(k)
-        self.v.narrow(2, start, end - start).copy_(v)
-        self.length = end
-        return self.k.narrow(2, 0, end), self.v.narrow(2, 0, end)
+        room, room_v = (x.narrow(2, self.length, k.shape[2]) for x in (self.k, self.v))  # B K T D
+        if not room.shape == k.shape == v.shape:  # a single row would be written into all
+            shapes = f"keys {(*k.shape,)} and values {(*v.shape,)}"
+            raise ValueError(f"a cache of {(*self.k.shape,)} has no room for {shapes}")
+        room.copy_(k)
+        room_v.copy_(v)
+        self.length += k.shape[2]
+        return self.k.narrow(2, 0, self.length), self.v.narrow(2, 0, self.length)  # B K S D
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
         "Keep, drop and repeat rows of the batch: row n becomes what row `rows[n]` was."

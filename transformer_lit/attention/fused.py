@@ -19,20 +19,10 @@ from transformer_lit.attention.masks import causal_mask
 # %% ../../nbs/attention/04_fused.ipynb #helpers
 def _heads_as_queries(x: Tensor | None, n_kv_heads: int) -> Tensor | None:
     # With one query for each head, the H/K heads of a group are H/K queries of one head, whose keys
-    # are then read once. B H 1 N -> B K H/K N; one for all heads stays as it is.
+    # are then read once, not copied. B H 1 N -> B K H/K N; one for all heads stays as it is.
     if x is None or x.shape[1] == 1:
         return x
     return x.reshape(x.shape[0], n_kv_heads, x.shape[1] // n_kv_heads, x.shape[3])
-
-
-def _open_hidden_rows(mask: Bool[Tensor, "B H T S"]) -> tuple[Tensor, Bool[Tensor, "B H T 1"]]:
-    # `sees` is `mask.any(-1)`: a row that sees nothing is computed as if it saw all, then zeroed.
-    # As bytes, of which a CPU takes many at a time.
-    if not mask.shape[-1]:
-        return mask, mask.any(-1, keepdim=True)
-    table = mask.view(torch.uint8)
-    sees = table.amax(-1, keepdim=True)
-    return (table | (1 - sees)).view(torch.bool), sees.view(torch.bool)
 
 # %% ../../nbs/attention/04_fused.ipynb #code
 def attend_fused(
@@ -52,23 +42,22 @@ def attend_fused(
     only, and for a positive scale, since it hides with -inf before it scales; it takes one mask,
     Boolean or added, and values as wide as the keys; what it makes of a row that the mask hides is
     left to no version. It computes a score before it hides it, so what is hidden must be finite.
-    `ValueError` where `check_attention` raises one.
     """
     check_attention(q, k, v, mask=mask, bias=bias)
     (B, H, T, D), (_, K, S, E) = q.shape, v.shape
     scale = D**-0.5 if scale is None else scale
     causal = causal and T > 1  # one query is the last: it sees every key
     if T == 1 and H != K:
-        q, mask, bias = (_heads_as_queries(x, K) for x in (q, mask, bias))
+        q, mask, bias = (_heads_as_queries(x, K) for x in (q, mask, bias))  # q: B K H/K D
     flag = causal and T == S and mask is None and bias is None and scale > 0
-    blind = mask is not None or (causal and T > S)  # only then can there be a row that sees nothing
     if causal and not flag:
-        visible = causal_mask(T, S, device=q.device)[None, None]
+        visible = causal_mask(T, S, device=q.device)[None, None]  # 1 1 T S
         mask = visible if mask is None else mask & visible
-    if blind:
-        mask, sees = _open_hidden_rows(mask)
+    sees = None if mask is None else mask.any(-1, keepdim=True)  # B H T 1
+    if mask is not None:
+        mask = mask | ~sees  # a row that sees nothing sees all, and is zeroed at the end
     if bias is not None:
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)  # B H T S
     if D != E:  # or the kernel falls back to the table; zeros change no score
         q, k, v = (F.pad(x, (0, max(D, E) - x.shape[-1])) for x in (q, k, v))
     gqa = q.shape[1] != K
@@ -76,4 +65,5 @@ def attend_fused(
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=flag, scale=scale, enable_gqa=gqa
     )
     out = out if D == E else out[..., :E]
-    return (out * sees if blind else out).reshape(B, H, T, E)
+    out = out if sees is None else out * sees
+    return out.reshape(B, H, T, E)  # where heads were queries

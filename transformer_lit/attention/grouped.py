@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.course.sizes import positive
 
 # %% ../../nbs/attention/07_grouped.ipynb #cache-bytes
 def cache_bytes(
@@ -28,9 +27,8 @@ def cache_bytes(
 ) -> int:
     """Bytes that the keys and values of the past take: 2 · layers · B · K · S · D numbers.
 
-    The number of query heads is not in it. `ValueError` for a size below 1.
+    The number of query heads is not in it.
     """
-    positive(n_layers=n_layers, n_kv_heads=n_kv_heads, d_head=d_head, length=length, batch=batch)
     return 2 * n_layers * batch * n_kv_heads * length * d_head * dtype.itemsize
 
 # %% ../../nbs/attention/07_grouped.ipynb #pool
@@ -64,10 +62,9 @@ def to_grouped(
 ) -> MultiHeadAttention:
     """A new attention with fewer key/value heads, each made from a group of the old ones by `pool`.
 
-    Queries and output map are copied; nothing is shared with `attention`, which stays as it is.
-    The result computes another function, near the old one, and is meant to be trained a little
-    further. `ValueError` when `n_kv_heads` does not divide the key/value heads that are there, and
-    for a map that is no `nn.Linear`. Source: Ainslie et al. 2023.
+    Queries' and output projection are copied; nothing is shared with `attention`, which stays as it
+    is. The result computes another function, near the old one, and is meant to be trained a little
+    further. Source: Ainslie et al. 2023.
     """
     old = attention.n_kv_heads
     if n_kv_heads < 1 or old % n_kv_heads:

@@ -6,24 +6,20 @@
 __all__ = ['xavier_std', 'xavier_init', 'gpt2_init', 'deepnorm_init']
 
 # %% ../../nbs/block/05_init.ipynb #imports
-import math
 from collections.abc import Collection
 
 from torch import nn
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:
     "√(2 / (fan_in + fan_out)), between what the forward and the backward pass ask (Glorot 2010)."
-    positive(fan_in=fan_in, fan_out=fan_out)
     return (2 / (fan_in + fan_out)) ** 0.5
 
 
 def _own_linears(module: nn.Module, wanted: Collection[str] = ()) -> list[tuple[str, nn.Linear]]:
     """Last name and layer, for the linear layers below `module` that have weights of their own.
 
-    All offsets become 0 on the way, also of an output layer that shares an embedding's weight.
+    All biases become 0 on the way, also of an output layer that shares an embedding's weight.
     """
     others = (m for m in module.modules() if not isinstance(m, nn.Linear))
     shared = {id(p) for m in others for p in m.parameters(recurse=False)}
@@ -42,7 +38,7 @@ def _own_linears(module: nn.Module, wanted: Collection[str] = ()) -> list[tuple[
 
 
 def xavier_init(module: nn.Module) -> None:
-    """Xavier-uniform weights and zero offsets in every linear layer below `module`.
+    """Xavier-uniform weights and zero biases in every linear layer below `module`.
 
     An output layer whose weight is also an embedding's keeps what the embedding drew.
     """
@@ -51,16 +47,13 @@ def xavier_init(module: nn.Module) -> None:
 
 # %% ../../nbs/block/05_init.ipynb #gpt2
 def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
-    """Normal weights of one std, 1/√(2·n_layers) of it where a sublayer writes; offsets 0.
+    """Normal weights of one std, 1/√(2·n_layers) of it where a sublayer writes; biases 0.
 
     A sublayer writes through `o_proj` or `down_proj`, twice in a layer. Matrices outside of linear
     layers, which are embeddings and tables of positions, are drawn with `std` too; norms are left
-    alone. Source: Radford et al. 2019, section 2.3. `ValueError` when `n_layers` or `std` is not
-    positive, and when nothing below `module` has those names.
+    alone. Source: Radford et al. 2019, section 2.3. `ValueError` when nothing below `module` has
+    those names.
     """
-    positive(n_layers=n_layers)
-    if not 0 < std < math.inf:
-        raise ValueError(f"std must be positive and finite, got {std!r}")
     writers = {"o_proj", "down_proj"}
     linears = _own_linears(module, writers)
     for part in module.modules():
@@ -74,12 +67,10 @@ def gpt2_init(module: nn.Module, n_layers: int, *, std: float = 0.02) -> None:
 def deepnorm_init(module: nn.Module, beta: float) -> None:
     """Xavier-normal weights, times β in the feed-forward network, in `v_proj` and in `o_proj`.
 
-    `q_proj`, `k_proj` and any other linear layer have gain 1, offsets are 0, norms and embeddings
+    `q_proj`, `k_proj` and any other linear layer have gain 1, biases are 0, norms and embeddings
     are left alone. β is from `block.wiring.deepnorm_scales`; an encoder and its decoder have one
-    each. Source: Wang et al. 2022, figure 2. `ValueError` when β is not positive and finite.
+    each. Source: Wang et al. 2022, figure 2.
     """
-    if not 0 < beta < math.inf:
-        raise ValueError(f"beta must be positive and finite, got {beta}")
     scaled = {"v_proj", "o_proj", "up_proj", "gate_proj", "down_proj"}
     for name, layer in _own_linears(module, scaled):
         nn.init.xavier_normal_(layer.weight, gain=beta if name in scaled else 1.0)

@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/block/01_norm.ipynb #code
 def _wider(x: Tensor) -> torch.dtype:
     # 16 bits are too few for sums of squares
@@ -22,19 +20,19 @@ def _wider(x: Tensor) -> torch.dtype:
 def layer_norm(
     x: Float[Tensor, "... C"],
     gain: Float[Tensor, "C"],
-    offset: Float[Tensor, "C"],
+    bias: Float[Tensor, "C"],
     *,
     eps: float = 1e-5,
 ) -> Float[Tensor, "... C"]:
-    """(x − mean) / √(variance + eps) · gain + offset, over the last axis, with the biased variance.
+    """(x − mean) / √(variance + eps) · gain + bias, over the last axis, with the biased variance.
 
     Below 32 bits everything up to the last rounding is computed in float32.
     Source: Ba et al. 2016 (arXiv:1607.06450).
     """
     wide = x.to(_wider(x))
     centred = wide - wide.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return (centred * torch.rsqrt(variance + eps) * gain + offset).type_as(x)
+    variance = centred.square().mean(-1, keepdim=True)  # … 1
+    return (centred * torch.rsqrt(variance + eps) * gain + bias).type_as(x)
 
 
 def rms_norm(
@@ -47,22 +45,16 @@ def rms_norm(
     """
     if x.shape[-1] != gain.shape[-1]:  # a width of 1 would broadcast
         raise ValueError(f"x has the width {x.shape[-1]}, the gain {gain.shape[-1]}")
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_wider(x))  # √Σx², no x² kept
-    return (x * torch.rsqrt(norm.square() / x.shape[-1] + eps) * gain).type_as(x)
-
-# %% ../../nbs/block/01_norm.ipynb #check-norm
-def _check_norm(d_model: int, eps: float) -> None:
-    positive(d_model=d_model)
-    if not eps >= 0:  # nan is not ≥ 0 either
-        raise ValueError(f"eps must be at least 0, got {eps!r}")
+    wide = x.to(_wider(x))
+    mean_square = wide.square().mean(-1, keepdim=True)  # … 1
+    return (wide * torch.rsqrt(mean_square + eps) * gain).type_as(x)
 
 # %% ../../nbs/block/01_norm.ipynb #classes
 class LayerNorm(nn.Module):
-    "`layer_norm` with a learned gain (`weight`) and offset (`bias`) of size C, by torch's kernel."
+    "`layer_norm` with a learned gain (`weight`) and bias of size C, by torch's kernel."
 
     def __init__(self, d_model: int, *, eps: float = 1e-5):
         super().__init__()
-        _check_norm(d_model, eps)
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
@@ -72,11 +64,10 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    "`rms_norm` with a learned gain (`weight`) of size C, and no offset."
+    "`rms_norm` with a learned gain (`weight`) of size C, and no bias."
 
     def __init__(self, d_model: int, *, eps: float = 1e-6):
         super().__init__()
-        _check_norm(d_model, eps)
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
 

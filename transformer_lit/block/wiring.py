@@ -6,7 +6,6 @@
 __all__ = ['SandwichNorm', 'DeepNorm', 'DeepNormScale', 'deepnorm_scales']
 
 # %% ../../nbs/block/06_wiring.ipynb #imports
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,9 +25,7 @@ class SandwichNorm(nn.Module):
     def __init__(self, norm_in: nn.Module, norm_out: nn.Module, *, dropout: float = 0.0):
         super().__init__()
         if norm_in is norm_out:
-            raise ValueError(
-                f"norm_in and norm_out are one module, a sandwich needs two: {norm_in}"
-            )
+            raise ValueError(f"a sandwich needs two norms, got one twice: {norm_in}")
         self.norm_in, self.norm_out, self.dropout = norm_in, norm_out, nn.Dropout(dropout)
 
     def forward(
@@ -48,8 +45,6 @@ class DeepNorm(nn.Module):
 
     def __init__(self, norm: nn.Module, *, alpha: float, dropout: float = 0.0):
         super().__init__()
-        if not 0 < alpha < math.inf:
-            raise ValueError(f"alpha must be positive and finite, got {alpha}")
         self.norm, self.alpha, self.dropout = norm, alpha, nn.Dropout(dropout)
 
     def forward(
@@ -71,11 +66,9 @@ def deepnorm_scales(
     """α and β of the encoder and of the decoder, by their depths; None for a stack of 0 layers.
 
     Source: Wang et al. 2022, figure 2. A decoder beside an encoder has three sublayers in a layer,
-    one alone has two. `ValueError` for a negative depth, and where both are 0.
+    one alone has two.
     """
     N, M = encoder_layers, decoder_layers
-    if min(N, M) < 0 or N + M == 0:
-        raise ValueError(f"no stack has encoder_layers={N} and decoder_layers={M}")
     if M == 0:
         return DeepNormScale((2 * N) ** (1 / 4), (8 * N) ** (-1 / 4)), None
     if N == 0:

@@ -39,7 +39,6 @@ from torch import Tensor
 from transformer_lit.course import sandbox
 from transformer_lit.course.sandbox import Found, Prints, call_safely, is_open, seed, signature
 
-KINDS, LEVELS = ("warm-up", "predict", "build", "repair"), ("core", "extra")
 EXERCISES: dict[str, "Exercise"] = {}  # those whose module was imported, by id
 
 
@@ -144,12 +143,18 @@ def edited(source: str, edits: list[str]) -> str:
     return source
 
 
-def wrong(table: str) -> Callable[[Any], Any]:
-    "Gives the solution below its table of typical mistakes, see the beginning of this module."
-    found: dict[str, list[str]] = {}
-    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(table), re.M):
+def read_table(text: str) -> dict[str, list[str]]:
+    "A table of mistakes: each hint, and the indented lines below it."
+    found = {}
+    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(text), re.M):
         hint, lines = (part.strip().split("\n") for part in block)
         found[" ".join(hint)] = [line.strip() for line in lines]
+    return found
+
+
+def wrong(table: str) -> Callable[[Any], Any]:
+    "Gives the solution below its table of typical mistakes, see the beginning of this module."
+    found = read_table(table)
 
     def attach(solution):
         solution.__wrong__ = found
@@ -158,15 +163,17 @@ def wrong(table: str) -> Callable[[Any], Any]:
     return attach
 
 
-def _source_of(solution: Any) -> str:
-    "The text of a function or class, without its decorators; in a notebook too."
+def _source_of(solution: Any, helpers: tuple[str, ...]) -> str:
+    "The text of a function or class, without its decorators, below its helpers; in a notebook too."
     parts = vars(solution).values() if inspect.isclass(solution) else [solution]
     code = next(inspect.unwrap(part).__code__ for part in parts if inspect.isfunction(part))
     text = "".join(linecache.getlines(code.co_filename))
-    for node in ast.parse(text).body:
+    nodes = ast.parse(text).body
+    found = [ast.get_source_segment(text, n) for n in nodes if getattr(n, "name", "") in helpers]
+    for node in nodes:
         named = getattr(node, "name", None) == solution.__name__
         if named and code.co_firstlineno <= node.end_lineno:  # the first that is not before it
-            return ast.get_source_segment(text, node)
+            return "\n\n".join([*found, ast.get_source_segment(text, node)])
     raise ValueError(f"the text of {solution.__name__} cannot be read")
 
 
@@ -182,6 +189,7 @@ def exercise(
     tolerance: float | int = 1e-6,
     seconds: float | int = 10,
     repair: bool = False,
+    helpers: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function or class below as the solution of an exercise.
 
@@ -189,7 +197,7 @@ def exercise(
     it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `tolerance`:
     the largest difference; for a function it is multiplied by the expected size where that is above
     1. `seconds`: the time limit of one call. `repair`: a damaged program is mended, and its own
-    damage is for the reader to find.
+    damage is for the reader to find. `helpers`: definitions in the same cell that edits may change.
     """
     repair = repair or kind == "repair"  # TRANSITION
 
@@ -198,7 +206,7 @@ def exercise(
         is_edit = cases is not None and any(
             "→" in line for lines in table.values() for line in lines
         )
-        source = _source_of(solution) if is_edit else ""
+        source = _source_of(solution, helpers) if is_edit else ""
         for lines in table.values():
             if is_edit and "→" in lines[0]:
                 edited(source, lines)

@@ -4,12 +4,9 @@ import gzip
 import hashlib
 import io
 import json
-import lzma
 import os
 import shutil
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,49 +15,39 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A failure that the user can mend: a wrong name, a damaged file, no network, no GPU.
-
-    The command line prints the message as one line and exits with code 2.
-    """
-
-
-# --- write --------------------------------------------------------------------------------------
+    "A failure that the user can mend; the command prints it as one line and exits with code 2."
 
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` and rename it to `path` when the block succeeds.
-
-    The block writes a file or makes a folder there; its files are on the disk before the rename, so
-    a reader sees the old content or the new, never a part. When the block raises, `path` is left as
-    it was. An existing folder is not replaced: `FileExistsError`.
-    """
+    "A temporary path, for a file or a folder, that is renamed to `path` when the block succeeds."
     path = Path(path)
     if path.is_dir():
         raise FileExistsError(f"{path} is a folder already; choose another name or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
-        new = Path(aside) / path.name
+        new = Path(aside) / "new" / path.name
+        new.parent.mkdir()
         yield new
-        mode = path.parent.stat().st_mode
+        mode = new.parent.stat().st_mode & 0o666  # some libraries let only the owner read
         for part in (new, *new.rglob("*")):
             if part.is_file():
-                part.chmod(mode & 0o666)  # some libraries let only the owner read
+                part.chmod(mode)
                 with open(part, "rb") as file:
-                    os.fsync(file.fileno())
+                    os.fsync(file.fileno())  # on the disk before the rename
         os.replace(new, path)
 
 
 def remove_folder(path: str | Path) -> None:
-    "Remove a folder by way of a rename, so that it never lies there half."
+    "By way of a rename, so that it never lies there half."
     path = Path(path)
     with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
         os.replace(path, Path(aside) / path.name)
 
 
-def remove_leftovers(folder: str | Path) -> None:
-    "What a killed process left half written here; nobody else may be writing."
-    for left in Path(folder).glob(".*.part"):
+def remove_leftovers(folder: str | Path, name: str = "*") -> None:
+    "What a killed process left half written of `name`; nobody else may be writing it."
+    for left in Path(folder).glob(f".{name}.*.part"):
         shutil.rmtree(left, ignore_errors=True)
 
 
@@ -74,17 +61,14 @@ def require_writable(folder: str | Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    "Write `text` to `path` as UTF-8, atomically."
+    "As UTF-8, atomically."
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    "Write `value` to `path` as indented JSON, atomically."
+    "Indented, atomically."
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-# --- read ---------------------------------------------------------------------------------------
 
 
 def read_text(path: str | Path) -> str:
@@ -92,9 +76,8 @@ def read_text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8 and try again"
-        ) from error
+        where = f"byte {error.start}"
+        raise InputError(f"{path} is not UTF-8 text ({where}); save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
@@ -109,7 +92,6 @@ def read_json(path: str | Path) -> Any:
 
 
 def sha256(data: bytes) -> str:
-    "The SHA-256 of `data` in hexadecimal."
     return hashlib.sha256(data).hexdigest()
 
 
@@ -143,9 +125,6 @@ def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and th
     return sha256(json.dumps(value, sort_keys=True).encode())
 
 
-# --- data ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DataFile:
     "A file that may lie here or be fetched: its path, the hash of its unpacked bytes, its homes."
@@ -160,18 +139,14 @@ LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 76 millio
 
 
 def _folders() -> list[Path]:
-    "Where a file may lie already: the folder that the user names, then the cache."
     from pooch import os_cache  # imported late: to translate a sentence needs no data
 
     named = os.environ.get("TRANSFORMER_LIT_DATA")
-    try:
-        return [*([Path(named)] if named else []), Path(os_cache("transformer_lit"))]
-    except RuntimeError as error:  # nobody's home is known
-        raise InputError(f"{error}; name a folder in TRANSFORMER_LIT_DATA") from error
+    return [*([Path(named)] if named else []), Path(os_cache("transformer_lit"))]
 
 
 def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
-    "The unpacked content; `InputError` when it is not the content that the registry asks for."
+    "The unpacked content; `InputError` when it is not what the registry asks for."
     data = packed
     try:
         if packed[:2] == b"\x1f\x8b":
@@ -179,7 +154,7 @@ def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
                 data = file_in.read(LARGEST + 1)  # what is longer fails its hash
         if file.unpack is not None and sha256(data) != file.sha256:
             data = file.unpack(data)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
+    except Exception as error:  # each archive has its own
         raise InputError(f"{origin} is damaged ({error}); remove it and fetch it again") from error
     if sha256(data) != file.sha256:
         raise InputError(
@@ -191,23 +166,18 @@ def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
 
 def read_local(file: DataFile) -> bytes | None:
     "The checked content of a file that lies here, or None."
-    for whole in (folder / file.path for folder in _folders()):
-        archive = [whole.with_suffix(".tar.xz")] if file.unpack else []
-        for path in (whole, whole.with_name(f"{whole.name}.gz"), *archive):
-            if path.is_file():
-                return _checked(path.read_bytes(), file, str(path))
-    return None
+    places = [folder / f"{file.path}{end}" for folder in _folders() for end in ("", ".gz")]
+    if file.unpack:
+        places += [(folder / file.path).with_suffix(".tar.xz") for folder in _folders()]
+    found = next((path for path in places if path.is_file()), None)
+    return found and _checked(found.read_bytes(), file, str(found))
 
 
 def read_file(file: DataFile, *, download: bool = True, progressbar: bool = False) -> bytes:
-    """The unpacked content of `file`, its hash checked.
-
-    The folder in `TRANSFORMER_LIT_DATA` is looked at first, then the cache, then the file's homes
-    in order. What comes from a home is checked before it is written to the cache. Raises
-    `InputError` when no place gives the right bytes; nothing half-written is left.
-    """
+    "The checked content: from a folder here, or the first good home, and then kept in the cache."
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")
     if (data := read_local(file)) is not None:
         return data
     refused = []
@@ -218,13 +188,13 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
                 got = pooch.retrieve(home, None, path=folder, downloader=fetch)
                 data = _checked(Path(got).read_bytes(), file, home)
         except Exception as error:  # any failure of one home: the next is tried, and all are told
-            refused.append(f"{home}: {error or type(error).__name__}")
+            refused.append(f"{home}: {type(error).__name__} {error}")
         else:
             with atomic_path(_folders()[-1] / file.path) as temporary:
                 temporary.write_bytes(data)
             return data
+    why = f" and could not be downloaded ({'; '.join(refused)})" if refused else ""
     raise InputError(
-        f"{file.path} is not in {' or '.join(map(str, _folders()))}"
-        + (f" and could not be downloaded ({'; '.join(refused)})" if refused else "")
-        + "; connect to the network, or put it into a folder that TRANSFORMER_LIT_DATA names"
+        f"{file.path} is not in {' or '.join(map(str, _folders()))}{why}; connect to the network, "
+        "or put it into a folder that TRANSFORMER_LIT_DATA names"
     )

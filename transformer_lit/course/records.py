@@ -1,7 +1,9 @@
 """One JSON record for each trained run: what was trained, how, on what, and how well it did."""
 
 import platform
+import statistics
 import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -107,9 +109,84 @@ def read_measurement(path: str | Path) -> Measurement:
     return _read_record(path, Measurement)
 
 
+def pick_device(name: str = "auto") -> torch.device:
+    "The device of that name, `InputError` if it is not there; `auto` is `cuda` if that is there."
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()  # to have a name is not yet to compute
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
+        raise InputError(f"device {name!r} is not available here ({reason}); try cpu") from error
+    return device
+
+
 def device_name(device: torch.device) -> str:
     "For a record: the model of a GPU, or the architecture of a CPU and the number of its threads."
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()
     return f"{platform.machine()} CPU, {count} thread{'s' if count > 1 else ''}"
+
+
+# --- the difference between entries of a comparison --------------------------------------------
+
+
+@dataclass(frozen=True)
+class Paired:
+    "The difference between two entries, seed by seed."
+
+    mean: float
+    error: float  # standard error of the mean
+    pairs: int
+
+    @property
+    def separated(self) -> bool:
+        "Whether 0 lies outside the 95 % interval by Student's t."
+        return abs(self.mean) > _T95[self.pairs - 1] * self.error
+
+
+# two-sided 95 % points of Student's t by degrees of freedom, as tables print them
+_T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
+    "The paired difference first − second; the n-th values of both share a seed. 2 to 10 pairs."
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not 2 <= len(differences) <= len(_T95) + 1:
+        raise ValueError(f"need 2 to {len(_T95) + 1} pairs, got {len(differences)}")
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    return Paired(statistics.mean(differences), error, len(differences))
+
+
+def by_entry(records: Iterable[Result]) -> dict[str, list[Result]]:
+    "Records by entry, each list in the order of seeds."
+    groups: dict[str, list[Result]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(record.metrics["entry"], []).append(record)
+    return groups
+
+
+@dataclass(frozen=True)
+class Tuned:
+    "An entry of a grid of trainings at its best rate."
+
+    rate: float
+    losses: list[float]  # in the order of seeds
+    inside: bool  # whether the grid has a smaller and a larger rate
+
+
+def at_best_rate(rows: Iterable[dict[str, Any]]) -> dict[str, Tuned]:
+    """Each entry of a grid at the rate of its lowest loss under the first seed.
+
+    A row has `entry`, `rate`, `seed` and `val_loss`. That seed alone was trained with every rate.
+    """
+    tried: dict[str, dict[float, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        tried.setdefault(row["entry"], {}).setdefault(row["rate"], []).append(row["val_loss"])
+    found = {}
+    for entry, losses in tried.items():
+        best = min(losses, key=lambda rate: losses[rate][0])
+        found[entry] = Tuned(best, losses[best], min(losses) < best < max(losses))
+    return found

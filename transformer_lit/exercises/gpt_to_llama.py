@@ -4,36 +4,9 @@
 __all__ = ['THREE', 'more_units', 'seeds', 'compare', 'half_width']
 
 # %% ../../nbs/results/03_gpt_to_llama.ipynb #check-imports
-from transformer_lit.course.exercises import exercise
-from transformer_lit.recipes.bakeoff import paired
+from transformer_lit.course.exercises import exercise, wrong
 
 # %% ../../nbs/results/03_gpt_to_llama.ipynb #checks
-@exercise(
-    "gpt_to_llama.1",
-    "warm-up",
-    minutes=4,
-    mistakes={
-        "That is for one layer alone; there are four, and each needs its own.": 32,
-        "A unit has a column and a row, so 129 numbers, and not 64.": 16,
-    },
-)
-def more_units():
-    return 8
-
-
-@exercise(
-    "gpt_to_llama.2",
-    "predict",
-    minutes=6,
-    mistakes={
-        "The error falls with the root of n: square the quotient.": 10,
-        "An interval of 95 % reaches two errors to each side, not one.": 25,
-    },
-)
-def seeds():
-    return 100
-
-
 THREE = {
     "clear": ([1.8, 1.91, 1.7], [2.0, 2.1, 1.9]),
     "scattered": ([1.75, 1.76, 1.74], [1.80, 1.77, 1.745]),
@@ -43,52 +16,54 @@ THREE = {
     "nearly": ([1.67112, 1.68, 1.68888], [1.7, 1.7, 1.7]),
 }
 
+# %% ../../nbs/results/03_gpt_to_llama.ipynb #sol-1
+@exercise("gpt_to_llama.1")
+@wrong("""
+    That is for one layer alone; there are four, and each needs its own.
+        32
+    A unit has a column and a row, so 129 numbers, and not 64.
+        16
+    """)
+def more_units():
+    return round(64 * 64 / 4 / (2 * 64 + 1))
 
-@exercise(
-    "gpt_to_llama.3",
-    "build",
-    minutes=10,
-    cases=lambda: THREE,
-    tolerance=1e-9,
-    mistakes={
-        "Three numbers around their own mean: divide by 2, not by 3.": lambda a, b: _biased(a, b),
-        "That is the standard deviation of one; the error of the mean is smaller by √3.": (
-            lambda a, b: _deviation(a, b)
-        ),
-        "The difference is after − before: a gain is negative.": lambda a, b: compare(b, a),
-    },
-)
+# %% ../../nbs/results/03_gpt_to_llama.ipynb #sol-2
+@exercise("gpt_to_llama.2")
+@wrong("""
+    The error falls with the root of n: square the quotient.
+        10
+    An interval of 95 % reaches two errors to each side, not one.
+        25
+    """)
+def seeds():
+    return round((2 * 0.025 / 0.005) ** 2)
+
+# %% ../../nbs/results/03_gpt_to_llama.ipynb #sol-3
+@exercise("gpt_to_llama.3", cases=lambda: THREE, tolerance=1e-9)
+@wrong("""
+    Three numbers around their own mean: divide by 2, not by 3.
+        / 2 / 3) → / 3 / 3)
+    That is the standard deviation of one; the error of the mean is smaller by √3.
+        / 2 / 3) → / 2)
+    The difference is after − before: a gain is negative.
+        a - b for → b - a for
+    """)
 def compare(after, before):
-    gap = paired(after, before)
-    return gap.mean, gap.error, gap.separated
-
-
-def _biased(after, before):
-    mean, error, _ = compare(after, before)
-    error *= (2 / 3) ** 0.5
+    differences = [a - b for a, b in zip(after, before, strict=True)]
+    mean = sum(differences) / 3
+    error = (sum((d - mean) ** 2 for d in differences) / 2 / 3) ** 0.5
     return mean, error, abs(mean) > 4.303 * error
 
-
-def _deviation(after, before):
-    mean, error, _ = compare(after, before)
-    error *= 3**0.5
-    return mean, error, abs(mean) > 4.303 * error
-
-
-@exercise(
-    "gpt_to_llama.4",
-    "repair",
-    minutes=8,
-    cases=lambda: THREE,
-    tolerance=1e-4,  # 4.303 has more digits
-    mistakes={
-        "1.96 is for many numbers. Three differences have two degrees of freedom: 4.303.": (
-            lambda a, b: 1.96 * compare(a, b)[1]
-        ),
-        "The limit is right now. The variance of three numbers divides by 2.": (
-            lambda a, b: 4.303 * _biased(a, b)[1]
-        ),
-    },
-)
+# %% ../../nbs/results/03_gpt_to_llama.ipynb #sol-4
+@exercise("gpt_to_llama.4", cases=lambda: THREE, tolerance=1e-4, repair=True)
+@wrong("""
+    1.96 is for many numbers. Three differences have two degrees of freedom: 4.303.
+        4.303 * → 1.96 *
+    The limit is right now. The variance of three numbers divides by 2.
+        / 2⏎return → / 3⏎return
+    """)
 def half_width(after, before):
-    return 4.303 * compare(after, before)[1]
+    differences = [a - b for a, b in zip(after, before, strict=True)]
+    mean = sum(differences) / 3
+    variance = sum((d - mean) ** 2 for d in differences) / 2
+    return 4.303 * (variance / 3) ** 0.5

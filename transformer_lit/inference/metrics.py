@@ -23,8 +23,6 @@ def perplexity(nats_per_token: float) -> float:
 
 def bits_per_byte(nats_per_token: float, *, tokens: int, n_bytes: int) -> float:
     "The loss in bits, shared out over the bytes of the text: comparable between tokenizers."
-    if tokens < 0 or n_bytes < 1:
-        raise ValueError(f"no bits per byte for {tokens} tokens in {n_bytes} bytes")
     return nats_per_token / math.log(2) * tokens / n_bytes
 
 # %% ../../nbs/inference/03_metrics.ipynb #score
@@ -44,12 +42,9 @@ def bleu(
     tokenize: str = "13a",  # "none" for text that is tokenised already
 ) -> Score:
     "Corpus BLEU by sacreBLEU, one reference for each hypothesis; Post 2018 (arXiv:1804.08771)."
-    if isinstance(hypotheses, str) or isinstance(references, str):
-        raise ValueError("hypotheses and references are lists of sentences, got a single string")
-    if len(hypotheses) != len(references) or not len(hypotheses):
-        raise ValueError(f"{len(hypotheses)} hypotheses but {len(references)} references")
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"tokenize is {tokenize!r}; known are: {', '.join(BLEU.TOKENIZERS)}")
+    if isinstance(hypotheses, str) or len(hypotheses) != len(references):
+        found = f"{type(hypotheses).__name__} of {len(hypotheses)} and {len(references)} references"
+        raise ValueError(f"bleu takes a list of sentences and a reference for each, got {found}")
     metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return Score(score.score, str(metric.get_signature()))

@@ -18,9 +18,7 @@ from torch import Tensor, nn
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
     "The k largest logits; all others become -inf. What ties with the k-th stays."
-    if k < 1:
-        raise ValueError(f"top_k must be at least 1, got {k}")
-    least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]
+    least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]  # … 1
     return logits.masked_fill(logits < least, -math.inf)
 
 
@@ -84,8 +82,6 @@ def stream(
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
     A full context is left for its last half. `adjust(logits, ids)` gives the logits to choose from.
     """
-    if ids.shape[1] < 1 or max_new < 0:
-        raise ValueError(f"need an id to begin with and max_new >= 0, got {ids.shape=}, {max_new=}")
     batch_size, room = len(ids), ids.shape[1] + max_new
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished
@@ -96,13 +92,14 @@ def stream(
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
                 inputs = (x if x is None else x[rows] for x in (src, src_mask))
                 held, state = 0, model.start(len(rows), room, *inputs)
-            token = next_token(adjust(model.step(new, state)[:, -1], ids), **choose)
+            logits = model.step(new, state)[:, -1]  # B T V -> B V
+            token = next_token(adjust(logits, ids), **choose)  # B
             held += new.shape[1]
             alive = torch.ones_like(token, dtype=torch.bool) if eos is None else token != eos
             if not alive.all():
                 rows, ids, token = rows[alive], ids[alive], token[alive]
                 state.select(alive.nonzero().squeeze(-1))
-            new, ids = token[:, None], torch.cat([ids, token[:, None]], 1)
+            new, ids = token[:, None], torch.cat([ids, token[:, None]], 1)  # B 1, B T+1
         if not len(rows):
             return
         drawn = dict(zip(rows.tolist(), token.tolist(), strict=True))
@@ -128,8 +125,6 @@ def keep_min_p(logits: Float[Tensor, "... V"], share: float | int) -> Float[Tens
 
     Source: Nguyen et al. 2024 (arXiv:2407.01082).
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be in (0, 1], got {share}")
     below = logits - logits.amax(-1, keepdim=True)
     return logits.masked_fill(below < math.log(share), -math.inf)
 
@@ -142,8 +137,6 @@ def penalise_repeats(
     A logit above 0 is divided by the penalty, one below 0 multiplied. Source: Keskar et al. 2019
     (arXiv:1909.05858), where all are divided.
     """
-    if not 1 <= penalty < math.inf:
-        raise ValueError(f"the penalty must be at least 1, got {penalty}")
     seen = logits.gather(-1, ids)
     lower = torch.where(seen < 0, seen * penalty, seen / penalty)
     lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # what was possible stays so
@@ -181,8 +174,6 @@ def _until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
 def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
     "Prompts of unequal length as one batch that ends together, and their lengths."
     lengths = [len(prompt) for prompt in prompts]
-    if min(lengths, default=1) < 1:
-        raise ValueError(f"each prompt needs an id to begin with, got the lengths {lengths}")
     T = max(lengths, default=1)
     rows = [[*prompt[:1]] * (T - len(prompt)) + [*prompt] for prompt in prompts]
     return torch.tensor(rows, dtype=torch.long).view(-1, T), torch.tensor(lengths).long()

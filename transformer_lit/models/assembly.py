@@ -45,7 +45,7 @@ class AssemblyConfig:
     activation: str = "silu"  # see ACTIVATIONS of block.feedforward
     gated: bool = True  # multiply by a second projection
     residual: str = "pre"  # or "post", "sandwich", "deep"
-    bias: bool = False  # offsets in attention and feed-forward
+    bias: bool = False  # biases in attention and feed-forward
     tied: bool = False
     dropout: float = 0.0
     init: str = "xavier"  # or "gpt2"; with DeepNorm, DeepNorm's own

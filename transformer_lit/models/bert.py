@@ -20,7 +20,6 @@ from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm
 from transformer_lit.course.sizes import check_sizes
-from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
@@ -41,10 +40,10 @@ class BertConfig:
         check_sizes(self)
 
 
-class Bert(KeepsTies):
+class Bert(nn.Module):
     """An encoder over token and position vectors, with a logit for every token at every place.
 
-    Source: Devlin et al. 2019, without segments and without an offset in the output layer.
+    Source: Devlin et al. 2019, without segments and without a bias in the output layer.
     """
 
     def __init__(self, config: BertConfig):
@@ -70,7 +69,8 @@ class Bert(KeepsTies):
         mask: Bool[Tensor, "B T"] | None = None,  # True = a token
     ) -> Float[Tensor, "B T C"]:
         "What the output layer reads at each place, which has seen all others."
-        x = self.tok_emb(ids) + self.position(torch.arange(ids.shape[1], device=ids.device))
+        pos = torch.arange(ids.shape[1], device=ids.device)  # T
+        x = self.tok_emb(ids) + self.position(pos)  # B T C
         x = self.dropout(self.norm(x))
         for layer in self.layers:
             x = layer(x, mask=None if mask is None else padding_mask(mask))
@@ -80,4 +80,4 @@ class Bert(KeepsTies):
         self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T V"]:
         "Logits of the token that stands at each place."
-        return self.lm_head(self.hidden(ids, mask))
+        return self.lm_head(self.hidden(ids, mask))  # B T V

@@ -21,12 +21,11 @@ from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
 from transformer_lit.course.sizes import check_sizes
-from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/03_gpt.ipynb #decoder
-class DecoderOnly(KeepsTies):
+class DecoderOnly(nn.Module):
     """A stack of causal layers over token vectors, and logits for the next token at each position.
 
     The parts are injected. `position` maps positions to vectors that are added to the token's; it
@@ -60,7 +59,7 @@ class DecoderOnly(KeepsTies):
         if pos is None:
             start = 0 if state is None else state.length
             pos = torch.arange(start, start + ids.shape[1], device=ids.device)
-        x = self.tok_emb(ids)
+        x = self.tok_emb(ids)  # B T C
         if self.position is not None:
             x = x + self.position(pos)
         x = self.dropout(x)
@@ -76,7 +75,7 @@ class DecoderOnly(KeepsTies):
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         "Logits of the next token after each of the T ids."
-        return self.lm_head(self.hidden(ids, pos=pos, mask=mask))
+        return self.lm_head(self.hidden(ids, pos=pos, mask=mask))  # B T V
 
     def start(
         self,
@@ -94,7 +93,7 @@ class DecoderOnly(KeepsTies):
         self, ids: Int[Tensor, "B T"], state: DecodingState, **places: Tensor
     ) -> Float[Tensor, "B T V"]:
         "Logits after the next T ids; the state moves on by T. `places`: pos, mask, as in `hidden`."
-        return self.lm_head(self.hidden(ids, state=state, **places))
+        return self.lm_head(self.hidden(ids, state=state, **places))  # B T V
 
 # %% ../../nbs/models/03_gpt.ipynb #config
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class GPTConfig:
     d_ff: int | None = None  # F; 4C unless given
     max_len: int = 1024  # positions that have a vector
     dropout: float = 0.1
-    bias: bool = True  # offsets in the attention projections
+    bias: bool = True  # in the attention projections
     tied: bool = True  # the output layer shares the token table
 
     def __post_init__(self):

@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lit.attention.additive import AdditiveAttention
 from transformer_lit.course.sizes import check_sizes
-from transformer_lit.models.transformer import KeepsTies
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/06_recurrent.ipynb #state
@@ -29,14 +28,12 @@ class RecurrentConfig:
     "Sizes of a `Recurrent`."
 
     vocab_size: int  # V, shared by source and target
-    d_model: int = 256  # C, of vectors and states
+    d_model: int = 256  # C, of vectors and states; even, half for each direction
     dropout: float = 0.1  # on embeddings, and on what the output layer reads
     max_len: int = 256  # longest source or target in tokens that a recipe feeds the model
 
     def __post_init__(self):
         check_sizes(self)
-        if self.d_model % 2:
-            raise ValueError(f"d_model must be even, half for each direction, got {self.d_model}")
 
 
 @dataclass
@@ -65,7 +62,7 @@ class RecurrentState:
         del self.hidden[length + 1 :]
 
 # %% ../../nbs/models/06_recurrent.ipynb #code
-class Recurrent(KeepsTies):
+class Recurrent(nn.Module):
     """A GRU reads the source in both directions, another writes the target and looks back at it.
 
     Source: Bahdanau et al. 2015, with a linear layer and tanh in place of its maxout.
@@ -90,22 +87,23 @@ class Recurrent(KeepsTies):
             got = "none" if src is None else f"src of shape {tuple(src.shape)}"
             raise ValueError(f"an encoder–decoder needs src of {batch_size} rows, got {got}")
         keep = torch.ones_like(src, dtype=torch.bool) if src_mask is None else src_mask
-        x, lengths = self.dropout(self.tok_emb(src)), keep.sum(1).cpu()  # padding is not read
+        x, lengths = self.dropout(self.tok_emb(src)), keep.sum(1).cpu()  # B S C; B
+        # padding is not read
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         read, last = self.encoder(packed)
-        read, _ = pad_packed_sequence(read, batch_first=True, total_length=src.shape[1])
+        read, _ = pad_packed_sequence(read, batch_first=True, total_length=src.shape[1])  # B S C
         memory = self.cross_attn.keys_values(read)  # keys are projected once
         return RecurrentState([self.first(last[1])], memory, keep[:, None])
 
     def decode(self, ids: Int[Tensor, "B T"], state: RecurrentState) -> Float[Tensor, "B T C"]:
         "What the output layer reads after each of the next T ids; the state moves on by T."
         said = []
-        for x in self.dropout(self.tok_emb(ids)).unbind(1):
+        for x in self.dropout(self.tok_emb(ids)).unbind(1):  # B C
             h = state.hidden[-1]
-            context = self.cross_attn(h[:, None], state.memory, mask=state.memory_mask)[:, 0]
+            context = self.cross_attn(h[:, None], state.memory, mask=state.memory_mask)[:, 0]  # B C
             state.hidden.append(self.cell(torch.cat([x, context], -1), h))
-            said.append(torch.cat([state.hidden[-1], context, x], -1))
-        return self.dropout(self.out(torch.stack(said, 1)))
+            said.append(torch.cat([state.hidden[-1], context, x], -1))  # B 3C
+        return self.dropout(self.out(torch.stack(said, 1)))  # B T C
 
     def hidden(
         self, src: Source, tgt_in: Int[Tensor, "B T"], src_mask: SourceMask = None
@@ -117,11 +115,11 @@ class Recurrent(KeepsTies):
         self, src: Source, tgt_in: Int[Tensor, "B T"], src_mask: SourceMask = None
     ) -> Float[Tensor, "B T V"]:
         "Logits for every target position."
-        return self.lm_head(self.hidden(src, tgt_in, src_mask))
+        return self.lm_head(self.hidden(src, tgt_in, src_mask))  # B T V
 
     def step(self, ids: Int[Tensor, "B T"], state: RecurrentState) -> Float[Tensor, "B T V"]:
         "Logits after each of the next T ids; the state moves on by T positions."
-        return self.lm_head(self.decode(ids, state))
+        return self.lm_head(self.decode(ids, state))  # B T V
 
 # %% ../../nbs/models/06_recurrent.ipynb #fixed
 class FixedVector(nn.Module):
@@ -134,8 +132,7 @@ class FixedVector(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T C"], memory: Memory, *, mask: Bool[Tensor, "B 1 S"]
     ) -> Float[Tensor, "B T M"]:
-        ahead, back = memory[1].chunk(2, -1)
+        ahead, back = memory[1].chunk(2, -1)  # B S M/2
         last = mask.sum(-1, keepdim=True) - 1  # padding stands on the right
-        return torch.cat([ahead.take_along_dim(last, 1), back[:, :1]], -1).expand(
-            -1, x.shape[1], -1
-        )
+        read = torch.cat([ahead.take_along_dim(last, 1), back[:, :1]], -1)  # B 1 M
+        return read.expand(-1, x.shape[1], -1)  # B T M

@@ -12,8 +12,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lit.course.sizes import positive
-
 # %% ../../nbs/position/01_absolute.ipynb #code
 def sinusoids(
     pos: Int[Tensor, "..."], d_model: int, *, dtype: torch.dtype | None = None
@@ -24,13 +22,11 @@ def sinusoids(
     bits; with float32 they are right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section
     3.5.
     """
-    if d_model < 2 or d_model % 2:
-        raise ValueError(f"d_model must be even for pairs of sine and cosine, got {d_model}")
     dtype = torch.get_default_dtype() if dtype is None else dtype
     exact = torch.promote_types(dtype, torch.float32)
     pair = torch.arange(0, d_model, 2, device=pos.device, dtype=exact)
-    angle = pos[..., None] * torch.exp(pair * (-math.log(10_000.0) / d_model))
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(dtype)
+    angle = pos[..., None] * torch.exp(pair * (-math.log(10_000.0) / d_model))  # … C/2
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(dtype)  # … C
 
 # %% ../../nbs/position/01_absolute.ipynb #sinusoidal
 class Sinusoidal(nn.Module):
@@ -41,7 +37,6 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, d_model: int):
         super().__init__()
-        sinusoids(torch.tensor(0), d_model)  # refuses an odd size now, not at the first batch
         self.d_model = d_model
         self.register_buffer("_like", torch.empty(0), persistent=False)  # has the model's type
 
@@ -50,22 +45,12 @@ class Sinusoidal(nn.Module):
 
 # %% ../../nbs/position/01_absolute.ipynb #learned
 class LearnedPosition(nn.Module):
-    """A learned vector for each of `max_len` positions.
-
-    A position outside the table is a `ValueError` on a CPU. A GPU's kernel asserts it without our
-    help; to look at the positions here would make each step wait for the device.
-    """
+    "A learned vector for each of `max_len` positions; torch refuses a position outside the table."
 
     def __init__(self, max_len: int, d_model: int):
         super().__init__()
-        positive(max_len=max_len, d_model=d_model)
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)  # as the token table: length about 1
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
-        try:
-            return nn.functional.embedding(pos, self.weight)
-        except IndexError as error:
-            max_len = self.weight.shape[0]
-            bad = pos[(pos < 0) | (pos >= max_len)][0].item()
-            raise ValueError(f"position {bad} is outside the table of max_len={max_len}") from error
+        return nn.functional.embedding(pos, self.weight)  # … C

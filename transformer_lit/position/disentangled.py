@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.multihead import Position, head_sizes
-from transformer_lit.course.sizes import positive
 from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.relative import distances
 
@@ -25,13 +24,13 @@ def _row_scores(
     H = max(x.shape[1], rows.shape[1])
     x = x if x.shape[1] == H else x.repeat_interleave(H // x.shape[1], 1)
     rows = rows if rows.shape[1] == H else rows.repeat_interleave(H // rows.shape[1], 1)
-    return x @ rows.permute(1, 2, 0)
+    return x @ rows.permute(1, 2, 0)  # B H L D @ H D R -> B H L R
 
 
 def _pick(
     scores: Float[Tensor, "B H L R"], index: Int[Tensor, "#B 1 L M"]
 ) -> Float[Tensor, "B H L M"]:
-    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))
+    return scores.gather(-1, index.expand(*scores.shape[:2], -1, -1))  # B H L R -> B H L M
 
 
 def content_to_position(
@@ -49,7 +48,7 @@ def position_to_content(
     index: Int[Tensor, "#B 1 T S"],
 ) -> Float[Tensor, "B H T S"]:
     "k_s · rel_q[index_ts]: R products for each key, of which each query picks one."
-    return _pick(_row_scores(k, rel_q), index.mT).mT
+    return _pick(_row_scores(k, rel_q), index.mT).mT  # B H S R -> B H S T -> B H T S
 
 # %% ../../nbs/position/03_disentangled.ipynb #xl
 class TransformerXLBias(Position):
@@ -71,7 +70,6 @@ class TransformerXLBias(Position):
     ):
         super().__init__()
         n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
-        sinusoids(torch.tensor(0), d_model)  # refuses an odd size now
         self.d_model, self.causal = d_model, causal
         self.r_proj = nn.Linear(d_model, n_kv_heads * d_head, bias=False)
         self.u = nn.Parameter(torch.empty(n_heads, d_head).normal_(std=0.02))
@@ -81,10 +79,8 @@ class TransformerXLBias(Position):
         self,
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B K S D"],
-        q_pos: Int[Tensor, "... T"],
-        k_pos: Int[Tensor, "... S"],
+        apart: Int[Tensor, "#B 1 T S"],
     ) -> Float[Tensor, "B H T S"]:
-        apart = distances(q_pos, k_pos)
         apart = apart.clamp(min=0) if self.causal else apart
         first = apart.amin()  # stays on its device: nothing waits for the number
         R = k.shape[2] + (0 if self.causal else q.shape[2] - 1)  # neighbours are one apart, or less
@@ -92,16 +88,9 @@ class TransformerXLBias(Position):
         r = self.r_proj(sinusoids(known, self.d_model, dtype=self.r_proj.weight.dtype))
         r = r.unflatten(-1, (-1, q.shape[-1]))  # R K D
         scale = q.shape[-1] ** -0.5
-        try:
-            by_distance = content_to_position((q + self.v[:, None]) * scale, r, apart - first)
-        except RuntimeError as error:
-            low, high = first.item(), apart.max().item()
-            if high - low < R:
-                raise  # it was something else
-            raise ValueError(
-                "positions of neighbours must be one apart or less, so that there are at most "
-                f"{R} distances; they run from {low} to {high}"
-            ) from error
+        by_distance = content_to_position(
+            (q + self.v[:, None]) * scale, r, apart - first
+        )  # B H T S
         return by_distance + _row_scores(k, self.u[None] * scale).mT  # the second: B H 1 S
 
 # %% ../../nbs/position/03_disentangled.ipynb #bucket
@@ -114,10 +103,7 @@ def deberta_bucket(
     """
     exact = n_buckets // 2
     if exact < 1 or max_distance - 1 <= exact:
-        raise ValueError(
-            "DeBERTa needs at least 2 buckets and a max_distance over n_buckets/2 + 1, "
-            f"got n_buckets={n_buckets}, max_distance={max_distance}"
-        )
+        raise ValueError(f"no DeBERTa buckets with {n_buckets=}, {max_distance=}")
     far = distance.abs()
     # float32 throughout, as in the program of the authors: a rounding decides a bucket
     top = (far.new_tensor(max_distance - 1).float() / exact).log()
@@ -131,7 +117,7 @@ class DisentangledBias(Position):
     Its `scale` is 1/√(3D) with both terms: the attention takes it for its own product, the plug for
     its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
     et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
-    checkpoint shares the projections as well, give the plug the attention's `k_proj` and `q_proj`.
+    checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the plug.
     """
 
     def __init__(
@@ -150,14 +136,11 @@ class DisentangledBias(Position):
     ):
         super().__init__()
         n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
-        if not terms or len(set(terms)) < len(terms) or set(terms) - {"c2p", "p2c"}:
+        if sorted(terms) not in (["c2p"], ["p2c"], ["c2p", "p2c"]):
             raise ValueError(f"terms must be of 'c2p' and 'p2c', each once, got {tuple(terms)}")
-        positive(max_distance=max_distance)
-        if n_buckets is not None:
-            deberta_bucket(torch.tensor(0), n_buckets, max_distance)  # refuses wrong sizes now
         self.max_distance, self.n_buckets, self.causal = max_distance, n_buckets, causal
         shape = ((n_buckets or max_distance) * (1 if causal else 2), d_model)
-        if weight is not None and weight.shape != shape:
+        if weight is not None and weight.shape != shape:  # another distance would be the farthest
             raise ValueError(f"the table must have shape {shape}, got {tuple(weight.shape)}")
         self.weight = nn.Parameter(torch.empty(shape)) if weight is None else weight
         if weight is None:
@@ -182,14 +165,13 @@ class DisentangledBias(Position):
         self,
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B K S D"],
-        q_pos: Int[Tensor, "... T"],
-        k_pos: Int[Tensor, "... S"],
+        apart: Int[Tensor, "#B 1 T S"],
     ) -> Float[Tensor, "B H T S"]:
-        index, scale, terms = self.rows(distances(q_pos, k_pos)), self.scale(q.shape[-1]), []
+        index, scale, terms = self.rows(apart), self.scale(q.shape[-1]), []
         if self.k_proj is not None:
             rel_k = self.k_proj(self.weight).unflatten(-1, (-1, q.shape[-1]))  # R K D
             terms.append(content_to_position(q * scale, rel_k, index))
         if self.q_proj is not None:
             rel_q = self.q_proj(self.weight).unflatten(-1, (-1, q.shape[-1]))  # R H D
             terms.append(position_to_content(k * scale, rel_q, index))
-        return sum(terms[1:], terms[0])
+        return sum(terms[1:], terms[0])  # B H T S

@@ -7,16 +7,14 @@ __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', '
            'check_own', 'main']
 
 # %% ../../nbs/recipes/07_cli.ipynb #imports
-import errno
-import io
 import json
-import os
-import shlex
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,111 +88,69 @@ def train(
     "Train a model, with a progress bar, a log and checkpoints; score it and write its record."
     import torch
 
+    from transformer_lit.course.records import pick_device
     from transformer_lit.recipes.recipe import finish_training, open_training
     from transformer_lit.recipes.recipe import preset as find_preset
     from transformer_lit.recipes.zoo import RECIPES
     from transformer_lit.training.distributed import join
 
-    how = {"seed": seed, "device": device, "dtype": getattr(torch, dtype)}
-    with join(device, shard=shard) as world:
+    with join(pick_device(device), shard=shard) as world:
         if recipe not in RECIPES:
             raise InputError(f"unknown recipe {recipe!r}; known are: {', '.join(RECIPES)}")
         preset = preset or next(iter(RECIPES[recipe].presets))
         changes = {"source": source, "target": target, "form": form, "steps": steps}
         settings = find_preset(RECIPES[recipe], preset, **changes)
-        _check_shard(settings.optimizer, shard)
-        # what is not as the preset says never takes the place of its record
-        other = (f"steps{steps}" if steps else "", "" if dtype == _Dtype.float32 else dtype.value)
-        name = "-".join(filter(None, (preset, settings.variant, *other, f"seed{seed}")))
-        out = Path("runs") / name if out is None else out
+        if shard and settings.optimizer == "muon":
+            raise InputError(
+                "muon needs whole matrices, which --shard cuts into parts; leave it out"
+            )
+        how = {"seed": seed, "dtype": getattr(torch, dtype)}
+        name, command = settings.run_name(preset, **how), settings.command(preset, **how)
+        out = out or Path("runs") / name
         with world.first():
-            _look_ahead(device, () if world.rank else (out, results))  # the first writes
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=True)
+            _look_ahead(device, () if world.rank else (results, out))  # the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
             typer.echo(f"{out} holds no training; a new one begins", err=True)
-        with _writes(out):
-            training = open_training(settings, out, resume=resume, world=world, **how)
-            _train(training.run)
-    if world.rank:
-        return
-    if world.size > 1:  # the first process opens alone what all have trained
-        training = open_training(settings, out, resume=True, **how)
-    changes["dtype"] = None if dtype == _Dtype.float32 else dtype.value
-    command = _command(recipe, preset=preset, seed=seed, **changes)
-    where = {"name": name, "command": command, "results": results}
-    with _writes(out, results), training.run.locked(), _bar(None, "score") as bar:
-        result = finish_training(training, **where, progress=bar.update)
-    typer.echo(f"{training.trained.describe(result.metrics)}; model in {out / 'model'}")
-
-
-def _train(run: Any) -> None:
-    "To the last step; the first process tells how far."
-    hidden = run.trainer.world.rank > 0
-    for note in () if hidden else run.notes:
-        typer.echo(note, err=True)
-    with _bar(run.steps, "train", run.trainer.done, hidden=hidden) as bar:
-        run.train(lambda log: _show(bar, log.loss))
-
-# %% ../../nbs/recipes/07_cli.ipynb #look-ahead
-def _look_ahead(device: str, folders: Sequence[Path]) -> None:
-    "Raise now what would otherwise stop the training later, and keep the memory that it frees."
-    from transformer_lit.training.options import keep_freed_memory, pick_device
-
-    if pick_device(device).type == "cpu":
-        keep_freed_memory()
-    if _not_utf8("".join(map(str, folders))):
-        raise InputError("a folder has a name that is not UTF-8 text; choose another one")
-    for folder in folders:
-        require_writable(folder)
-
-
-def _check_shard(optimizer: str, shard: bool) -> None:
-    if shard and optimizer == "muon":
-        raise InputError("muon needs whole matrices, which --shard cuts into parts; leave it out")
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: a library met it
-
-
-@contextmanager
-def _writes(*folders: Path) -> Iterator[None]:
-    "A disk that is full is told with the folder, and with the way on."
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL or isinstance(error, FileExistsError):
-            raise
-        where, why = " or ".join(map(str, folders)), error.strerror or error
-        raise InputError(
-            f"no room in {where}: {why}; free space, then go on with --resume"
-        ) from error
-
-
-def _command(recipe: str, **options: Any) -> str:
-    "The line that repeats a training anywhere: what decides its result, not where it is written."
-    given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    return shlex.join(
-        ["transformer-lit", "train", recipe, *(word for pair in given for word in pair)]
-    )
+        run = open_training(settings, out, device=device, resume=resume, world=world, **how)
+        for note in () if world.rank else run.notes:
+            typer.echo(note, err=True)
+        with _bar(run.steps, "train", run.trainer.done, hidden=world.rank > 0) as bar:
+            run.train(lambda log: _show(bar, log.loss))
+        with _bar(None, "score", hidden=world.rank > 0) as bar:
+            told = {"name": name, "command": command, "results": results}
+            result = finish_training(run, **told, progress=bar.update)
+    if result is not None:
+        typer.echo(f"{run.trained.describe(result.metrics)}; model in {out / 'model'}")
 
 
 def _show(bar: tqdm, loss: float) -> None:
     bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
     bar.update()
 
+
+def _look_ahead(device: str, folders: Sequence[Path]) -> None:
+    "Raise now what would otherwise stop the training later, and keep the memory that it frees."
+    from transformer_lit.course.records import pick_device
+    from transformer_lit.training.options import keep_freed_memory
+
+    if pick_device(device).type == "cpu":
+        keep_freed_memory()
+    for folder in folders:
+        require_writable(folder)
+
 # %% ../../nbs/recipes/07_cli.ipynb #translate
 _Model = Annotated[str, typer.Option(help="A shipped model, or a folder with one.")]
 _Beam = Annotated[int, typer.Option(min=1, max=1000, help="Width of the beam; 1 is greedy.")]
 _AT_ONCE = 256  # lines of a file that are translated before they are written
 _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-_WRITER = "shakespeare"  # the shipped model that `generate` takes
 
 
 def _load(model: str, device: str, method: str, does: str) -> Any:
     "The trained model of that name or folder; `InputError` if it lacks the method."
+    from transformer_lit.course.records import pick_device
     from transformer_lit.recipes.zoo import load
-    from transformer_lit.training.options import pick_device
 
     trained = load(model, pick_device(device))
     if not hasattr(trained, method):
@@ -213,18 +169,16 @@ def translate(
     "Translate a sentence or a file; one line out for each line in, on standard output."
     if (text is None) == (file is None):
         raise InputError("give either a sentence or --file, one of the two")
-    lines = [_sentence(text)] if file is None else _lines(read_text(file))
+    lines = [text] if file is None else _lines(read_text(file))
     translator = _load(model, device, "translate", "translate")
-    places = [place for place, line in enumerate(lines) if line.strip()]
-    for place in places if file else ():
+    places = [place for place, line in enumerate(lines) if line.strip() or file is None]
+    for place in places:
         try:
             translator.encode([lines[place]])
         except InputError as error:
-            raise InputError(f"{file}, line {place + 1}: {error}") from error
-    with (
-        _threads(len(places)),
-        tqdm(total=len(places), desc="translate", file=sys.stderr, delay=2) as bar,
-    ):
+            raise InputError(f"{file}, line {place + 1}: {error}" if file else error) from error
+    bar = tqdm(total=len(places), desc="translate", file=sys.stderr, delay=2)
+    with _threads(len(places)), bar:
         for start in range(0, len(lines), _AT_ONCE):
             some = lines[start : start + _AT_ONCE]
             sentences = [line for line in some if line.strip()]
@@ -233,7 +187,7 @@ def translate(
                 typer.echo(" ".join(next(found).splitlines()) if line.strip() else "")
             sys.stdout.flush()
 
-# %% ../../nbs/recipes/07_cli.ipynb #lines-in
+
 @contextmanager
 def _threads(sentences: int) -> Iterator[None]:
     "One thread for one sentence: its steps are so small that threads wait longer than they work."
@@ -247,42 +201,25 @@ def _threads(sentences: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _sentence(text: str) -> str:
-    if not text.strip():
-        raise InputError("the sentence is empty; there is nothing to translate")
-    if _not_utf8(text):
-        raise InputError("the sentence is not UTF-8 text; check the settings of your terminal")
-    return text
-
-
-def _not_utf8(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)  # what other bytes become
-
-
 def _lines(text: str) -> list[str]:
     text = text.removeprefix("\ufeff")  # some editors begin a UTF-8 file with this mark
     return text.removesuffix("\n").split("\n") if text else []
 
 # %% ../../nbs/recipes/07_cli.ipynb #generate-options
-def _share(context: Any, option: Any, value: float | None) -> float | None:
-    if value is not None and not 0 < value <= 1:
-        raise InputError(f"{option.opts[0]} must be above 0 and at most 1, got {value}")
-    return value
+def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
+    "An option that takes a number: what it must be, in words and as a test."
 
-
-def _at_least(least: int) -> Callable[..., float | None]:
-    def check(context: Any, option: Any, value: float | None) -> float | None:
-        if value is not None and not least <= value < float("inf"):
-            raise InputError(f"{option.opts[0]} must be finite and at least {least}, got {value}")
+    def parse(text: str | float) -> float:
+        if not fits(value := float(text)):
+            raise typer.BadParameter(f"must be {said}, got {text}")
         return value
 
-    return check
+    return {"parser": parse, "metavar": "FLOAT"}
 
 
-def _not_empty(context: Any, option: Any, value: list[str] | None) -> list[str] | None:
-    if not all(value or ()):
-        raise InputError(f"{option.opts[0]} must be a text that is not empty, got ''")
-    return value
+_share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
+_finite = _number("finite and at least 0", lambda x: 0 <= x < math.inf)
+_penalty = _number("finite and at least 1", lambda x: 1 <= x < math.inf)
 
 
 def _adjust(min_p: float | None, penalty: float | None) -> Callable[[Any, Any], Any]:
@@ -300,34 +237,30 @@ def _adjust(min_p: float | None, penalty: float | None) -> Callable[[Any, Any], 
 @app.command("generate")
 def generate_text(
     prompt: Annotated[str, typer.Argument(help="What the text begins with; may be empty.")] = "",
-    model: Annotated[str, typer.Option(help="A shipped model, or a folder with one.")] = _WRITER,
+    model: _Model = "shakespeare",
     max_new: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
-    temperature: Annotated[float, typer.Option(callback=_at_least(0), help="0 is greedy.")] = 0.8,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(callback=_share, help="Draw from so much probability.")
+        float | None, typer.Option(help="Draw from so much probability.", **_share)
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(callback=_share, help="Leave out what has less than this share of the best."),
+        typer.Option(help="Leave out what has less than this share of the best.", **_share),
     ] = None,
     repetition_penalty: Annotated[
-        float | None,
-        typer.Option(callback=_at_least(1), help="Above 1, what was said is less probable."),
+        float | None, typer.Option(help="Above 1, what was said is less probable.", **_penalty)
     ] = None,
     stop: Annotated[
-        list[str] | None,
-        typer.Option(callback=_not_empty, help="The text ends before it; may be repeated."),
+        list[str] | None, typer.Option(help="The text ends before it; may be repeated.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")] = None,
     device: _Device = "auto",
 ) -> None:
     "Continue a text with a language model, on standard output, as it is written."
-    if _not_utf8(prompt):
-        raise InputError("the prompt is not UTF-8 text; check the settings of your terminal")
     writer = _load(model, device, "stream", "continue a text")
     choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": stop or ()}
+    plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": list(filter(None, stop or ()))}
     pieces = writer.stream(prompt, max_new=max_new, **choose, **plugs)
     with _threads(1):
         typer.echo(prompt, nl=False)
@@ -347,7 +280,7 @@ def evaluate(
 ) -> None:
     "Score a model on a data set: BLEU with its signature, exact share, bits per byte, perplexity."
     model = _load(checkpoint, device, "score", "know its score")
-    recipe = _recipe_of(checkpoint, model, dataset)
+    recipe = _recipe_of(model, dataset)
     examples = recipe.examples(split or recipe.test, progressbar=True)
     search = {"beam": beam} if hasattr(model, "translate") else {}
     with _bar(None, "score") as bar:
@@ -355,17 +288,15 @@ def evaluate(
     typer.echo(model.describe(metrics))
 
 
-def _recipe_of(name: str, model: Any, dataset: str | None) -> Any:
+def _recipe_of(model: Any, dataset: str | None) -> Any:
     "The recipe that a model was trained with, as far as it matters for what to score it on."
     from transformer_lit.recipes.zoo import RECIPES
 
-    kind = RECIPES[model.task]
-    about = model.info | ({"dataset": dataset} if dataset else {})
-    if missing := set(kind.remembers) - set(about):
-        raise InputError(f"the model in {name} does not say its {', '.join(sorted(missing))}")
-    presets = list(kind.presets.values())
+    presets = list(RECIPES[model.task].presets.values())
+    about = {key: model.info[key] for key in presets[0].remembers}
+    about |= {"dataset": dataset} if dataset else {}
     like = next((p for p in presets if p.dataset == about["dataset"]), presets[0])
-    return replace(like, **{key: about[key] for key in kind.remembers})
+    return replace(like, **about)
 
 # %% ../../nbs/recipes/07_cli.ipynb #bakeoff
 @app.command()
@@ -404,45 +335,70 @@ def check_own(
     steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
-    from transformer_lit.exercises.thread import STEPS, check_file, write_starter
-
-    if _not_utf8(str(file)):
-        raise InputError("the file has a name that is not UTF-8 text; choose another one")
     if start:
+        from transformer_lit.exercises.thread import write_starter
+
         write_starter(file)
         typer.echo(file)
         return
     if write and as_json:
         raise InputError("--json is for the verdicts alone; leave out --write, or --json")
-    step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-    quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
-    with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
-        found = check_file(file, only=step, progress=bar.update)
-    if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=1))
-    if found.error:
-        raise InputError(f"{file}: {found.error}")
-    if step is not None and not as_json:
-        typer.echo(found.verdicts[step])
-    elif not as_json and not write:
-        typer.echo(found)
-    if write:
-        _let_it_write(file, found, steps)
-    if not found:
-        raise typer.Exit(1)
+    code, text, error = _apart(_look, file, as_json, step, write, steps)
+    if text:
+        typer.echo(text)
+    if error:
+        raise InputError(error)
+    raise typer.Exit(code)
 
 
-def _let_it_write(file: Path, found: Any, steps: int) -> None:
+def _apart(work: Callable[..., Any], file: Path, *given: Any) -> Any:
+    "What a function gives that runs a file, in a process of its own, which the file may end."
+    receiver, sender = get_context("spawn").Pipe(duplex=False)
+    process = get_context("spawn").Process(target=work, args=(sender, file, *given))
+    process.start()
+    sender.close()
+    try:
+        return json.loads(receiver.recv_bytes())
+    except EOFError:
+        typer.echo(f"error: {file} ended its process; there is no verdict", err=True)
+        raise typer.Exit(1) from None
+    finally:
+        process.kill()
+        process.join()
+
+
+def _look(
+    sender: Any, file: Path, as_json: bool, step: str | None, write: bool, steps: int
+) -> None:
+    "Send the exit code, what there is to say about a file, and what is wrong with the question."
+    from transformer_lit.exercises.thread import STEPS, check_file
+
+    said = [0, "", ""]
+    try:
+        step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
+        quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
+        with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
+            found = check_file(file, only=step, progress=bar.update)
+        said = [int(not found), "", f"{file}: {found.error}" if found.error else ""]
+        if as_json:
+            said[1] = json.dumps(found.as_dict(), indent=1)
+        elif not found.error:
+            whole = _words(file, found, steps) if write else str(found)
+            said[1] = whole if step is None else str(found.verdicts[step])
+    except InputError as error:
+        said[2] = str(error)
+    sender.send_bytes(json.dumps(said).encode())
+
+
+def _words(file: Path, found: Any, steps: int) -> str:
+    "What the model of a file writes, once it is trained."
     from transformer_lit.course.my_model import first_words
 
-    needed = ("MyLlama", "train", "generate")
-    if open_ := [name for name in needed if not found.verdicts.get(name)]:
-        raise InputError(
-            f"--write needs MyLlama, train and generate; does not pass yet: {open_[0]}"
-        )
+    for name in ("MyLlama", "train", "generate"):
+        if not found.verdicts.get(name):
+            raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
     with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
-        words = first_words(file, steps=steps, progress=bar.update)
-    typer.echo(words)
+        return str(first_words(file, steps=steps, progress=bar.update))
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
 _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it
@@ -457,69 +413,18 @@ def main(args: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
-    with redirect_stderr(_Unfailing(sys.stderr)):
-        return _run(args)
-
-
-class _Unfailing(io.TextIOBase):
-    "A stream that is closed or full, and stops nothing: a training goes on without its bar."
-
-    def __init__(self, stream: Any):  # None where it is closed
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError, AttributeError):
-            self.stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError, AttributeError):
-            self.stream.flush()
-
-    def isatty(self) -> bool:
-        return self.stream is not None and self.stream.isatty()
-
-
-def _run(args: list[str]) -> int:
+    told = ""
     try:
-        if sys.stdout is None:
-            raise InputError("standard output is closed: there is nowhere to write to")
-        code = app(args=args, prog_name="transformer-lit", standalone_mode=False)
-        sys.stdout.flush()  # now, while a full disk can still be told
+        code = app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:
-        _drop_output()
-        code = 1
     except SystemExit as stop:  # typer's answer to a broken pipe
         code = stop.code
-    except (InputError, _UsageError, OSError) as error:
-        typer.echo(f"error: {' '.join(_message(error).split())}", err=True)
-        _drop_output()
-        code = 2
-    except RuntimeError as error:
-        if "allocate memory" not in str(error) and "out of memory" not in str(error):
-            raise
-        typer.echo("error: there is no memory for this; ask for less at once", err=True)
-        code = 2
-    if code == 130:
-        typer.echo("interrupted", err=True)
-    return code or 0
-
-# %% ../../nbs/recipes/07_cli.ipynb #message
-def _message(error: Exception) -> str:
-    if isinstance(error, _UsageError):
+    except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
-        return f"{error.format_message()} Try '{path} --help'."
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
-
-
-def _drop_output() -> None:
-    "Where what was printed cannot be written, let Python not try again when it ends."
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code, told = 2, f"error: {error.format_message()} Try '{path} --help'."
+    except (InputError, OSError) as error:
+        code, told = 2, f"error: {error}"
+    if told or code == 130:
+        typer.echo(" ".join(told.split()) or "interrupted", err=True)
+    return code

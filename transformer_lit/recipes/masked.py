@@ -49,7 +49,6 @@ class MaskedModel(Trained):
     "A trained encoder with its tokenizer: it says what was hidden."
 
     task = "masked-lm"
-    added = 1  # the token that hides
     card = "# {name}\n\nSays what was hidden: {parameters:,} parameters, {dataset}. {score}.\n"
 
     def score(

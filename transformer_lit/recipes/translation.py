@@ -58,9 +58,6 @@ It knows the language of image captions and little else. It has no notion of wha
 It may not be used commercially; see WEIGHTS-NOTICE.md.
 """
 
-    def __init__(self, model: nn.Module, tokenizer: BPETokenizer, info: dict[str, Any]):
-        super().__init__(model, tokenizer, {"metric": "bleu", "form": "raw", "alpha": 1.0, **info})
-
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         "Ids of each sentence; `InputError` for one that is empty or longer than the model allows."
         if isinstance(sentences, str):
@@ -196,6 +193,7 @@ class Translation(Recipe):
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
     remembers = ("dataset", "form", "source", "target", "metric", "alpha")
+    said = ("source", "target", "form", "steps")
 
     @property
     def direction(self) -> str:

@@ -37,35 +37,27 @@ def load(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Trai
     The folder is one that `save` wrote, or that of a finished training. `InputError` when there is
     no such model, or when its files are damaged.
     """
-    if str(name_or_folder) in model_names():
-        return _open(_WEIGHTS / name_or_folder, device)
     folder = Path(name_or_folder)
+    if str(name_or_folder) in model_names():
+        folder = _WEIGHTS / folder
+    elif (folder / "model").is_dir():  # where a training leaves it
+        folder = folder / "model"
     if not folder.is_dir():
-        names = ", ".join(model_names()) or "none"
-        raise InputError(
-            f"there is no model {str(folder)!r}: no such folder, and shipped are {names}"
-        )
-    for place in (folder, folder / "model"):  # a training leaves its model in `model`
-        if (place / "config.json").is_file():
-            return _open(place, device)
-    raise InputError(
-        f"{folder} holds no model: it has no config.json; a training writes it at its end"
-    )
-
-
-def _open(folder: Path, device: torch.device | str) -> Trained:
-    task = read_description(folder)["task"]
-    if not isinstance(task, str) or task not in RECIPES:
-        raise InputError(f"{folder}/config.json is of a task {task!r}; known: {', '.join(RECIPES)}")
-    return RECIPES[task].kind.load(folder, device)
+        raise InputError(f"no model {str(folder)!r}: no folder, and shipped are {_names()}")
+    if not (folder / "config.json").exists():
+        raise InputError(f"{folder} holds no model: it has no config.json")
+    return RECIPES[read_description(folder)["task"]].kind.load(folder, device)
 
 
 def model_card(name: str) -> str:
     "The card of a shipped model, in Markdown: its data, its scores, its limits, its licence."
     if name not in model_names():
-        names = ", ".join(model_names()) or "none"
-        raise InputError(f"there is no model {name!r}; shipped are {names}")
+        raise InputError(f"no model {name!r}; shipped are {_names()}")
     return read_text(_WEIGHTS / name / "README.md")
+
+
+def _names() -> str:
+    return ", ".join(model_names())
 
 # %% ../../nbs/recipes/06_zoo.ipynb #ship
 _FORMS = {"raw": "text as people write it", "tok": "lower-cased text, cut by spaces into words"}

@@ -17,8 +17,6 @@ from torch import Tensor
 # %% ../../nbs/text/03_word_vectors.ipynb #ngrams
 def character_ngrams(word: str, shortest: int = 3, longest: int = 6) -> list[str]:
     "The n-grams of `<word>`: the marks tell a prefix and a suffix from a piece in the middle."
-    if not 1 <= shortest <= longest:
-        raise ValueError(f"n-grams need 1 <= shortest <= longest, got {shortest} and {longest}")
     marked = f"<{word}>"
     lengths = range(shortest, longest + 1)
     return [marked[i : i + n] for n in lengths for i in range(len(marked) - n + 1)]
@@ -33,17 +31,11 @@ def hash_bucket(ngram: str, n_buckets: int) -> int:
 
 # %% ../../nbs/text/03_word_vectors.ipynb #vectors
 class WordVectors:
-    """Words and their vectors, compared by the cosine of the angle between them.
-
-    `ValueError` for an unknown word, and when words and rows are not equally many.
-    """
+    "Words and their vectors, compared by the cosine of the angle between them."
 
     def __init__(self, words: Sequence[str], matrix: Float[Tensor, "V C"]):
         if len(words) != len(matrix) or len(set(words)) != len(words):
-            raise ValueError(
-                f"need a row for each word, each word once: {len(words)} words, "
-                f"{len(set(words))} different, {len(matrix)} rows"
-            )
+            raise ValueError(f"{len(set(words))} different words for {len(matrix)} rows")
         self.words, self.matrix = list(words), matrix.detach()
         self.unit = F.normalize(self.matrix, dim=1)
         self.index = {word: i for i, word in enumerate(words)}
@@ -56,11 +48,11 @@ class WordVectors:
 
     def vector(self, word: str) -> Float[Tensor, "C"]:
         "The vector of a word, of the length that training gave it."
-        return self.matrix[self._find(word)]
+        return self.matrix[self.index[word]]
 
     def similarity(self, first: str, second: str) -> float:
         "The cosine between two words: 1 for the same direction, 0 for a right angle."
-        return float(self.unit[self._find(first)] @ self.unit[self._find(second)])
+        return float(self.unit[self.index[first]] @ self.unit[self.index[second]])
 
     def nearest(
         self, query: str | Float[Tensor, "C"], n: int = 10, without: Sequence[str] = ()
@@ -69,16 +61,11 @@ class WordVectors:
         if isinstance(query, str):
             query, without = self.vector(query), [query, *without]
         cosines = self.unit @ F.normalize(query, dim=0)
-        cosines[[self._find(word) for word in without]] = -math.inf
+        cosines[[self.index[word] for word in without]] = -math.inf
         values, places = cosines.topk(min(n, len(self) - len(set(without))))
         return [(self.words[i], v) for i, v in zip(places.tolist(), values.tolist(), strict=True)]
 
     def analogy(self, a: str, b: str, c: str, n: int = 1) -> list[tuple[str, float]]:
         "`a` is to `b` as `c` is to what? Nearest to b − a + c, all of length 1; not a, b or c."
-        a_, b_, c_ = self.unit[[self._find(word) for word in (a, b, c)]]
+        a_, b_, c_ = self.unit[[self.index[word] for word in (a, b, c)]]
         return self.nearest(b_ - a_ + c_, n, without=(a, b, c))
-
-    def _find(self, word: str) -> int:
-        if word not in self.index:
-            raise ValueError(f"{word!r} is not among the {len(self)} words")
-        return self.index[word]

@@ -1,0 +1,481 @@
+"""What becomes of a chapter on its way to a page: STEPS, at the end, in their order.
+
+A notebook is changed in memory when Sphinx reads it; the file is left alone. The cells of an
+exercise are found here too: the site, the copies and the handout show each in its own way.
+"""
+
+import ast
+import functools
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "book/_ext"))
+import cards  # noqa: E402
+import quizzes  # noqa: E402
+import records  # noqa: E402
+import sources  # noqa: E402
+
+from transformer_lit.course.exercises import read_table  # noqa: E402
+
+COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
+DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
+NBVAL = re.compile(r"^# NBVAL_\w+[^\n]*\n?", re.M)
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def split(text: str) -> tuple[dict[str, str], str]:
+    "The first lines of a cell, `#| key: value`, which say what becomes of it, and its code."
+    lines, found = text.split("\n"), {}
+    while lines and (match := DIRECTIVE.match(lines[0])):
+        found[match[1]] = match[2]
+        lines.pop(0)
+    return found, NBVAL.sub("", "\n".join(lines)).lstrip("\n")
+
+
+def markdown(id: str, text: str) -> dict:
+    return {"cell_type": "markdown", "id": id, "metadata": {}, "source": text}
+
+
+# --- exercises ------------------------------------------------------------------------------------
+# Three cells: the statement with its hint and the solution's text, the blank, and the solution,
+# which is exported and carries the table of mistakes.
+
+STATEMENT = re.compile(
+    r"(?P<asked>### (?P<id>[a-z]\w*\.[1-9]\d*) · (?P<title>[^\n]+)\n\n"
+    r"\*(?P<kind>[\w-]+) · (?P<minutes>\d+) minutes · (?P<level>\w+)\*\n\n.+?\n\n"
+    r"<details><summary>Hint</summary>\n\n(?:(?!<details>).)+\n\n</details>)"
+    r"(?:\n\n<details><summary>Solution of (?P=id)</summary>\n\n(?P<text>.+)\n\n</details>)?",
+    re.S,
+)
+CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
+
+
+@dataclass
+class Exercise:
+    "An exercise as it stands in a notebook; the places are numbers of cells, None where missing."
+
+    id: str
+    title: str
+    kind: str
+    minutes: int
+    level: str
+    asked: str  # statement and hint
+    text: str | None  # of the solution
+    place: int
+    blank: str | None = None
+    solution_place: int | None = None
+    solution: str | None = None  # its code, as it is shown
+    mistakes: dict[str, list[str]] = field(default_factory=dict)  # hint -> what others wrote
+    text_place: int | None = None  # of the old form alone
+
+    @property
+    def name(self) -> str:
+        return self.id.replace(".", "-")
+
+    @property
+    def apart(self) -> bool:
+        "Whether the solution stands elsewhere than below the blank."
+        return self.solution_place != self.place + 2
+
+
+def exercises(cells: list[dict]) -> list[Exercise]:
+    "All exercises of a notebook, in the order of their statements."
+    found = {}
+    for place, cell in enumerate(cells):
+        match = STATEMENT.fullmatch(source(cell))
+        if match and cell["cell_type"] == "markdown":
+            one = Exercise(**match.groupdict() | {"minutes": int(match["minutes"])}, place=place)
+            following = cells[place + 1 : place + 2]
+            if following and following[0]["cell_type"] == "code":
+                one.blank = source(following[0])
+            found[one.id] = one
+    for place, cell in enumerate(cells):
+        if CHECKS.match(source(cell)):
+            id, code, mistakes = solution(source(cell))
+            if id in found and found[id].text is not None:
+                one = found[id]
+                one.solution_place, one.solution, one.mistakes = place, code, mistakes
+    in_five_cells(cells, found)
+    return list(found.values())
+
+
+def solution(text: str) -> tuple[str | None, str, dict[str, list[str]]]:
+    "Of a solution's cell: whose it is, its code without what registers it, and the mistakes."
+    code, id, mistakes, cut = split(text)[1], None, {}, set()
+    for node in ast.parse(code).body:
+        for mark in getattr(node, "decorator_list", ()):
+            called = getattr(getattr(mark, "func", None), "id", None)
+            if called in ("exercise", "wrong"):
+                cut |= set(range(mark.lineno, mark.end_lineno + 1))
+                given = mark.args[0].value
+                id, mistakes = (
+                    (given, mistakes) if called == "exercise" else (id, read_table(given))
+                )
+    kept = [line for number, line in enumerate(code.split("\n"), 1) if number not in cut]
+    return id, "\n".join(kept).strip("\n"), mistakes
+
+
+def others(one: Exercise) -> str:
+    "The table of mistakes as a list."
+    if not one.mistakes:
+        return ""
+    rows = ("- " + " ".join([hint, *map(literal, rows)]) for hint, rows in one.mistakes.items())
+    return "*What others wrote*\n\n" + "\n".join(rows) + "\n\n"
+
+
+def literal(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def topics(cells: list[dict]) -> set[str]:
+    "The modules `exercises.topic` that a notebook exports to."
+    return {match[1] for cell in cells if (match := CHECKS.match(source(cell)))}
+
+
+# --- the old form of exercises: this block goes when all chapters have three cells
+
+SOLUTION_TEXT = re.compile(
+    r"<details><summary>Solution of (\S+)</summary>\n\n(.+)\n\n</details>", re.S
+)
+SOLUTION = re.compile(r'# @title Solution of (\S+) \{ display-mode: "form" \}\n(.+)', re.S)
+FORMS = (STATEMENT, SOLUTION_TEXT, SOLUTION)
+
+
+def in_five_cells(cells: list[dict], found: dict[str, Exercise]) -> None:
+    "Text and code of solutions that stand in cells of their own, at the end of the chapter."
+    for place, cell in enumerate(cells):
+        text, code = SOLUTION_TEXT.fullmatch(source(cell)), SOLUTION.fullmatch(source(cell))
+        if text and text[1] in found:
+            found[text[1]].text_place, found[text[1]].text = place, text[2]
+        if code and code[1] in found:
+            found[code[1]].solution_place, found[code[1]].solution = place, code[2]
+
+
+# --- the end of the old form ----------------------------------------------------------------------
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Page:
+    "A chapter while it becomes a page; `name` is such as nbs/attention/02_masks."
+
+    name: str
+    notebook: dict
+    root: Path = ROOT
+
+    @property
+    def cells(self) -> list[dict]:
+        return self.notebook["cells"]
+
+    def below(self, heading: str, text: str) -> bool:
+        "Add a text at the end of the section's first cell; whether there is one."
+        for cell in self.cells:
+            if cell["cell_type"] == "markdown" and source(cell).startswith(f"## {heading}"):
+                cell["source"] = f"{source(cell)}\n\n{text}"
+                return True
+        return False
+
+
+def facts(notebook: dict) -> list[str]:
+    "What a card says in words: the pass, the time, the exercises where there are any."
+    card, count = notebook["metadata"]["chapter"], len(exercises(notebook["cells"]))
+    said = ["**First pass**" if card["pass"] == 1 else "Second pass", f"{card['minutes']} minutes"]
+    return said + ([f"{count} exercise{'s' if count > 1 else ''}"] if count else [])
+
+
+def colab(name: str, root: Path = ROOT) -> str:
+    "The address at which Colab opens the copy of a chapter."
+    where = cards.settings(root)["git_url"].removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{where}/blob/{COPIES}/{name}.ipynb"
+
+
+@functools.cache
+def days(root: Path) -> dict[str, str]:
+    "The day of each chapter's last commit; nothing without a history."
+    command = ["git", "log", "--format=%x00%cd", "--date=format:%-d %B %Y", "--name-only", "--"]
+    told = subprocess.run([*command, "nbs"], cwd=root, capture_output=True, text=True).stdout
+    found: dict[str, str] = {}
+    for commit in told.split("\0")[1:]:
+        day, *files = commit.split("\n")
+        for file in files:
+            found.setdefault(file.removesuffix(".ipynb"), day)
+    return found
+
+
+def box(page: Page) -> None:
+    files, up = cards.chapters(page.root), "../" * page.name.count("/")
+    needs = page.notebook["metadata"]["chapter"]["needs"]
+    needs = [f"{{doc}}`/{cards.page(files[name], page.root)}`" for name in needs if name in files]
+    said, times, *count = facts(page.notebook)
+    day = days(page.root).get(page.name)
+    line = [
+        *(said, times),
+        *([f"needs {', '.join(needs)}"] if needs else []),
+        *count,
+        f'<a href="{up}{COPIES}/{page.name}.ipynb">.ipynb</a>',
+        f'<a href="{colab(page.name, page.root)}">Colab</a>',
+        *([f"last changed on {day}"] if day else []),
+    ]
+    title, _, rest = source(page.cells[0]).partition("\n")
+    shown = f":::{{div}} chapter-card\n{' · '.join(line)}\n:::\n"
+    part = Path(page.name).parent.name
+    first = next((name for name in files if name.startswith(f"{part}/")), None)
+    if first == cards.chapter_name(page.name):
+        shown += f"\n```{{transformer-map}} {part}\n```\n"
+    page.cells[0]["source"] = f"{title}\n\n{shown}{rest}"
+
+
+@functools.cache
+def clinic(root: Path) -> dict[str, list[str]]:
+    "What the errata clinic says of each chapter: links to its entries."
+    found: dict[str, list[str]] = {}
+    for one in sources.statements(root):
+        for name in one["chapters"]:
+            link = f"{{ref}}`{one['title']} <{sources.label(one['name'])}>`"
+            found.setdefault(name.strip("/"), []).append(link)
+    return found
+
+
+def clinic_links(page: Page) -> None:
+    if links := clinic(page.root).get(page.name):
+        said = f"*Told otherwise in texts, and settled in the clinic:* {', '.join(links)}."
+        page.below("Often confused", said) or page.below("Summary", said)
+
+
+def clinic_labels(page: Page) -> None:
+    for cell in page.cells if page.name.startswith("nbs/sources/") else ():
+        if entry := sources.HEADING.match(source(cell)):
+            cell["source"] = f"({sources.label(entry[1])})=\n{source(cell)}"
+
+
+MODULE = re.compile(r"^#\| default_exp (\S+)$", re.M)
+EXPORT = re.compile(r"#\| export$", re.M)
+
+
+def exported(cells: list[dict]) -> tuple[str | None, list[str]]:
+    "The module that a chapter exports, and its public functions and classes; None where none."
+    code = [source(cell) for cell in cells if cell["cell_type"] == "code"]
+    module = MODULE.search("\n".join(code))
+    tree = ast.parse("\n".join(text for text in code if EXPORT.match(text)))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names = dict.fromkeys(one.name for one in tree.body if isinstance(one, kinds))
+    public = [name for name in names if not name.startswith("_")]
+    return module and f"transformer_lit.{module[1]}", public
+
+
+@functools.cache
+def glossary(root: Path = ROOT) -> dict[str, list[str]]:
+    "The terms of the glossary, each with the chapters that its entry leads to."
+    text = (root / "book/glossary.md").read_text(encoding="utf-8")
+    entries = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
+    return {e.split("\n")[0]: re.findall(r"\{doc\}`/(nbs/[^`]+)`", e) for e in entries}
+
+
+def foot(page: Page) -> None:
+    module, names = exported(page.cells)
+    links = [f"{{py:obj}}`{name} <{module}.{name}>`" for name in names if module]
+    terms = [f"{{term}}`{t}`" for t, pages in glossary(page.root).items() if page.name in pages]
+    lines = [f"*In the reference:* {', '.join(links)}"] if links else []
+    lines += [f"*In the glossary:* {', '.join(terms)}"] if terms else []
+    if lines:
+        page.below("Summary", f":::{{div}} chapter-foot\n{'<br>'.join(lines)}\n:::")
+
+
+def quiz_link(page: Page) -> None:
+    if part := quizzes.last_chapters(page.root).get(page.name):
+        quizzes.with_link(page.cells, part, len(quizzes.read()[part]))
+
+
+def records_behind(page: Page) -> None:
+    if fold := records.fold(page.cells, page.root):
+        summaries = [n for n, c in enumerate(page.cells) if source(c).startswith("## Summary")]
+        place = summaries[-1] if summaries else len(page.cells) - 1
+        page.cells.insert(place + 1, markdown("records-behind", fold))
+
+
+WHERE = (
+    '\n\n<p class="where-to-write">You write in a copy of this notebook: the links below the title '
+    "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
+)
+
+
+def exercise_folds(page: Page) -> None:
+    solved = [one for one in exercises(page.cells) if one.text and one.solution_place is not None]
+    asked, shown = {one.place: one for one in solved}, {one.solution_place: one for one in solved}
+    dropped, where, cells = {one.text_place for one in solved}, WHERE, []
+    for place, cell in enumerate(page.cells):
+        if one := asked.get(place):
+            text = one.asked.replace("<details>", '<details class="hint">')
+            link = f'\n\n<p class="to-solution"><a href="#solution-{one.name}">Solution</a></p>'
+            cell["source"] = f"(exercise-{one.name})=\n{text}{where}{link if one.apart else ''}"
+            where = ""  # said once
+        if one := shown.get(place):
+            opening = f'<details class="solution" id="solution-{one.name}">'
+            opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
+            anchor = f"exercise-{one.name}".replace("_", "-")  # as docutils writes the label
+            link = f'<p class="to-exercise"><a href="#{anchor}">Exercise {one.id}</a></p>\n\n'
+            closing = f"{others(one)}{link if one.apart else ''}</details>"
+            cells += [markdown(f"text-{place}", opening), {**cell, "source": one.solution}]
+            cells.append(markdown(f"to-{place}", closing))
+        elif place not in dropped:
+            cells.append(cell)
+    page.notebook["cells"] = cells
+
+
+def only_imports(code: str) -> bool:
+    body = ast.parse(code).body
+    return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
+
+
+CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
+
+
+def fold_name(cell: dict, code: str) -> str:
+    "What is written on a fold: its purpose."
+    outputs, body = cell.get("outputs", []), ast.parse(code).body
+    defined = [one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    names = [name for name in defined if not name.startswith("_")] or defined
+    if only_imports(code):
+        return "Imports"
+    if any(kind.startswith("image/") for out in outputs for kind in out.get("data", {})):
+        return "Code of the figure"
+    if checked := CHECKED.search(code):
+        return f"Check: {checked[1]}"
+    if names:
+        return "Code: " + ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    if outputs:
+        return "Code of the output"
+    if re.search(r"\bassert(_close)?\b", code):
+        return "Check"
+    if body and isinstance(body[0], ast.Import | ast.ImportFrom):
+        return "Imports and settings"
+    given = re.findall(r"^(\w+)(?:: [^=\n]+)? = ", code, re.M)
+    return f"Code: {', '.join(given[:3])}" if given else "Code"
+
+
+def tags(told: dict[str, str], code: str) -> list[str]:
+    "The cell tags that stand for the directives."
+    gives_away = told.get("export", "").startswith("exercises.")
+    found = {
+        "remove-cell": "hide" in told or gives_away or not code.strip(),
+        "hide-input": "code-fold" in told or only_imports(code),
+        "skip-execution": told.get("eval") == "false",
+        "exported": "export" in told and not gives_away,  # for the stylesheet: div.tag_exported
+    }
+    return [tag for tag, stands in found.items() if stands]
+
+
+def directives(page: Page) -> None:
+    for cell in page.cells:
+        if cell["cell_type"] != "code":
+            continue
+        told, cell["source"] = split(source(cell))
+        meta = cell.setdefault("metadata", {})
+        meta.setdefault("tags", []).extend(tags(told, cell["source"]))
+        render = meta.setdefault("mystnb", {})
+        if "hide-input" in meta["tags"]:
+            name = fold_name(cell, cell["source"])
+            render |= {"code_prompt_show": name, "code_prompt_hide": name}
+        if "fig-cap" in told:
+            render["figure"] = {"caption": told["fig-cap"]}
+            render["figure"] |= {"name": told["label"]} if "label" in told else {}
+        if "fig-alt" in told:
+            render["image"] = {"alt": told["fig-alt"]}
+
+
+STEPS = (
+    box,  # below the title: pass, time, needs, exercises, copies, day; in a part's first, the map
+    clinic_links,  # below Often confused, or the summary: what the clinic settles
+    foot,  # below the summary: the exported names in the reference, the terms in the glossary
+    quiz_link,  # below the summary of a part's last chapter: the part's questions
+    clinic_labels,  # the clinic's entries get labels, to which these links lead
+    exercise_folds,  # links there and back; text, code and mistakes of a solution in one fold
+    records_behind,  # below the summary: the records that are read here
+    directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
+)
+
+
+def on_source_read(app, docname, text):
+    if str(app.env.doc2path(docname)).endswith(".ipynb"):
+        page = Page(docname, json.loads(text[0]), Path(app.confdir))
+        for step in STEPS:
+            step(page)
+        text[0] = json.dumps(page.notebook)
+
+
+# --- what is done to a page once it is read -------------------------------------------------------
+
+
+def fold_workshop(app, doctree, docname):
+    "A section Workshop shows its title alone until it is opened."
+    for section in list(doctree.findall(nodes.section)):
+        if section[0].astext().startswith("Workshop"):
+            opening = '<details class="workshop"><summary>Open the workshop (second pass)</summary>'
+            section.insert(1, nodes.raw("", opening, format="html"))
+            section += nodes.raw("", "</details>", format="html")
+
+
+def lead_back(app, doctree, docname):
+    "In the reference, the number of the chapter beside each name."
+    if docname != "book/api":
+        return
+    pages, numbers = {n: cards.page(path) for n, path in cards.chapters().items()}, cards.numbers()
+    for signature in doctree.findall(addnodes.desc_signature):
+        module = signature.get("module") or ""
+        page = pages.get(module.removeprefix("transformer_lit.").replace(".", "/"))
+        if page and "." not in signature.get("fullname", "."):
+            address = app.builder.get_relative_uri(docname, page)
+            said = nodes.inline("", f"[chapter {numbers[page]}]", classes=["viewcode-link"])
+            signature += nodes.reference("", "", said, internal=True, refuri=address)
+
+
+def lead_to_copy(app, pagename, templatename, context, doctree):
+    "The button at the top of a chapter that downloads it brings its copy."
+    buttons = [b for group in context.get("header_buttons", []) for b in group.get("buttons", [])]
+    for button in buttons if pagename.startswith("nbs/") else ():
+        if button.get("label") == "download-source-button":
+            button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
+
+
+def write_copies(app, error):
+    import notebooks
+
+    if not error and app.builder.format == "html":
+        notebooks.write_copies(Path(app.outdir, COPIES))
+
+
+def add_addresses(app, config):
+    "The repository's address, for the buttons and links of the theme."
+    found = cards.settings(Path(app.confdir))
+    config.html_theme_options |= {
+        "repository_url": found["git_url"],
+        "repository_branch": COPIES,  # of the notebooks that Colab opens
+        "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+    }
+    config.html_baseurl = found["doc_host"] + found["doc_baseurl"] + "/"
+    printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
+    whole, first = (f'<a href="../pdf/{file}.pdf">{n}</a>' for n, file in printed.items())
+    config.myst_substitutions |= {"printed": f"{whole} and {first}"}
+
+
+def setup(app):
+    app.connect("config-inited", add_addresses)
+    app.connect("source-read", on_source_read)
+    app.connect("doctree-resolved", fold_workshop)
+    app.connect("doctree-resolved", lead_back)
+    app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
+    app.connect("build-finished", write_copies)
+    return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

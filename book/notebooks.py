@@ -1,0 +1,431 @@
+"""The chapters as notebooks for plain Jupyter: what the site alone resolves becomes text and links.
+
+    python book/notebooks.py copies [FOLDER]     # each stands alone: for Colab, GitHub, any Jupyter
+    python book/notebooks.py handout [FOLDER]    # for a class: blanks, and nothing of a solution
+    python book/notebooks.py verdicts FOLDER     # runs what a class handed in: verdicts as JSON
+
+FOLDER is _build/copies or _build/handout where none is named. In a copy all links lead to the site,
+solutions are folded and the first cell brings what the notebook needs; the site makes the copies
+too, with an archive, and they are published on a branch of the repository. In a handout chapters
+lead to each other, nothing has been run, and a folder waits for what students hand in; the package
+must be installed where its notebooks run.
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pybtex.database import parse_file
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book/_ext")]
+import cards  # noqa: E402
+import chapter  # noqa: E402
+import ways  # noqa: E402
+from chapter import source  # noqa: E402
+
+from transformer_lit.course.files import InputError, atomic_path, remove_folder  # noqa: E402
+from transformer_lit.exercises.thread import STEPS, check_file, write_starter  # noqa: E402
+
+ARCHIVE = "notebooks.zip"
+DAY = (2026, 1, 1, 0, 0, 0)  # of every file of the archive, so that equal copies are equal archives
+RECORDS = "../../results"  # where a chapter looks for what was measured
+START = """\
+# Run this cell first. It brings what the notebook needs; a second time it does nothing.
+import importlib.util
+"""
+START_RECORDS = """\
+from pathlib import Path
+
+if not Path("../../results").is_dir():  # what was measured lies in the repository
+    course = Path.home() / "{name}"
+    if not course.is_dir():
+        !git clone -q --depth 1 {code} "{{course}}"
+    %cd -q "{{course}}/{folder}"
+"""
+START_PACKAGE = """
+if importlib.util.find_spec("{package}") is None:
+    %pip install -q git+{code}"""
+
+
+def addresses(root: Path = ROOT) -> dict[str, str]:
+    "`pages`, the site of the course, and `code`, its repository."
+    found = cards.settings(root)
+    return {"pages": found["doc_host"] + found["doc_baseurl"], "code": found["git_url"]}
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+ROLE = re.compile(r"(?<!`)\{(doc|term|eq|numref|ref|cite:p|cite:t)\}`([^`]+)`")
+NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.S)  # text <target>
+EQUATION = re.compile(r"(\$\$.*?)\s*\$\$[ \t]*\(([\w-]+)\)", re.S)
+WIDGET = re.compile(r"^(`{3,})\{widget\} \w+\n(?::\w+:.*\n)*(.*?)\n\1[ \t]*$", re.M | re.S)
+LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
+
+
+@dataclass
+class Book:
+    "What the roles of all chapters point to."
+
+    root: Path
+    alone: bool  # all links lead to the site; else chapters lead to each other
+    titles: dict[str, str] = field(default_factory=dict)  # nbs/attention/02_masks -> its title
+    numbers: dict[str, tuple[str, str]] = field(default_factory=dict)  # label -> page, number
+    works: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # names, year, address
+    terms: dict[str, str] = field(default_factory=dict)  # in small letters -> as it is spelled
+
+    def __post_init__(self):
+        self.pages = addresses(self.root)["pages"]
+
+    def link(self, text: str, page: str, here: str, anchor: str = "") -> str:
+        if self.alone or page not in self.titles:
+            return f"[{text}]({self.pages}/{page}.html{anchor})"
+        return f"[{text}]({os.path.relpath(f'{page}.ipynb', Path(here).parent)})"
+
+    def title(self, page: str) -> str:
+        "What a chapter, or another page of the site, is called."
+        if page not in self.titles:
+            return (self.root / f"{page}.md").read_text(encoding="utf-8").split("\n")[0][2:]
+        return self.titles[page]
+
+    def number(self, form: str, label: str, here: str) -> str:
+        page, number = self.numbers[label]
+        said, kind = form.format(number), "equation-" if form == "({})" else ""
+        return said if page == here else self.link(said, page, here, f"#{kind}{label}")
+
+    def cite(self, keys: str, inside: bool) -> str:
+        said = []
+        for key in keys.split(","):
+            names, year, address = self.works[key.strip()]
+            text = f"{names}, {year}" if inside else f"{names} ({year})"
+            said.append(f"[{text}]({address})" if address else text)
+        return f"({'; '.join(said)})" if inside else ", ".join(said)
+
+    def role(self, role: str, text: str | None, target: str, here: str) -> str:
+        "What a role becomes on a page."
+        if role == "doc":
+            page = os.path.normpath(Path(here).parent / target)
+            page = target[1:] if target.startswith("/") else page
+            return self.link(text or self.title(page), page, here)
+        if role == "term":
+            spelled = self.terms[target.lower()].encode("ascii", "ignore").decode()
+            label = re.sub(r"[^A-Za-z0-9]+", "-", spelled).strip("-")  # as Sphinx makes it
+            return f"[{text or target}]({self.pages}/book/glossary.html#term-{label})"
+        if role in ("eq", "numref"):
+            return self.number("({})" if role == "eq" else "Figure {}", target, here)
+        return self.cite(target, role == "cite:p") if role.startswith("cite") else text or target
+
+    def text(self, text: str, here: str) -> str:
+        "Markdown without roles and labels; `here` is the page, such as nbs/attention/02_masks."
+
+        def resolved(match):
+            named = NAMED.fullmatch(match[2])
+            return self.role(match[1], *(named.groups() if named else (None, match[2])), here)
+
+        def told(match):  # what stands there until the site's program runs
+            at = f"On [the book's site]({self.pages}/{here}.html)"
+            said = match[2].replace("On the book's site", at)
+            return said.replace("you can try it here", "you can try it")
+
+        text = EQUATION.sub(lambda m: f"{m[1]} \\tag{{{self.numbers[m[2]][1]}}}\n$$", text)
+        return LABEL.sub("", ROLE.sub(resolved, WIDGET.sub(told, text)))
+
+    def cells(self, cells: list[dict], here: str) -> Iterator[dict]:
+        "The cells of a page: what the site folds is collapsed, a caption stands below its figure."
+        for cell in cells:
+            if cell["cell_type"] != "code":
+                yield with_text(cell, self.text(source(cell), here))
+                continue
+            told, code = chapter.split(source(cell))
+            if not code.strip():
+                continue
+            hidden = {"hide", "code-fold"} & told.keys()
+            folded = {"jupyter": {"source_hidden": True}} if hidden else {}
+            yield with_text(cell, code) | {"metadata": {**cell.get("metadata", {}), **folded}}
+            if caption := told.get("fig-cap"):
+                number = f"*Figure {self.numbers[told['label']][1]}.* " if "label" in told else ""
+                said = number + self.text(caption, here)
+                yield with_text(chapter.markdown(f"caption-{cell['id']}", ""), said)
+
+
+def with_text(cell: dict, text: str) -> dict:
+    return {**cell, "source": text.splitlines(keepends=True)}
+
+
+@functools.cache
+def book(alone: bool, root: Path = ROOT) -> Book:
+    "The titles, labels and works of the book."
+    found, chapters = Book(root, alone), cards.numbers(root)
+    for path in cards.chapters(root).values():
+        page = cards.page(path, root)
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        found.titles[page] = source(cells[0]).split("\n")[0][2:]
+        code = [chapter.split(source(c))[0] for c in cells if c["cell_type"] == "code"]
+        text = "\n\n".join(source(c) for c in cells if c["cell_type"] != "code")
+        figures = [told["label"] for told in code if "label" in told]
+        for labels in ([match[2] for match in EQUATION.finditer(text)], figures):
+            numbers = ((label, f"{chapters[page]}.{n}") for n, label in enumerate(labels, 1))
+            found.numbers |= {label: (page, number) for label, number in numbers}
+    found.terms = {term.lower(): term for term in chapter.glossary(root)}
+    for key, entry in parse_file(str(root / "book/references.bib")).entries.items():
+        fields = {name.lower(): value for name, value in entry.fields.items()}
+        people = entry.persons.get("author") or entry.persons.get("editor") or []
+        last = [str(person.rich_last_names[-1]) for person in people]
+        names = f"{last[0]} et al." if len(last) > 2 else " and ".join(last)
+        address = f"https://doi.org/{fields['doi']}" if "doi" in fields else fields.get("url", "")
+        if fields.get("archiveprefix", "").lower() == "arxiv":
+            address = f"https://arxiv.org/abs/{fields['eprint']}"
+        found.works[key] = names, fields.get("year", ""), address
+    return found
+
+
+# --- exercises ------------------------------------------------------------------------------------
+
+
+def folded(cells: list[dict]) -> list[dict]:
+    "The cells with each solution in one fold: text, code and what others wrote."
+    solved = [one for one in chapter.exercises(cells) if one.text and one.solution]
+    statements = {one.place: one.asked for one in solved}
+    folds, kept = {one.text_place or one.place: one for one in solved}, []
+    gone = {one.solution_place for one in solved}
+    for place, cell in enumerate(cells):
+        parts = [statements[place]] if place in statements else []
+        if one := folds.get(place):
+            code = f"```python\n{one.solution.strip()}\n```"
+            fold = f"<details><summary>Solution of {one.id}</summary>\n\n{one.text}\n\n{code}\n\n"
+            parts.append(f"{fold}{chapter.others(one)}</details>")
+        if place not in gone and not chapter.CHECKS.match(source(cell)):
+            kept.append(with_text(cell, "\n\n".join(parts)) if parts else cell)
+    return kept
+
+
+SAID = re.compile(
+    r" ?(The s|S)olutions stand at the end( of the chapter)?\.|, the solutions at the end"
+)
+
+
+def asked(cells: list[dict]) -> list[dict]:
+    "The cells as nobody has run them, without what gives an answer away."
+    statements, kept, section = {one.place: one for one in chapter.exercises(cells)}, [], False
+    for place, cell in enumerate(cells):
+        text, code = source(cell), cell["cell_type"] == "code"
+        if not code and (heading := cards.HEADING.search(text)):
+            section = heading[1].startswith("Solutions")
+        if section or chapter.CHECKS.match(text):
+            continue
+        if place in statements:
+            text = statements[place].asked
+        cell = with_text(cell, text if code else SAID.sub("", text))
+        kept.append({**cell, "outputs": [], "execution_count": None} if code else cell)
+    return kept
+
+
+# --- both modes -----------------------------------------------------------------------------------
+
+
+def chapters(root: Path = ROOT) -> Iterator[tuple[str, dict]]:
+    "Every chapter: its page and its notebook."
+    for path in cards.chapters(root).values():
+        yield cards.page(path, root), json.loads(path.read_text(encoding="utf-8"))
+
+
+def write(out: Path, made: dict[str, dict], readme: str, ours: bool, more=lambda new: None):
+    "Notebooks, the records that they read and a README; whole or not at all, over our own alone."
+    if out.exists():
+        if not ours:
+            raise InputError(f"{out} is there and holds other things; name another folder")
+        remove_folder(out)
+    with atomic_path(out) as new:
+        for page, notebook in made.items():
+            place = new / f"{page}.ipynb"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+            place.write_text(text, encoding="utf-8")
+        shutil.copytree(ROOT / "results", new / "results")
+        (new / "README.md").write_text(readme, encoding="utf-8")
+        more(new)
+
+
+def readme(name: str, root: Path = ROOT, **more) -> str:
+    text = (root / f"book/readmes/{name}.md").read_text(encoding="utf-8")
+    return text.format(**addresses(root), **more)
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def start(cells: list[dict], page: str, root: Path = ROOT) -> dict:
+    "The first cell of a copy: it installs the package and gets records, where they are missing."
+    found, code = cards.settings(root), addresses(root)["code"]
+    needed = any(RECORDS in source(cell) for cell in cells)
+    text = (START + START_RECORDS if needed else START) + START_PACKAGE
+    names = {"name": found["repo"], "package": found["lib_name"], "folder": Path(page).parent}
+    cell = {"cell_type": "code", "id": "start", "metadata": {}, "outputs": []}
+    return with_text({**cell, "execution_count": None}, text.format(**names, code=code))
+
+
+def copy(page: str, notebook: dict, root: Path = ROOT) -> dict:
+    "A chapter that stands alone."
+    known = book(True, root)
+    title, *cells = known.cells(folded(notebook["cells"]), page)
+    said = f"*This notebook is a page of a book: [{known.title(page)}]({known.pages}/{page}.html).*"
+    title = with_text(title, source(title).replace("\n", f"\n\n{said}\n", 1))
+    metadata = {key: value for key, value in notebook["metadata"].items() if key != "chapter"}
+    return {**notebook, "metadata": metadata, "cells": [title, start(cells, page, root), *cells]}
+
+
+def write_copies(out: Path, root: Path = ROOT) -> None:
+    "All copies, and beside their folder the archive."
+    ours = (out / "nbs").is_dir() and not (out / "settings.ini").exists()
+    made = {page: copy(page, notebook, root) for page, notebook in chapters(root)}
+    write(out, made, readme("copies", root), ours)
+    with atomic_path(out.parent / ARCHIVE) as new:
+        pack(out, new)
+
+
+def pack(folder: Path, archive: Path) -> None:
+    "Pack a folder; the same files give the same bytes."
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            entry = zipfile.ZipInfo(f"notebooks/{path.relative_to(folder)}", DAY)
+            entry.external_attr = 0o644 << 16
+            packed.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+# --- the handout ----------------------------------------------------------------------------------
+
+
+def lesson(page: str, notebook: dict, root: Path = ROOT) -> dict:
+    "A chapter for a class; below its title what the site's box says."
+    files, (first, *cells) = cards.chapters(root), asked(notebook["cells"])
+    needs = [cards.page(files[name], root) for name in notebook["metadata"]["chapter"]["needs"]]
+    needs = ["needs " + ", ".join(f"{{doc}}`/{need}`" for need in needs)] if needs else []
+    title, _, rest = source(first).partition("\n")
+    line = " · ".join([*chapter.facts(notebook), *needs])
+    cells = [with_text(first, f"{title}\n\n{line}\n{rest}"), *cells]
+    return {**notebook, "cells": list(book(False, root).cells(cells, page))}
+
+
+def handout_readme(root: Path = ROOT) -> str:
+    "How a student begins, in which order, and what to hand in."
+    files, known = cards.chapters(root), book(False, root)
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    oldest, too_new = re.fullmatch(r">=([\d.]+),<([\d.]+)", project["requires-python"]).groups()
+    first = []
+    for number, (name, card) in enumerate(ways.first_pass(root).items(), 1):
+        page = cards.page(files[name], root)
+        link = known.link(known.title(page), page, "README")
+        first.append(f"{number}. {link}, {card['minutes']} minutes")
+    folders = dict.fromkeys(path.parent.name for path in files.values())
+    return readme(
+        "handout",
+        root,
+        oldest=oldest,
+        too_new=too_new,
+        first="\n".join(first),
+        folders=", ".join(f"`{folder}`" for folder in folders),
+        steps=len(STEPS),
+    )
+
+
+def write_handout(out: Path, root: Path = ROOT) -> None:
+    "The whole handout. One that submissions lie in is not replaced."
+
+    def more(new):
+        write_starter(new / "my_transformer.py")
+        (new / "submissions").mkdir()
+        (new / "submissions/README.md").write_text(readme("submissions", root))
+
+    found = {path.name for path in (out / "submissions").glob("*")}
+    made = {page: lesson(page, notebook, root) for page, notebook in chapters(root)}
+    write(out, made, handout_readme(root), found == {"README.md"}, more)
+
+
+# --- what comes back ------------------------------------------------------------------------------
+
+
+RUN = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+
+notebook, verdicts = sys.argv[1:]
+shell = InteractiveShell.instance()
+with open(verdicts, "w") as lines:
+    for cell in json.load(open(notebook, encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":  # what it raises is its own affair
+            shown = shell.run_cell("".join(cell["source"])).result
+            if type(shown).__name__ == "Verdict":
+                print(json.dumps(shown.as_dict()), file=lines, flush=True)
+    print(json.dumps("the end"), file=lines)
+"""
+
+
+def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
+    """Run a notebook that was handed in, in a process and a folder: its verdicts, the last of each.
+
+    `error` says why there may be more of them: it did not end in time, or ended the process.
+    """
+    with tempfile.TemporaryDirectory() as aside:
+        out, error = Path(aside) / "verdicts", None
+        out.touch()
+        line = [sys.executable, "-c", RUN, str(path.resolve()), str(out)]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        unseen = {**os.environ, "MPLBACKEND": "agg"}
+        try:
+            subprocess.run(line, cwd=folder, timeout=seconds, env=unseen, **quiet)
+        except subprocess.TimeoutExpired:
+            error = f"it did not end within {seconds:g} seconds"
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+    if lines[-1:] != ["the end"]:
+        error = error or "it is damaged, or it ended the process that ran it"
+    found = {verdict["id"]: verdict for verdict in lines if verdict != "the end"}
+    return {"error": error, "verdicts": list(found.values())}
+
+
+def verdicts(folder: Path) -> dict[str, dict]:
+    "By student: what `my_transformer.py` is worth, and the verdicts of each notebook."
+    # notebooks find the records of the handout from where they stood in it
+    found, where = {}, next((folder.parent / "nbs").glob("*/"), folder)
+    for student in sorted(p for p in folder.iterdir() if p.is_dir()):
+        own = found[student.name] = {"thread": None, "notebooks": {}}
+        for file in sorted(student.rglob("my_transformer.py")):
+            own["thread"] = check_file(file).as_dict()
+        for path in sorted(student.rglob("*.ipynb")):
+            if ".ipynb_checkpoints" not in path.parts:
+                place = str(path.relative_to(student))
+                own["notebooks"][place] = notebook_verdicts(path, where)
+    return found
+
+
+def main(args: list[str]) -> int:
+    "2 for what the user can mend."
+    try:
+        match args:
+            case ["copies", *folder] if len(folder) < 2:
+                write_copies(out := Path(*folder or [ROOT / "_build/copies"]))
+                print(f"notebooks in {out}, all of them in {out.parent / ARCHIVE}")
+            case ["handout", *folder] if len(folder) < 2:
+                write_handout(out := Path(*folder or [ROOT / "_build/handout"]))
+                print(f"handout in {out}")
+            case ["verdicts", folder]:
+                print(json.dumps(verdicts(Path(folder)), indent=1))
+            case _:
+                raise InputError("usage: notebooks.py copies|handout [FOLDER], or verdicts FOLDER")
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

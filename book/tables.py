@@ -1,0 +1,141 @@
+"""Tables that are made when the book is built: of exercises, and of the records in results/.
+
+    ```{exercise-tables}
+    ```                     a table for each chapter: name, title, kind, level, minutes
+    ```{exercise-count}
+    ```                     how many there are of each kind and level, and their minutes
+
+The README has the table of records, too.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import cards
+import chapter
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from transformer_lit.course.records import Result
+from transformer_lit.exercises.thread import STEPS
+
+KINDS, LEVELS = ("warm-up", "predict", "build", "repair"), ("core", "extra")
+
+STEP = {step.id: name for name, step in STEPS.items()}
+
+
+# --- records --------------------------------------------------------------------------------------
+
+SCORES = {  # the first that a record has: its name, its digits, how it was taken
+    "bleu": ("BLEU", ".2f", ", beam {beam}"),
+    "exact": ("exact", ".1%", ", beam {beam}"),
+    "perplexity": ("perplexity", ".2f", " at hidden tokens"),
+    "bits_per_byte": ("bits per byte", ".3f", ""),
+}
+COLUMNS = (
+    *("training", "test", "score", "loss", "parameters"),
+    *("seed", "minutes", "machine", "signature"),
+)
+
+
+def mean(values: Sequence[float], form: str) -> str:
+    deviation = [statistics.stdev(values)] if len(values) > 1 else []
+    return " ± ".join(format(value, form) for value in [statistics.mean(values), *deviation])
+
+
+def score(seeds: Sequence[dict]) -> str:
+    "What the metrics of one training's seeds say."
+    name = next(name for name in SCORES if name in seeds[0])
+    called, form, how = SCORES[name]
+    said = f"{called} {mean([m[name] for m in seeds], form)}{how.format(**seeds[0])}"
+    if (greedy := f"greedy_{name}") in seeds[0]:
+        said += f"; greedy {mean([m[greedy] for m in seeds], form)}"
+    return said
+
+
+def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
+    "What the table says of the seeds of a training."
+    first, metrics = group[0], [r.metrics for r in group]
+    counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
+    return {
+        "training": f"`{name}`",
+        "test": first.split,
+        "score": score(metrics),
+        "loss": mean([m["val_loss"] for m in metrics], ".3f"),
+        "parameters": f"{first.parameters:,}",
+        "seed": ", ".join(str(r.seed) for r in group),
+        "minutes": f"{statistics.mean(r.minutes for r in group):.0f}",
+        "machine": ", ".join(sorted({r.device for r in group})),
+        "signature": f"`{counted}`" if counted else "–",
+    }
+
+
+def result_table(results: Iterable[Result], columns: Sequence[str] = COLUMNS) -> str:
+    "The records as a Markdown table: a row for each training, with the mean of its seeds."
+    trainings: dict[str, list[Result]] = {}
+    for r in sorted(results, key=lambda r: r.seed):
+        trainings.setdefault(r.name.removesuffix(f"-seed{r.seed}"), []).append(r)
+    rows = [record_row(name, group) for name, group in sorted(trainings.items())]
+    lines = [columns, ["---"] * len(columns), *([row[c] for c in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# --- exercises ------------------------------------------------------------------------------------
+
+
+def written(root: Path = cards.ROOT) -> Iterator[tuple[str, dict, list[chapter.Exercise]]]:
+    "Every chapter that has exercises, in the book's order: its page, its card, the exercises."
+    for path in cards.chapters(root).values():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        if found := chapter.exercises(notebook["cells"]):
+            yield f"/{cards.page(path, root)}", notebook["metadata"]["chapter"], found
+
+
+def exercise_row(one: chapter.Exercise) -> str:
+    "The name leads to the exercise."
+    title = one.title + (f" (`{STEP[one.id]}`)" if one.id in STEP else "")
+    link = f"{{ref}}`{one.id} <exercise-{one.name}>`"
+    return f"| {link} | {title} | {one.kind} | {one.level} | {one.minutes} |"
+
+
+def exercise_tables(root: Path = cards.ROOT) -> Iterator[str]:
+    "For each chapter a heading and a table."
+    for page, card, exercises in written(root):
+        minutes = sum(one.minutes for one in exercises)
+        which = "first pass" if card["pass"] == 1 else "second pass"
+        yield f"**{{doc}}`{page}`** · {which} · {len(exercises)} exercises · {minutes} minutes"
+        yield from ("", "| exercise | title | kind | level | minutes |", "|---|---|---|---|--:|")
+        yield from map(exercise_row, exercises)
+        yield ""
+
+
+def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
+    "A table of kinds by levels: how many, and their minutes."
+    found = [one for _, _, exercises in written(root) for one in exercises]
+    yield from (f"| kind | {' | '.join(LEVELS)} | all | minutes |", "|---|--:|--:|--:|--:|")
+    for kind in (*KINDS, "all"):
+        some = [one for one in found if kind in (one.kind, "all")]
+        of = [sum(one.level == level for one in some) for level in LEVELS]
+        numbers = " | ".join(map(str, (*of, len(some), sum(one.minutes for one in some))))
+        yield f"| {kind} | {numbers} |"
+
+
+class Made(SphinxDirective):
+    "Markdown that the function of the directive's name makes."
+
+    def run(self):
+        for path in cards.chapters().values():
+            self.env.note_dependency(str(path))
+        lines = {"exercise-tables": exercise_tables, "exercise-count": exercise_count}[self.name]()
+        node = nodes.container(classes=["exercise-tables"])
+        self.state.nested_parse(StringList(list(lines)), self.content_offset, node)
+        return [node]
+
+
+def setup(app):
+    app.add_directive("exercise-tables", Made)
+    app.add_directive("exercise-count", Made)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,497 @@
+"""Notebooks for plain Jupyter: copies that hold all and begin anywhere, handouts without an answer.
+
+Both say everything in plain Markdown, lead only to what exists, and run.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import cards
+import chapter
+import matplotlib.pyplot as plt
+import notebooks
+import pytest
+import solved
+import torch
+from cell_names import RAW, names
+from chapter import source
+
+from transformer_lit.course.exercises import Verdict
+from transformer_lit.course.files import file_sha256
+from transformer_lit.exercises.thread import Progress
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = dict(notebooks.chapters())
+SITE, CODE = notebooks.addresses()["pages"], notebooks.addresses()["code"]
+MODES = ("copies", "handout")
+MASKS = "nbs/attention/02_masks"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    out = tmp_path_factory.mktemp("both")
+    notebooks.write_copies(out / "copies")
+    notebooks.write_handout(out / "handout")
+    return {mode: out / mode for mode in MODES}
+
+
+@pytest.fixture(scope="module")
+def made(folders):
+    "Of each mode the cells of its notebooks, by page."
+    return {
+        mode: {
+            cards.page(path, folder): json.loads(path.read_text())["cells"]
+            for path in sorted(folder.rglob("*.ipynb"))
+        }
+        for mode, folder in folders.items()
+    }
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def test_every_chapter_is_there(made):
+    assert made["copies"].keys() == CHAPTERS.keys()
+    assert made["handout"].keys() == CHAPTERS.keys()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_left_that_the_site_alone_understands(mode, made):
+    asked = 0
+    for page, cells in made[mode].items():
+        for cell in cells:
+            assert not RAW[cell["cell_type"]].search(source(cell)), (page, cell["id"])
+        asked += sum(len(RAW[c["cell_type"]].findall(source(c))) for c in CHAPTERS[page]["cells"])
+    assert asked > 1500  # there was something to find
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_link_leads_to_an_address_or_to_a_file_that_is_there(mode, made, folders):
+    texts = [(page, source(c)) for page, cells in made[mode].items() for c in cells]
+    texts.append(("README", (folders[mode] / "README.md").read_text()))
+    beside = 0
+    for page, text in texts:
+        text = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
+        for target in re.findall(r"\[[^\]\n]*\]\(([^)\s]+)\)", text):
+            if target.startswith(f"{SITE}/"):
+                place = target.removeprefix(f"{SITE}/").partition("#")[0].removesuffix(".html")
+                assert any((ROOT / f"{place}{end}").exists() for end in (".ipynb", ".md")), target
+            elif ".ipynb" in target:
+                assert (folders[mode] / page).parent.joinpath(target).exists(), (page, target)
+                beside += 1
+    assert (beside > 300) == (mode == "handout")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_cell_needs_what_was_taken_out(mode, made):
+    for page, cells in made[mode].items():
+        read, known = names(cells)
+        assert read <= known | {"get_ipython"}, (page, read - known)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_records_are_there_where_a_chapter_reads_them(mode, made, folders):
+    for page, cells in made[mode].items():
+        start = source(cells[1]) if mode == "copies" else ""
+        read = re.findall(r"(?:\.\./)+results[\w/.-]*", "\n".join(map(source, cells[2:])))
+        assert mode == "handout" or bool(read) == ("git clone" in start), page
+        for found in read:
+            assert (folders[mode] / page).parent.joinpath(found).exists(), (page, found)
+
+
+def test_what_the_site_folds_is_collapsed_and_a_figure_has_its_caption(made):
+    cells = {cell["id"]: cell for cell in made["copies"]["nbs/attention/06_cache"]}
+    for cell in CHAPTERS["nbs/attention/06_cache"]["cells"]:
+        told, code = chapter.split(source(cell))
+        if cell["cell_type"] == "code" and code and cell["id"] in cells:
+            hidden = cells[cell["id"]]["metadata"].get("jupyter") == {"source_hidden": True}
+            assert hidden == bool({"hide", "code-fold"} & told.keys()), cell["id"]
+    cells = made["handout"]["nbs/capstones/03_repair_shop"]
+    place = next(i for i, c in enumerate(cells) if c["id"] == "two-figure")
+    said = r"\*Figure \d+\.\d+\.2\.\* Patient 2 as it came in\."
+    assert re.match(said, source(cells[place + 1]))
+
+
+TITLE = notebooks.book(True).title
+ATTEND, HOME = f"{SITE}/nbs/attention/03_attend.html", "../attention/03_attend.ipynb"
+SAYS = {  # role -> what a reader of nbs/block/01_norm sees in a copy, and in a handout
+    "{doc}`02_feedforward`": (
+        f"[{TITLE('nbs/block/02_feedforward')}]({SITE}/nbs/block/02_feedforward.html)",
+        f"[{TITLE('nbs/block/02_feedforward')}](02_feedforward.ipynb)",
+    ),
+    "{doc}`the layer </nbs/attention/03_attend>`": (
+        f"[the layer]({ATTEND})",
+        f"[the layer]({HOME})",
+    ),
+    "{eq}`eq-attend`": (f"[(3.3.1)]({ATTEND}#equation-eq-attend)", f"[(3.3.1)]({HOME})"),
+    "{numref}`fig-attend-sentence`": (
+        f"[Figure 3.3.2]({ATTEND}#fig-attend-sentence)",
+        f"[Figure 3.3.2]({HOME})",
+    ),
+    "$$\na\n$$ (eq-attend)": ("$$\na \\tag{3.3.1}\n$$",) * 2,
+    "{doc}`/book/glossary`": (f"[Glossary]({SITE}/book/glossary.html)",) * 2,
+    "{term}`both <encoder–decoder>`": (f"[both]({SITE}/book/glossary.html#term-encoderdecoder)",)
+    * 2,
+    "{cite:t}`ba2016`": ("[Ba et al. (2016)](https://arxiv.org/abs/1607.06450)",) * 2,
+    "{cite:p}`levy2014,ba2016`": (
+        "(Levy and Goldberg, 2014; [Ba et al., 2016](https://arxiv.org/abs/1607.06450))",
+    )
+    * 2,
+    "{ref}`workshop <norm-workshop>`": ("workshop",) * 2,
+    "```{widget} masks\nA mask. On the book's site, with JavaScript, you can try it here.\n```": (
+        f"A mask. On [the book's site]({SITE}/nbs/block/01_norm.html), "
+        "with JavaScript, you can try it.",
+    )
+    * 2,
+    "(norm-workshop)=\n## Workshop": ("## Workshop",) * 2,
+    "roles such as `{eq}` and `{doc}`": ("roles such as `{eq}` and `{doc}`",) * 2,
+}
+
+
+@pytest.mark.parametrize("role", SAYS)
+def test_a_role_becomes_what_a_reader_sees(role):
+    said = tuple(notebooks.book(alone).text(role, "nbs/block/01_norm") for alone in (True, False))
+    assert said == SAYS[role]
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def test_a_copy_says_of_which_page_it_is_one(made):
+    for page, (title, *_) in made["copies"].items():
+        heading, _, said = source(title).split("\n")[:3]
+        assert heading == f"# {TITLE(page)}" and f"({SITE}/{page}.html)" in said
+
+
+def test_every_exercise_has_its_solution_in_one_fold_and_no_check_is_shown(made):
+    exercises, fold, texts = {}, "<details><summary>Solution of", []
+    for cells in made["copies"].values():
+        exercises |= {one.id: one for one in chapter.exercises(cells)}
+        for cell in cells:
+            assert not chapter.CHECKS.match(source(cell))
+            texts += source(cell).split(fold)[1:]
+    assert exercises.keys() == solved.written().keys() and len(exercises) > 150
+    for _, one in solved.written().values():
+        assert exercises[one.id].blank == one.blank
+        code = f"```python\n{one.solution.strip()}\n```\n\n"
+        own = [text for text in texts if text.startswith(f" {one.id}</summary>") and code in text]
+        assert len(own) == 1 and own[0].partition(code)[2].endswith("</details>")
+
+
+def test_all_other_code_is_there_with_its_outputs(made):
+    for page, cells in made["copies"].items():
+        whole = CHAPTERS[page]["cells"]
+        folds = {one.solution_place for one in chapter.exercises(whole)}
+        wanted = {
+            cell["id"]: cell["outputs"]
+            for place, cell in enumerate(whole)
+            if cell["cell_type"] == "code" and place not in folds
+            if not chapter.CHECKS.match(source(cell)) and "#| default_exp" not in source(cell)
+        }
+        found = {cell["id"]: cell["outputs"] for cell in cells if cell["cell_type"] == "code"}
+        assert found.pop("start") == [] and found == wanted, page
+
+
+DRIVER = """
+import importlib.util, json, os, sys
+from IPython.core.interactiveshell import InteractiveShell
+from pathlib import Path
+
+shell, installed, find = InteractiveShell.instance(), [], importlib.util.find_spec
+shell.register_magic_function(installed.append, magic_name="pip")
+importlib.util.find_spec = lambda name: installed or None if name == PACKAGE else find(name)
+for _ in range(2):
+    shell.run_cell(json.loads(CELL)).raise_error()
+print(json.dumps([installed, os.getcwd()]), file=sys.stderr)
+"""
+GIT = """#!/bin/sh
+echo "$@" >> "$HOME/calls"
+for last; do :; done
+mkdir -p "$last/nbs/attention" "$last/results"
+"""
+
+
+@pytest.mark.parametrize("page", [MASKS, "nbs/attention/04_fused"])
+def test_the_first_cell_brings_what_is_missing_once(page, made, tmp_path):
+    cell = source(made["copies"][page][1])
+    home, tools = tmp_path / "a home", tmp_path / "bin"
+    home.mkdir()
+    tools.mkdir()
+    (tools / "git").write_text(GIT)
+    (tools / "git").chmod(0o755)
+    driver = f"PACKAGE, CELL = 'transformer_lit', {json.dumps(cell)!r}\n{DRIVER}"
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run(
+        [sys.executable, "-c", driver],
+        cwd=home,
+        env={**os.environ, "HOME": str(home), "PATH": path, "IPYTHONDIR": str(tmp_path / "i")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    installed, where = json.loads(said.stderr.splitlines()[-1])
+    assert installed == [f"install -q git+{CODE}"]
+    if "04_fused" in page:  # it reads records
+        assert (home / "calls").read_text() == f"clone -q --depth 1 {CODE} {home}/transformer_lit\n"
+        assert Path(where) == home / "transformer_lit/nbs/attention"
+    else:
+        assert not (home / "calls").exists() and Path(where) == home
+
+
+def test_colab_opens_the_branch_of_the_copies():
+    code = CODE.replace("github.com", "colab.research.google.com/github")
+    assert chapter.colab(MASKS) == f"{code}/blob/{chapter.COPIES}/{MASKS}.ipynb"
+    steps = (ROOT / ".github/workflows/book.yml").read_text()
+    assert f"git init -q -b {chapter.COPIES}\n" in steps
+
+
+def test_the_archive_has_every_file_and_is_the_same_every_time(folders, tmp_path):
+    folder, archive = folders["copies"], folders["copies"].parent / notebooks.ARCHIVE
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    with zipfile.ZipFile(archive) as packed:
+        assert len(packed.namelist()) == len(files) > len(CHAPTERS)
+        for path in files:
+            inside = f"notebooks/{path.relative_to(folder)}"
+            assert packed.read(inside) == path.read_bytes()
+    for path in files:
+        os.utime(path, (0, 1e9))
+    notebooks.pack(folder, tmp_path / "again.zip")
+    assert file_sha256(tmp_path / "again.zip") == file_sha256(archive)
+
+
+# --- the handout gives no answer away -------------------------------------------------------------
+
+
+def plain(text):
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def statements(code):
+    "The statements of a cell, each as Python writes it, but imports, `check` and small ones."
+    lines = [line for line in code.split("\n") if not line.startswith(("%", "!"))]
+    for node in ast.parse("\n".join(lines)).body:
+        found = ast.unparse(node)
+        idle = found.startswith("check(") or "manual_seed" in found or len(found) < 16
+        if not idle and "mport" not in type(node).__name__:
+            yield found
+
+
+def sentences(text):
+    "Sentences of six words or more."
+    for part in re.split(r"(?<=[.!?:])\s+|\n+", re.sub(r"<[^>]*>", "\n", text)):
+        if len(part.split()) >= 6 and not part.startswith(("`", ":")):
+            yield plain(part)
+
+
+def hints(code):
+    "What a solution's cell says of typical mistakes."
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.keyword) and node.arg == "mistakes":
+            for key in node.value.keys if isinstance(node.value, ast.Dict) else ():
+                if len(key.value.split()) >= 6:
+                    yield plain(key.value)
+
+
+def secrets():
+    "All that gives an answer away, from the book itself: sentences, statements."
+    said, done = set(), set()
+    for page, notebook in CHAPTERS.items():
+        for one in chapter.exercises(notebook["cells"]):
+            said |= set(sentences(notebooks.book(False).text(one.text, page)))
+            said |= {plain(hint) for hint in one.mistakes if len(hint.split()) >= 6}
+            done |= set(statements(one.solution))
+        for text in map(source, notebook["cells"]):
+            said |= set(hints(text)) if chapter.CHECKS.match(text) else set()
+    return said, done
+
+
+MARKS = ("Solution of", "## Solutions", "@exercise(", "@wrong(", "export exercises.", "mistakes=")
+EVERYDAY = {  # the chapters say and do this in their own right, and give nothing away by it
+    "A factor on a matrix acts on the variance by its square.",
+    "x0 = x = torch.randn(2, 3, 5)",
+    "x.square().sum().backward()",
+    "gradient, = torch.autograd.grad(loss, z)",
+}
+
+
+def test_no_text_and_no_code_of_a_solution_is_in_it(folders):
+    said, done = secrets()
+    assert len(said) > 5 * len(solved.written()) and len(done) > len(solved.written())
+    assert "The polarity is turned: True means that the query may attend." in said
+    leaks = set()
+    for path in sorted(p for p in folders["handout"].rglob("*") if p.is_file()):
+        texts, codes = [path.read_text()], []
+        if path.suffix == ".ipynb":
+            cells = json.loads(texts[0])["cells"]
+            texts = [source(cell) for cell in cells]
+            codes = [source(cell) for cell in cells if cell["cell_type"] == "code"]
+        elif path.suffix == ".py":
+            codes = texts
+        whole = plain("\n".join(texts))
+        leaks |= {mark for mark in (*MARKS, *said) if mark in whole}
+        leaks |= {line for code in codes for line in statements(code) if line in done}
+    assert leaks == EVERYDAY
+
+
+def test_every_exercise_stands_there_with_its_blank_and_only_answers_are_missing(made):
+    found, missing = {}, 0
+    for page, cells in made["handout"].items():
+        found |= {one.id: one for one in chapter.exercises(cells)}
+        whole = list(notebooks.book(False).cells(CHAPTERS[page]["cells"], page))
+        code = [source(cell) for cell in cells if cell["cell_type"] == "code"]
+        before = [source(cell) for cell in whole if cell["cell_type"] == "code"]
+        assert code == [text for text in before if text in set(code)], page
+        missing += len(before) - len(code)
+        for cell in cells:
+            assert not cell.get("outputs") and cell.get("execution_count") is None, page
+    assert found.keys() == solved.written().keys() and len(found) > 150 and missing > 150
+    for id, (_, one) in solved.written().items():
+        assert found[id].blank == one.blank and found[id].solution is None
+        assert (found[id].title, found[id].minutes) == (one.title, one.minutes)
+
+
+def test_the_readme_says_how_to_begin_and_in_which_order(folders):
+    text = (folders["handout"] / "README.md").read_text()
+    assert f"pip install jupyterlab git+{CODE}\n" in text
+    assert "Python 3.11 or newer, and older than 3.14" in text
+    order = re.findall(r"^\d+\. \[.*\]\((nbs/.*)\), \d+ minutes$", text, re.M)
+    first = [path for path in cards.chapters().values() if cards.card(path)["pass"] == 1]
+    assert order == [str(p.relative_to(ROOT)) for p in first if p.parent.name != "base"]
+    for said in ("transformer-lit check my_transformer.py", "submissions", "../../results"):
+        assert said in text
+    for file in ("my_transformer.py", "submissions/README.md"):
+        assert (folders["handout"] / file).exists()
+
+
+@pytest.mark.parametrize("page", [MASKS, "nbs/training/01_loss"])
+def test_a_notebook_runs_and_its_blanks_are_open(page, folders, monkeypatch):
+    path = folders["handout"] / f"{page}.ipynb"
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    cells, known, verdicts = json.loads(path.read_text())["cells"], {"__name__": "notebook"}, []
+    state = torch.get_default_dtype(), torch.get_rng_state()
+    try:
+        for cell in cells:
+            body = ast.parse(source(cell)).body if cell["cell_type"] == "code" else []
+            last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(ast.Module(body, []), page, "exec"), known)
+                value = last and eval(compile(ast.Expression(last.value), page, "eval"), known)
+            verdicts += [value] if type(value).__name__ == "Verdict" else []
+    finally:
+        torch.set_default_dtype(state[0])
+        torch.set_rng_state(state[1])
+        plt.close("all")
+    found = chapter.exercises(cells)
+    assert [v.id for v in verdicts] == [one.id for one in found]
+    for one, verdict in zip(found, verdicts):
+        assert verdict.state == ("not yet" if one.kind == "repair" else "open")
+
+
+# --- written whole, and never over what is not ours -----------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch):
+    "A book of one chapter."
+    monkeypatch.setattr(notebooks, "chapters", lambda root: [(MASKS, CHAPTERS[MASKS])])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_new_folder_takes_the_place_of_an_old_one_and_of_nothing_else(
+    mode, small, tmp_path, capsys
+):
+    out, mine = tmp_path / "out/new", tmp_path / "mine"
+    assert notebooks.main([mode, str(out)]) == 0 == notebooks.main([mode, str(out)])
+    written = {path.name for path in out.parent.iterdir()}
+    assert written == {"new"} | ({notebooks.ARCHIVE} if mode == "copies" else set())
+    mine.mkdir()
+    assert notebooks.main([mode, str(mine)]) == 2 == notebooks.main([mode, str(ROOT)])
+    assert notebooks.main([mode, "a", "b"]) == 2 == notebooks.main(["verdicts"])
+    assert notebooks.main(["verdicts", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 5 and all(line.startswith("error: ") for line in said)
+
+
+def test_what_came_back_is_never_lost(small, tmp_path):
+    out = tmp_path / "handout"
+    notebooks.write_handout(out)
+    (out / "submissions/ada").mkdir()
+    assert notebooks.main(["handout", str(out)]) == 2
+    assert (out / "submissions/ada").exists()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_half_written_is_left(mode, small, tmp_path, monkeypatch):
+    def fails(*what):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(notebooks.shutil, "copytree", fails)
+    assert notebooks.main([mode, str(tmp_path / "new/folder")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what comes back ------------------------------------------------------------------------------
+
+VERDICTS = [
+    Verdict("masks.3", "passed", "3 cases agree."),
+    Verdict("masks.1", "not yet", "That is not it.", ("a note",)),
+]
+CELLS = (
+    "from dataclasses import asdict, dataclass\n"
+    "@dataclass\nclass Verdict:\n    id: str\n    state: str\n    line: str\n"
+    "    notes: object = ()\n"
+    "    as_dict = asdict",
+    'Verdict("masks.1", "open", "Write it.")',
+    'Verdict("masks.3", "passed", "3 cases agree.")',
+    "1 / 0",
+    "print('masks.9: passed. Of course.')",
+    'Verdict("masks.1", "not yet", "That is not it.", ["a note"])',
+)
+
+
+def notebook(path, *cells):
+    code = [{"cell_type": "code", "source": [text]} for text in cells]
+    path.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["a"]}, *code]}))
+
+
+def test_verdicts_of_a_class(tmp_path, capsys, monkeypatch):
+    looked = Progress("my_transformer.py", {"causal_mask": VERDICTS[0]})
+    monkeypatch.setattr(notebooks, "check_file", lambda path: looked)
+    ada, bob = (tmp_path / "submissions" / name for name in ("ada", "bob"))
+    (ada / "deep").mkdir(parents=True)
+    bob.mkdir()
+    notebook(ada / "deep/masks.ipynb", *CELLS)
+    (ada / "my_transformer.py").touch()
+    (bob / "broken.ipynb").write_text("{")
+    assert notebooks.main(["verdicts", str(tmp_path / "submissions")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ada"]["thread"] == looked.as_dict()
+    masks = found["ada"]["notebooks"]["deep/masks.ipynb"]
+    assert masks["error"] is None
+    by_name = sorted((v.as_dict() for v in VERDICTS), key=lambda v: v["id"])
+    assert sorted(masks["verdicts"], key=lambda v: v["id"]) == by_name
+    assert found["bob"]["thread"] is None
+    (broken,) = found["bob"]["notebooks"].values()
+    assert broken["verdicts"] == [] and "it is damaged" in broken["error"]
+
+
+SHOWN = "class Verdict:\n    def as_dict(self):\n        return {'id': 'a.1'}\n\n\nVerdict()"
+
+
+@pytest.mark.parametrize(
+    "cell,seconds,told",
+    [("import os; os._exit(0)", 60, "ended the process"), ("while True: pass", 1, "within 1 sec")],
+)
+def test_what_was_shown_until_then_counts(cell, seconds, told, tmp_path):
+    notebook(tmp_path / "a.ipynb", SHOWN, cell, SHOWN.replace("a.1", "a.2"))
+    found = notebooks.notebook_verdicts(tmp_path / "a.ipynb", tmp_path, seconds)
+    assert told in found["error"] and (seconds == 1 or found["verdicts"] == [{"id": "a.1"}])
