@@ -432,7 +432,7 @@ class Cache:
     Read `cache.length` before `update`: afterwards the new positions are counted.
         cache.length if cache else 0 → cache.length + x.shape[1] if cache else 0
     Keys are kept unturned, and would be turned anew at each step. Turn, then keep.
-        q, k = rotate(q, pos, self.base), rotate(k, pos, self.base) → q = rotate(q, pos, self.base)
+        q, k = rotate → q, _ = rotate
         return → k = rotate(k, torch.arange(k.shape[2]), self.base)⏎return
     Keys from the cache are turned a second time. Turn the new ones alone.
         update(k, v) → update(k, v)⏎k = rotate(k, torch.arange(k.shape[2]), self.base)
@@ -441,7 +441,8 @@ class Cache:
     The queries are not turned.
         q, k = rotate(q, pos, self.base), → k =
     `view` mixes heads and positions: cut the last axis, then transpose.
-        .unflatten(-1, (-1, self.d_head)).transpose(1, 2) → .reshape(len(x), -1, *x.shape[1:2], self.d_head)
+        .unflatten(-1, (-1, self.d_head)) → .reshape(len(x), -1, x.shape[1], self.d_head)
+        .transpose(1, 2)  # B H → # B H
     The base is `rope_theta` of the configuration.
         c["rope_theta"] → 10000.0
     Positions are missing: turn queries and keys.
@@ -506,7 +507,7 @@ class SwiGLU(nn.Module):
         x + self.attn(self.attn_norm(x), cache) → self.attn_norm(x + self.attn(x, cache))
         x + self.ffn(self.ffn_norm(x)) → self.ffn_norm(x + self.ffn(x))
     The stream itself is normed: keep x, and norm what the sublayer reads.
-        x = x + self.attn(self.attn_norm(x), cache) → x = self.attn_norm(x)⏎x = x + self.attn(x, cache)
+        x = x + self.attn(self.attn_norm(x) → x = self.attn_norm(x)⏎x = x + self.attn(x
         return x + self.ffn(self.ffn_norm(x)) → x = self.ffn_norm(x)⏎return x + self.ffn(x)
     The sublayers replace the stream. They are added to it.
         x = x + → x =
@@ -520,8 +521,7 @@ class SwiGLU(nn.Module):
     The cache does not reach the attention.
         (x), cache) → (x))
     ε comes from the configuration: `rms_norm_eps`.
-        attn_norm = RMSNorm(c["hidden_size"], c["rms_norm_eps"] → attn_norm = RMSNorm(c["hidden_size"], 1e-6
-        ffn_norm = RMSNorm(c["hidden_size"], c["rms_norm_eps"] → ffn_norm = RMSNorm(c["hidden_size"], 1e-6
+        self.attn, self.ffn = → c = c | {"rms_norm_eps": 1e-6}⏎self.attn, self.ffn =
 """)
 class Block(nn.Module):
     def __init__(self, c):
@@ -652,7 +652,7 @@ def load_llama(folder):
         ids = pick(model(ids, caches) → token = pick(model(torch.cat([ids, *new], dim=1), caches)
         append(ids) → append(token)
     Return the new tokens alone, without the beginning.
-        caches, new = [Cache() for _ in model.blocks], [] → caches, new = [Cache() for _ in model.blocks], [ids]
+        model.blocks], [] → model.blocks], [ids]
     One cache serves all blocks. Each block needs its own.
         [Cache() for _ in model.blocks] → [Cache()] * len(model.blocks)
     The next token follows from the last position: `[:, -1]`.

@@ -266,7 +266,8 @@ def attend(q, k, v, mask):
     The sides are exchanged: queries come from x, keys and values from the memory.
         q, k, v = → x, memory = memory, x⏎q, k, v =
     `view` mixes heads and positions: cut the last axis, then transpose.
-        .unflatten(-1, (self.n_heads, -1)).transpose(1, 2) → .reshape(len(x), self.n_heads, x.shape[1], -1)
+        .unflatten(-1, (self.n_heads, -1)) → .reshape(len(x), self.n_heads, x.shape[1], -1)
+        .transpose(1, 2)  # B H → # B H
     `o_proj` is never used.
         self.o_proj(out → (out
     The mask is not passed on.
@@ -293,8 +294,10 @@ class Attention(nn.Module):
 @exercise("blank_translator.6", cases=encoder_cases, run=through("EncoderLayer"))
 @wrong("""
     That is post-norm. Here each sublayer reads a norm, and the stream has none.
-        h = self.attn_norm(x)⏎x = x + self.attn(h, h, mask) → x = self.attn_norm(x + self.attn(x, x, mask))
-        x + self.down_proj(self.up_proj(self.ffn_norm(x)).relu()) → self.ffn_norm(x + self.down_proj(self.up_proj(x).relu()))
+        h = self.attn_norm(x) → h = x
+        x + self.attn(h, h, mask) → self.attn_norm(x + self.attn(h, h, mask))
+        return x + → x = x +
+        self.ffn_norm(x)).relu()) → x).relu())⏎return self.ffn_norm(x)
     Keys and values read the norm as well, not the queries alone.
         h, h, mask → h, x, mask
     The ReLU between up and down is missing.

@@ -219,8 +219,8 @@ def learned_or_padded(answer, steps, bound):
     A small step is a step: compare to the bit, by `torch.equal`.
         torch.equal → torch.allclose
     A buffer is no parameter: go through `named_parameters`.
-        {name: p.detach().clone() for name, p in model.named_parameters()} → copy.deepcopy(model.state_dict())
-        model.named_parameters() → model.state_dict().items()
+        in model.named_parameters()} → in model.state_dict().items()}
+        in model.named_parameters() if → in model.state_dict().items() if
     Call `step` once, between the two looks.
         step()⏎ →
 """)
