@@ -145,7 +145,6 @@ FAILURES = {
     "min-p that is a word": (generate("a", "--min-p", "low"), "'--min-p'"),
     "penalty below 1": (generate("a", "--repetition-penalty", "0.5"), "finite and at least 1"),
     "a language model has one language": ((*WRITER, "--target", "de"), "has no target; leave it"),
-    "muon in parts": ((*WRITER, "--preset", "shakespeare-muon", "--shard"), "leave it out"),
     "parts of one": ((*TRAIN, "--shard"), "use torchrun"),
     "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
     "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),

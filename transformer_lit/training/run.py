@@ -10,6 +10,7 @@ __all__ = ['save_weights', 'load_weights', 'average_weights', 'save_checkpoint',
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
