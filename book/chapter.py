@@ -77,7 +77,6 @@ class Exercise:
     solution_place: int | None = None
     solution: str | None = None  # its code, as it is shown
     mistakes: dict[str, list[str]] = field(default_factory=dict)  # hint -> what others wrote
-    text_place: int | None = None  # of the old form alone
 
     @property
     def name(self) -> str:
@@ -106,7 +105,6 @@ def exercises(cells: list[dict]) -> list[Exercise]:
             if id in found and found[id].text is not None:
                 one = found[id]
                 one.solution_place, one.solution, one.mistakes = place, code, mistakes
-    in_five_cells(cells, found)
     return list(found.values())
 
 
@@ -141,28 +139,6 @@ def literal(text: str) -> str:
 def topics(cells: list[dict]) -> set[str]:
     "The modules `exercises.topic` that a notebook exports to."
     return {match[1] for cell in cells if (match := CHECKS.match(source(cell)))}
-
-
-# --- the old form of exercises: this block goes when all chapters have three cells
-
-SOLUTION_TEXT = re.compile(
-    r"<details><summary>Solution of (\S+)</summary>\n\n(.+)\n\n</details>", re.S
-)
-SOLUTION = re.compile(r'# @title Solution of (\S+) \{ display-mode: "form" \}\n(.+)', re.S)
-FORMS = (STATEMENT, SOLUTION_TEXT, SOLUTION)
-
-
-def in_five_cells(cells: list[dict], found: dict[str, Exercise]) -> None:
-    "Text and code of solutions that stand in cells of their own, at the end of the chapter."
-    for place, cell in enumerate(cells):
-        text, code = SOLUTION_TEXT.fullmatch(source(cell)), SOLUTION.fullmatch(source(cell))
-        if text and text[1] in found:
-            found[text[1]].text_place, found[text[1]].text = place, text[2]
-        if code and code[1] in found:
-            found[code[1]].solution_place, found[code[1]].solution = place, code[2]
-
-
-# --- the end of the old form ----------------------------------------------------------------------
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -315,7 +291,7 @@ WHERE = (
 def exercise_folds(page: Page) -> None:
     solved = [one for one in exercises(page.cells) if one.text and one.solution_place is not None]
     asked, shown = {one.place: one for one in solved}, {one.solution_place: one for one in solved}
-    dropped, where, cells = {one.text_place for one in solved}, WHERE, []
+    where, cells = WHERE, []
     for place, cell in enumerate(page.cells):
         if one := asked.get(place):
             text = one.asked.replace("<details>", '<details class="hint">')
@@ -330,7 +306,7 @@ def exercise_folds(page: Page) -> None:
             closing = f"{others(one)}{link if one.apart else ''}</details>"
             cells += [markdown(f"text-{place}", opening), {**cell, "source": one.solution}]
             cells.append(markdown(f"to-{place}", closing))
-        elif place not in dropped:
+        else:
             cells.append(cell)
     page.notebook["cells"] = cells
 

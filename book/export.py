@@ -32,7 +32,10 @@ def export(paths, package="transformer_lit"):
             nb_export(path, lib_path=package)
     for module in Path(package).rglob("*.py"):  # what concerns the page alone
         text = module.read_text()
-        if (without := re.sub(r"^#\| code-fold.*\n", "", text, flags=re.M)) != text:
+        without = re.sub(r"^#\| code-fold.*\n", "", text, flags=re.M)
+        if module.parent.name == "exercises":  # nobody looks for their cells, or imports them whole
+            without = re.sub(r"^# %% .*\n(__all__ = \[[^\]]*\]\n\n)?", "", without, flags=re.M)
+        if without != text:
             module.write_text(without)
 
 

@@ -196,7 +196,7 @@ def folded(cells: list[dict]) -> list[dict]:
     "The cells with each solution in one fold: text, code and what others wrote."
     solved = [one for one in chapter.exercises(cells) if one.text and one.solution]
     statements = {one.place: one.asked for one in solved}
-    folds, kept = {one.text_place or one.place: one for one in solved}, []
+    folds, kept = {one.place: one for one in solved}, []
     gone = {one.solution_place for one in solved}
     for place, cell in enumerate(cells):
         parts = [statements[place]] if place in statements else []

@@ -370,8 +370,11 @@ def unfit_exercises(root):
         found, topics = chapter.exercises(cells), exercise_topics(path)
         for text in ("".join(c["source"]) for c in cells):
             begins = re.match(r"### [a-z]\w*\.\d+\b|<details><summary>Solution|# @title Sol", text)
-            if begins and not any(form.fullmatch(text) for form in chapter.FORMS):
+            if begins and not chapter.STATEMENT.fullmatch(text):
                 yield f"{path.name}: not written as an exercise is: {text[:60]!r}"
+        for one in found:
+            if not (one.text and one.solution and one.blank):
+                yield f"{one.id} lacks its blank, or text or code of its solution"
         for topic in topics:
             own = [e.id for e in found if e.id.split(".")[0] == topic]
             if own != [f"{topic}.{n}" for n in range(1, len(own) + 1)] or len(own) < 4:

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 import pytest
-import solved as solved_exercises
 import torch
 import transformers as hf
 from chapter import exercises
@@ -96,8 +95,7 @@ DIFFERS = {"attend.3": 5, "norm.3": 3, "feedforward.3": 8, "layers.3": 9, "llama
 @pytest.mark.parametrize("id,number", [*FITS.items(), *DIFFERS.items()])
 def test_the_page_names_the_parts_of_the_thread_that_fit(id, number):
     names = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional}
-    old = solved_exercises.written()[id][1].solution  # TRANSITION
-    exec(find_exercise(id).source or old.rpartition("check(")[0], names)
+    exec(find_exercise(id).source, names)
     name = find_exercise(f"blank_llama.{number}").name
     fits = name in names and bool(check(f"blank_llama.{number}", names[name]))
     assert fits == (id in FITS)

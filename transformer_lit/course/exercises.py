@@ -179,11 +179,7 @@ def _source_of(solution: Any, helpers: tuple[str, ...]) -> str:
 
 def exercise(
     id: str,
-    kind: str = "",  # TRANSITION: kind, minutes, level, mistakes
     *,
-    minutes: int = 0,
-    level: str = "core",
-    mistakes: dict[str, Any] | None = None,
     cases: Callable[[], dict[str, tuple]] | None = None,
     run: Callable[..., Any] | None = None,
     tolerance: float | int = 1e-6,
@@ -199,7 +195,6 @@ def exercise(
     1. `seconds`: the time limit of one call. `repair`: a damaged program is mended, and its own
     damage is for the reader to find. `helpers`: definitions in the same cell that edits may change.
     """
-    repair = repair or kind == "repair"  # TRANSITION
 
     def register(solution):
         table = vars(solution).get("__wrong__", {})
@@ -212,8 +207,6 @@ def exercise(
                 edited(source, lines)
         rest = (cases, run, tolerance, seconds, repair)
         EXERCISES[id] = Exercise(id, solution, source, table, *rest)
-        if mistakes:  # TRANSITION
-            vars(EXERCISES[id])["mistakes"] = mistakes
         return solution
 
     return register
