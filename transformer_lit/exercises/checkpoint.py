@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os  # noqa: F811
+import shutil  # noqa: F811
 import tempfile
 from pathlib import Path
 from unittest import mock
