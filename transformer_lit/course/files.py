@@ -52,10 +52,12 @@ def remove_leftovers(folder: str | Path, name: str = "*") -> None:
 
 
 def require_writable(folder: str | Path) -> None:
-    "`InputError` where nothing can be written in `folder`, which is made."
+    "`InputError` where nothing can be written in `folder`, which need not be there yet."
+    there = (
+        at for at in (Path(folder).absolute(), *Path(folder).absolute().parents) if at.exists()
+    )
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=next(there)).close()
     except OSError as error:
         raise InputError(f"cannot write in {folder}: {error.strerror}") from error
 
