@@ -14,7 +14,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
-	test-default test-book test-book-slow test-processors test-fast test-slow bench lint clean
+	test-default test-machinery test-book test-book-slow test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -64,6 +64,9 @@ test: test-native  ## everything: form, package, rules of the house, every cell 
 test-native test-avx2 test-default: test-%: lint
 	$(ISA_$*) $(WORKERS) -p no:nbval tests --ignore tests/book
 	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
+
+test-machinery: setup  ## processes, compilers, trainings of seconds: what pushes run too
+	$(WORKERS) -p no:nbval -m machinery tests --ignore tests/book
 
 test-book: book  ## what the pages do, in Chromium
 	BOOK_HTML=_build/html $(WORKERS) tests/book

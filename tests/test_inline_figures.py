@@ -182,6 +182,7 @@ def drawings():
     yield "family", (ROOT / "book/_static/family.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.machinery
 def test_every_drawing_of_the_book_stands_in_a_page():
     pairs = set()
     for name, svg in drawings():

@@ -180,7 +180,7 @@ for cache in (KVCache(7), GrowingCache()):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_a_decoding_step_is_one_graph():
     "In a process of its own: the checks of shapes that the tests add are no part of the step."
     subprocess.run([sys.executable, "-c", COMPILE], cwd=ROOT, check=True)

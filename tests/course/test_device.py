@@ -59,6 +59,7 @@ print(min(faults() for _ in range(5)))  # a system that takes pages back can onl
 """
 
 
+@pytest.mark.machinery
 def test_kept_memory_is_not_asked_for_again():
     keep_freed_memory()  # harmless anywhere
     plain, kept = (

@@ -95,7 +95,7 @@ def test_logits_are_those_of_hf(name, tmp_path):
     torch.testing.assert_close(load_hf(folder).double()(ids), logits(model, ids))
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 @pytest.mark.parametrize("name", WRITING)
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)

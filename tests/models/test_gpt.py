@@ -62,7 +62,7 @@ def test_logits_are_those_of_gpt2(both):
     torch.testing.assert_close(ours(ids), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_greedy_continuations_are_those_of_gpt2(both):
     assert_greedy_agrees(*both, 101)
 

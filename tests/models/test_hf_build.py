@@ -130,7 +130,7 @@ def test_logits_are_those_of_hf_with_padding_and_without(name, tmp_path):
     torch.testing.assert_close(ours(src, *ids), asked(model, more))
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 @pytest.mark.parametrize("name", ["t5", "t5 1.1", "marian"])
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -408,7 +408,7 @@ def test_deberta_with_the_parts_of_other_tasks(tmp_path):
     same(folder, model, "deberta v3")
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 @pytest.mark.parametrize("name", ["t5 1.1", "marian"])
 def test_it_reads_without_transformers_and_without_torchs_compiler(name, tmp_path):
     folder, _ = folder_of(name, tmp_path)
@@ -540,7 +540,7 @@ print((peak() - before) / sum(p.nbytes for p in model.parameters()))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
 @pytest.mark.parametrize(
     ("stored", "dtype"),

@@ -68,7 +68,7 @@ def test_logits_are_those_of_hf(both):
     torch.testing.assert_close(ours(ids), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_greedy_continuations_are_those_of_hf(both):
     assert_greedy_agrees(*both, 103)
 

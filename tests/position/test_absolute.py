@@ -112,7 +112,7 @@ def test_a_position_outside_the_table_is_refused(bad):
         LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_no_compiled_graph_is_broken():
     position, pos = LearnedPosition(11, 7), torch.tensor([[0, 10, 3]])
     forward = inspect.unwrap(LearnedPosition.forward)  # without the tests' own check of shapes

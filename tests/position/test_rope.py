@@ -319,7 +319,7 @@ def test_no_positions_no_heads():
     assert RoPE(6).rotate(torch.randn(2, 3, 0, 6), torch.arange(0)).shape == (2, 3, 0, 6)
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_compiles_without_a_graph_break(monkeypatch):
     rope, x = RoPE(6), torch.randn(2, 3, 5, 6)
     for owner, name in (

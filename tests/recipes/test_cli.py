@@ -232,6 +232,7 @@ class TestHelp:
         assert run() == run("--help")
 
 
+@pytest.mark.machinery
 class TestCheck:
     "What the file is worth is told on standard output and by the exit code."
 
@@ -432,6 +433,7 @@ class TestGenerateOptions:
         assert self.text(run, "--seed", "1", "--stop", "\u2665") == whole
 
 
+@pytest.mark.machinery
 class TestLanguageModel:
     def test_train_then_evaluate_then_generate(self, run, here, monkeypatch):
         text = "a cab, a cab. " * 40
@@ -457,6 +459,7 @@ class TestLanguageModel:
         assert code == 0 and out.startswith("a c") and len(out) == 13
 
 
+@pytest.mark.machinery
 class TestTraining:
     def test_train_then_evaluate_then_translate(self, run, here, tiny_preset):
         code, out, err = run("train", "translation", "--seed", "3", "--out", "run")
@@ -544,6 +547,7 @@ class TestTraining:
         assert run(*train)[0] == 130
 
 
+@pytest.mark.machinery
 class TestEveryTask:
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
     @pytest.mark.parametrize("task", zoo.RECIPES)
@@ -583,6 +587,7 @@ def children_seconds():
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.machinery
 class TestProcess:
     "What only a process of its own shows: streams, encodings, the time to answer."
 

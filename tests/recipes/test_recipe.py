@@ -76,6 +76,7 @@ def begin(steps, *arguments):
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.machinery
 def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
     "`kill -9` while it trains, wherever that hits; the log may end in half a line."
     start = partial(begin, 40)
@@ -94,7 +95,7 @@ def test_a_killed_run_goes_on_to_the_same_losses(tmp_path):
     assert len(losses(log)) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_twenty_kills_change_no_bit_of_the_weights(tmp_path):
     "Every third step writes a checkpoint, so a part of the kills hits the writing."
     start, rng = partial(begin, 331), random.Random(0)

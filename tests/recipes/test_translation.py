@@ -121,6 +121,7 @@ def test_smoothing_is_for_training_alone(exact):
     )
 
 
+@pytest.mark.machinery
 def test_a_recurrent_model_is_trained_searched_and_read_back(tmp_path, monkeypatch):
     sizes = {"model": "gru", "sizes": {"d_model": 6, "max_len": 83}, "vocab_size": 263}
     recipe = preset(Translation, "numbers", **sizes, steps=2, every=1, max_tokens=500)
@@ -137,6 +138,7 @@ def test_a_recurrent_model_is_trained_searched_and_read_back(tmp_path, monkeypat
     )
 
 
+@pytest.mark.machinery
 @pytest.mark.multi30k
 def test_real_pairs_become_batches_that_a_model_learns_from(
     real_data_folder, tmp_path, monkeypatch
@@ -159,6 +161,7 @@ def test_captions_are_as_long_as_the_chapter_says(real_data_folder, monkeypatch)
     assert [round(sum(counts) / len(counts), 2) for counts in words] == [12.65, 12.10]
 
 
+@pytest.mark.machinery
 @pytest.mark.tatoeba
 def test_chinese_pairs_become_batches_and_the_preset_reads_them_forty_times(
     real_data_folder, monkeypatch

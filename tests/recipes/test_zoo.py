@@ -149,6 +149,7 @@ def test_the_shipped_model_translates_the_running_sentence():
     assert "Fahrrad" in german
 
 
+@pytest.mark.machinery
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["multi30k-de-en", "multi30k-en-de-tok"])
 def test_a_shipped_model_has_the_score_of_its_record(name, real_data_folder, monkeypatch):
@@ -171,6 +172,7 @@ def test_the_shipped_writer_writes():
     assert writer.score("To be, or not to be: that is the question:\n" * 2)["val_loss"] < 2
 
 
+@pytest.mark.machinery
 @pytest.mark.parametrize(
     ("name", "record", "dataset"),
     [

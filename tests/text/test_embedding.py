@@ -112,7 +112,7 @@ def test_no_ids_give_no_vectors():
     assert TokenEmbedding(V, C)(torch.zeros(B, 0, dtype=torch.int64)).shape == (B, 0, C)
 
 
-@pytest.mark.slow
+@pytest.mark.machinery
 def test_no_compiled_graph_is_broken():
     table, ids = torch.randn(V, C), torch.randint(V, (B, T))
     lookup = inspect.unwrap(embed)  # without the tests' own check of shapes

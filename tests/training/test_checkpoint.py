@@ -360,6 +360,7 @@ def child(code, *args):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.machinery
 def test_a_kill_at_any_file_event_leaves_only_whole_checkpoints(tmp_path):
     out, err = child(KILLED_AT_EVERY_EVENT, tmp_path).communicate(timeout=600)
     assert out.strip().isdigit() and int(out) > 15, err

@@ -21,6 +21,9 @@ def rows(out):
     return [{k: v for k, v in row.items() if k != "seconds"} for row in read_log(out / "log.jsonl")]
 
 
+pytestmark = pytest.mark.machinery  # each starts processes
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     "Runs of one process in `one` and `begun`, and all that two processes did beside them."
@@ -195,7 +198,6 @@ def test_muon_in_parts_is_refused_before_anything_is_written(tmp_path):
     assert "Traceback" not in "".join(said) and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeypatch, capfd):
     "An encoder–decoder in parts (--shard), in float32; one line on standard output, of the first."
     monkeypatch.setattr(ranks.datasets, "number_pairs", ranks.datasets.number_pairs)

@@ -152,6 +152,7 @@ def test_what_the_docstring_excludes_is_refused(transform):
         f(logits.detach())
 
 
+@pytest.mark.machinery
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_compiles_without_a_graph_break(monkeypatch, smoothing):
     "The graph of both ways; the code that a compiler makes of it is torch's."

@@ -291,6 +291,7 @@ def test_parts(name, part):
 # --- the compiled step --------------------------------------------------------------------------
 
 
+@pytest.mark.machinery
 def test_a_compiled_step_keeps_names_and_learns_the_same():
     "What the graph computes; the code that a compiler makes of it is the experiment's."
 

@@ -1,5 +1,7 @@
 """Exercises that answer back: a solution, a table of typical mistakes, and a verdict in one line.
 
+For example::
+
     @exercise("norm.9", cases=rows)
     @wrong('''
         That is the sum. Take the mean.
