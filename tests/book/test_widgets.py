@@ -275,7 +275,7 @@ def test_the_search_is_the_chapter_s_and_the_package_s(pure, long):
 
 def test_the_best_hypothesis_is_the_package_s(pure):
     names = make_widgets.run_cells(BEAM, "imports", "table", "table-model")
-    model, words = names["Table"](), names["words"]
+    model, words = names["TableModel"](), names["words"]
     special = {"bos": names["BOS"], "eos": names["EOS"]}
     asked = """([described, beam, alpha]) => {
         const model = new live.TableModel(described);
