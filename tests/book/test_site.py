@@ -522,7 +522,7 @@ def test_reference_and_chapters_lead_to_each_other(parsed):
         if page.startswith("nbs/") and there:
             assert f"../{page}" in back, page
             count += len(there)
-    assert count > 200
+    assert count > 220
 
 
 def test_formulas_and_figures_are_numbered_by_chapter():
