@@ -2,8 +2,8 @@
 
 python book/sources.py
 
-The first comes from book/sources.yml; the second from the notebooks of the clinic, their texts and
-the outputs of their cells.
+The first come from book/sources.yml and the places that the clinic's entries name; the second from
+the notebooks of the clinic, their texts and the outputs of their cells.
 """
 
 import json
@@ -31,9 +31,51 @@ def label(name: str) -> str:
     return "clinic-" + name.lower().replace(".", "-")
 
 
-def subjects(root: Path = ROOT) -> list[dict]:
-    "Every subject with its chapter, its cell and its entries in the clinic."
-    return yaml.safe_load((root / "book/sources.yml").read_text())["subjects"]
+def texts(root: Path = ROOT) -> list[dict]:
+    "The four texts, each with its sections, their formulas, and the cells that teach them."
+    return yaml.safe_load((root / "book/sources.yml").read_text())
+
+
+PLACE = re.compile(
+    r"(S\d), ([^;:]+)"
+)  # "S0, 1.2(3); S3, 前馈层": where an entry's statement stands
+
+
+def places(sections: list[dict]) -> list[str]:
+    "How an entry of the clinic calls each section: 1.2(3) where there are numbers, or its heading."
+    found, chapter = [], ""
+    for section in sections:
+        number = re.match(r"[\d.]+|\(\d\)", section["heading"])
+        if number and number[0][0] != "(":
+            chapter = number[0]
+        found.append(
+            section["heading"] if not number else chapter + number[0].removeprefix(chapter)
+        )
+    return found
+
+
+def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
+    "Text and number of the section -> the entries of the clinic whose `**Source.**` names it."
+    found: dict[tuple[str, int], list[str]] = {}
+    known = {text["text"]: places(text["sections"]) for text in texts(root)}
+    for path in sorted((root / "nbs/sources").glob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            entry = HEADING.match(said := "".join(cell["source"]))
+            given = re.search(r"^\*\*Source\.\*\* (.+)$", said, re.M)
+            for text, name in PLACE.findall(given[1]) if entry and given else ():
+                found.setdefault((text, section(name, known[text])), []).append(entry[1])
+    return found
+
+
+def section(name: str, known: list[str]) -> int:
+    "The number of the first section of that place; a heading may be cut short."
+    name = name.strip(" .")
+    if name in known:
+        return known.index(name)
+    for number, place in enumerate(known):
+        if not place[0].isdigit() and (place.startswith(name) or name.startswith(place)):
+            return number
+    raise KeyError(f"sources.yml has no section {name!r} among {known}")
 
 
 def statements(root: Path = ROOT) -> list[dict]:
@@ -58,13 +100,35 @@ def entries(names: list[str]) -> str:
     return ", ".join(f"{{ref}}`{name} <{label(name)}>`" for name in names) or "–"
 
 
-def table(rows: list[dict]) -> str:
-    "The table of subjects in Markdown."
-    lines = ["| Subject | Chapter | Cell | In the clinic |", "|---|---|---|---|"]
-    for r in rows:
-        chapter = f"{{doc}}`/{r['chapter']}`"
-        lines.append(f"| {r['subject']} | {chapter} | `{r['cell']}` | {entries(r['clinic'])} |")
+def taught(row: dict) -> str:
+    "The chapters and cells of a section and of its formulas, in Markdown."
+    cells: dict[str, list[str]] = {}
+    formulas = [place for formula in row.get("formulas", ()) for place in formula.values()]
+    for chapter, cell in map(str.split, [*row.get("taught", ()), *formulas]):
+        if cell not in cells.setdefault(chapter, []):
+            cells[chapter].append(cell)
+    links = (f"{{doc}}`/{c}`: {', '.join(f'`{i}`' for i in ids)}" for c, ids in cells.items())
+    return "; ".join(links) or f"left out: {row['left_out']}"
+
+
+def table(text: dict, clinic: dict[tuple[str, int], list[str]]) -> str:
+    "The table of a text in Markdown: a row for each section."
+    lines = ["| Section | Taught in, cell | In the clinic |", "|---|---|---|"]
+    for number, (row, place) in enumerate(
+        zip(text["sections"], places(text["sections"]), strict=True)
+    ):
+        found = entries(clinic.get((text["text"], number), []))
+        heading = re.sub(r"^\(\d\)", f"{place} ", row["heading"])
+        lines.append(f"| {heading} · {row['gloss']} | {taught(row)} | {found} |")
     return "\n".join(lines)
+
+
+def sections_page(root: Path = ROOT) -> str:
+    "book/sources.md as it should be."
+    page, clinic = (root / "book/sources.md").read_text(), sourced(root)
+    for text in texts(root):
+        page = filled(page, text["text"], table(text, clinic))
+    return page
 
 
 def count(rows: list[dict]) -> str:
@@ -108,9 +172,7 @@ def made(root: Path = ROOT) -> dict[str, str]:
     rows = statements(root)
     page = filled((root / "book/clinic.md").read_text(), "count", count(rows))
     return {
-        "book/sources.md": filled(
-            (root / "book/sources.md").read_text(), "subjects", table(subjects(root))
-        ),
+        "book/sources.md": sections_page(root),
         "book/clinic.md": filled(page, "entries", entry_table(rows)),
     }
 
