@@ -36,46 +36,44 @@ def texts(root: Path = ROOT) -> list[dict]:
     return yaml.safe_load((root / "book/sources.yml").read_text())
 
 
-PLACE = re.compile(
-    r"(S\d), ([^;:]+)"
-)  # "S0, 1.2(3); S3, 前馈层": where an entry's statement stands
-
-
 def places(sections: list[dict]) -> list[str]:
-    "How an entry of the clinic calls each section: 1.2(3) where there are numbers, or its heading."
+    "What each section is called: 1.2(3) where there are numbers, or its heading; no white space."
     found, chapter = [], ""
-    for section in sections:
-        number = re.match(r"[\d.]+|\(\d\)", section["heading"])
-        if number and number[0][0] != "(":
-            chapter = number[0]
+    for row in sections:
+        number = re.match(r"([\d.]*)(\(\d\))?", row["heading"])
+        chapter = number[1] or chapter
         found.append(
-            section["heading"] if not number else chapter + number[0].removeprefix(chapter)
+            chapter + (number[2] or "") if number[0] else re.sub(r"\s", "", row["heading"])
         )
     return found
+
+
+def section(called: str, sections: list[dict]) -> int:
+    "The number of the section that an entry of the clinic means: 1.2(3), 前馈层 (feed-forward)."
+    known, name = places(sections), re.sub(r"\s", "", called)
+    if number := re.match(r"\d[\d.]*(\(\d\))?", name):
+        return known.index(number[0])
+    if called.startswith("after "):
+        return section(called.removeprefix("after "), sections) + 1
+    for each in (name, re.sub(r"\([^)]*\)$", "", name)):
+        if near := [p for p in known if p.startswith(each) or each.startswith(p)]:
+            return known.index(min(near, key=lambda place: abs(len(place) - len(each))))
+    glosses = [re.split("[,:]", row["gloss"])[0] for row in sections]
+    return next(number for number, gloss in enumerate(glosses) if gloss in called)
 
 
 def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
     "Text and number of the section -> the entries of the clinic whose `**Source.**` names it."
     found: dict[tuple[str, int], list[str]] = {}
-    known = {text["text"]: places(text["sections"]) for text in texts(root)}
+    sections = {text["text"]: text["sections"] for text in texts(root)}
     for path in sorted((root / "nbs/sources").glob("*.ipynb")):
         for cell in json.loads(path.read_text())["cells"]:
             entry = HEADING.match(said := "".join(cell["source"]))
-            given = re.search(r"^\*\*Source\.\*\* (.+)$", said, re.M)
-            for text, name in PLACE.findall(given[1]) if entry and given else ():
-                found.setdefault((text, section(name, known[text])), []).append(entry[1])
+            given = re.findall(r"^\*\*Source\.\*\* (S\d), ([^:]+):", said, re.M) if entry else ()
+            for text, called in given:
+                names = found.setdefault((text, section(called, sections[text])), [])
+                names += [entry[1]] if entry[1] not in names else []
     return found
-
-
-def section(name: str, known: list[str]) -> int:
-    "The number of the first section of that place; a heading may be cut short."
-    name = name.strip(" .")
-    if name in known:
-        return known.index(name)
-    for number, place in enumerate(known):
-        if not place[0].isdigit() and (place.startswith(name) or name.startswith(place)):
-            return number
-    raise KeyError(f"sources.yml has no section {name!r} among {known}")
 
 
 def statements(root: Path = ROOT) -> list[dict]:

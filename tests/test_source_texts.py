@@ -111,16 +111,19 @@ def test_an_entry_of_the_clinic_is_found_by_the_section_that_it_names(tmp_path):
     def found(place):
         page = {"cells": [{"source": said.format(place)}]}
         (tmp_path / "nbs/sources/one.ipynb").write_text(json.dumps(page))
-        clinic = sources.sourced(tmp_path)
-        return [TEXTS[text]["sections"][number]["gloss"] for text, number in clinic]
+        ((text, number),) = sources.sourced(tmp_path)
+        return TEXTS[text]["sections"][number]["heading"]
 
-    assert found("S0, 1.2(3)") == ["the feed-forward network"]
-    assert found("S0, 1.4(2); S3, 前馈层 (Feedforward Layer)") == [
-        "where the norm stands",
-        "the feed-forward layer",
-    ]
-    with pytest.raises(KeyError, match="no section"):
-        found("S0, 1.5")
+    assert found("S0, 1.2(3)") == "(3)Position-wise FFN"
+    assert found("S0, 1.4 (2) places") == "(2)归一化位置"
+    assert found("S1, after 解码器 (decoder)") == "层归一化"
+    assert found("S1, on position encodings") == "模型不包含循环和卷积"
+    assert found("S2, Rotary Position Embedding") == "Rotary Position"
+    assert found("S3, 层归一化 (layer normalisation)") == "层归一化"
+    assert found("S3, 层归一化的位置 (where the norm stands)") == "层归一化的位置"
+    for nowhere in ("S0, 1.5", "S1, on the weather"):
+        with pytest.raises((ValueError, StopIteration)):
+            found(nowhere)
 
 
 MADE_UP = {
