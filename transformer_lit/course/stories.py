@@ -1,0 +1,140 @@
+"""Little stories from a grammar whose entropy is known: the loss that no model of them can pass.
+
+Somebody wants a thing for a reason, something is in the way, somebody helps, and the end follows
+from the beginning. A story is written by drawing its slots one after the other, each independent
+of the others, and by putting their words where the plot has them. No two draws give one text.
+"""
+
+import math
+import random
+import re
+from functools import cache
+
+# A value has one form or more: the word, and what goes with it wherever the story needs it.
+_SLOTS = {
+    slot: [tuple(value.strip().split("/")) for value in values.split(",")]
+    for slot, values in {
+        "name": """Anna/she/her, Clara/she/her, Eva/she/her, Greta/she/her, Ida/she/her,
+            Lena/she/her, Mara/she/her, Nora/she/her, Ben/he/him, Carl/he/him, David/he/him,
+            Emil/he/him, Jonas/he/him, Leo/he/him, Paul/he/him, Tom/he/him""",
+        "place": """by the sea, in the hills, in a small town, near the forest, on a farm,
+            at the end of a long road""",
+        "thing": """kite/The wind is strong/It flies high in the wind,
+            boat/A river runs behind the house/It floats down the river,
+            lamp/The nights are dark/It shines all night,
+            hat/The sun is hot/It keeps the sun away,
+            blanket/The winter is cold/It is warm in the cold winter,
+            drum/The spring feast is near/It sounds loud at the feast,
+            book/The rainy days are long/It is good to read on a rainy day,
+            basket/The apples are ripe/It is soon full of ripe apples,
+            spade/The snow is deep/It clears the deep snow away,
+            ball/The other children play in the yard/The other children play along,
+            flute/The birds sing all day/It sings as the birds do,
+            net/The lake is full of fish/It brings ten fish out of the lake""",
+        "colour": "red, blue, green, yellow, white, brown",
+        "price": "two, three, five, seven",
+        "helper": """baker/carries the bread, farmer/feeds the hens, weaver/winds the wool,
+            gardener/waters the flowers, miller/sweeps the floor, fisher/cleans the boat""",
+        "spot": "under the bed, behind the door, in the garden, on the roof",
+        "tool": "a nail, a string, some glue, a needle",
+        "mood": "is happy, smiles, sings all the way home, sleeps well that night",
+    }.items()
+}
+_BEGINNING = "{name} lives {place}. {thing:1}, "
+_END = " {thing:2}. {name} {mood}."
+_PLOTS = {  # the words, and how probable the plot is
+    "earn": (
+        _BEGINNING + "so {name:1} wants a {colour} {thing}. But a {thing} costs {price} coins, "
+        "and {name} has none. So {name:1} goes to the {helper} and {helper:1}. The {helper} gives "
+        "{name:2} {price} coins. Now {name} can buy a {colour} {thing}." + _END,
+        0.5,
+    ),
+    "search": (
+        _BEGINNING + "but the {colour} {thing} is lost. {name} asks the {helper}. The {helper} "
+        "saw it {spot}. So {name:1} looks {spot}, and there is the {colour} {thing}." + _END,
+        0.3,
+    ),
+    "mend": (
+        _BEGINNING + "but the {colour} {thing} is broken. The {helper} can mend it with {tool}. So "
+        "{name} looks {spot} and finds {tool}. The {helper} takes {tool} and mends the {colour} "
+        "{thing}." + _END,
+        0.2,
+    ),
+}
+_PIECE = re.compile(r"\{(\w+):?(\d)?\}")
+_WORDS = {plot: words for plot, (words, _) in _PLOTS.items()}
+
+
+def _pieces(plot: str) -> list[tuple[str, int]]:
+    "The slots of a plot in the order of its words, each with the form that stands there."
+    return [(slot, int(form or 0)) for slot, form in _PIECE.findall(_WORDS[plot])]
+
+
+def _slots(plot: str) -> list[str]:
+    return list(dict.fromkeys(slot for slot, _ in _pieces(plot)))
+
+
+def story(rng: random.Random) -> str:
+    "One story, drawn from the grammar."
+    (plot,) = rng.choices(list(_PLOTS), [weight for _, weight in _PLOTS.values()])
+    drawn = {slot: rng.choice(_SLOTS[slot]) for slot in _slots(plot)}
+    return _PIECE.sub(lambda m: drawn[m[1]][int(m[2] or 0)], _WORDS[plot])
+
+
+def stories(count: int, *, seed: int = 0) -> list[str]:
+    "Stories, independent of each other; one may come twice, if seldom."
+    rng = random.Random(seed)
+    return [story(rng) for _ in range(count)]
+
+
+@cache
+def _form(plot: str) -> re.Pattern:
+    "What a text of this plot looks like, if any value may stand in any place of its slot."
+
+    def group(piece: re.Match) -> str:
+        forms = {value[int(piece[2] or 0)] for value in _SLOTS[piece[1]]}
+        return f"({'|'.join(map(re.escape, sorted(forms, key=len, reverse=True)))})"
+
+    return re.compile(_PIECE.sub(group, _WORDS[plot].replace(".", r"\.")))
+
+
+def plot_of(text: str) -> str | None:
+    "The plot that a text has the form of, whether or not its end follows from its beginning."
+    return next((plot for plot in _PLOTS if _form(plot).fullmatch(text)), None)
+
+
+def broken_causes(text: str) -> list[str] | None:
+    """The slots in which a text of some plot contradicts itself; None for a text of no plot.
+
+    `[]` is a story whose causes are kept to the end: who wants a thing gets it, of that colour,
+    for that reason, at that price, through that helper.
+    """
+    if (plot := plot_of(text)) is None:
+        return None
+    found: dict[str, list[tuple[int, str]]] = {}
+    for (slot, form), words in zip(_pieces(plot), _form(plot).fullmatch(text).groups()):
+        found.setdefault(slot, []).append((form, words))
+
+    def kept(slot: str) -> bool:
+        return any(all(value[i] == words for i, words in found[slot]) for value in _SLOTS[slot])
+
+    return [slot for slot in found if not kept(slot)]
+
+
+def surprise(text: str) -> float:
+    "-ln of a text's probability under the grammar, in nats; infinite for what it never writes."
+    if broken_causes(text) != []:
+        return math.inf
+    plot = plot_of(text)
+    return -math.log(_PLOTS[plot][1]) + sum(math.log(len(_SLOTS[slot])) for slot in _slots(plot))
+
+
+def entropy() -> float:
+    """The mean surprise of a story in nats: no model of the stories has a lower mean loss.
+
+    The slots are independent, so their entropies add up: H = Σ_plot p (−ln p + Σ_slot ln n_slot).
+    """
+    return sum(
+        p * (-math.log(p) + sum(math.log(len(_SLOTS[slot])) for slot in _slots(plot)))
+        for plot, (_, p) in _PLOTS.items()
+    )

@@ -1,0 +1,70 @@
+"""The first training of the book: numbers in English words become German ones.
+
+Chapter 0 writes this loop out. Later chapters run it again with a part of the model taken out or
+exchanged: `Numbers` knows no model, it asks for the calls that every encoder-decoder has.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from transformer_lit.course.data import load_pairs
+
+PAD = 0
+
+
+def table(rows: list[list[int]]) -> Int[Tensor, "B T"]:
+    "Lists of ids as one table, padded on the right with 0."
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+class Numbers:
+    """The data set `numbers` as tables of ids, and what is done with a model of it.
+
+    `tokenizer` has `encode`, `decode`, `bos` and `eos`, and pads with 0.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        self.new = load_pairs("numbers", "en", "de", "val")  # none of them is among the trained
+        pairs = load_pairs("numbers", "en", "de", "train")
+        self.src = self.questions([english for english, _ in pairs])  # B S
+        self.tgt = table([tokenizer.encode(german, bos=True, eos=True) for _, german in pairs])
+
+    def questions(self, sentences: list[str]) -> Int[Tensor, "B S"]:
+        "What the encoder reads."
+        return table([self.tokenizer.encode(text, eos=True) for text in sentences])
+
+    def train(self, model: nn.Module, steps: int = 200, *, lr: float = 2e-3) -> list[float]:
+        "Batches of 64 pairs and Adam at a constant rate; returns the loss of each step, in nats."
+        optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
+        for _ in range(steps):
+            rows = torch.randint(len(self.src), (64,))
+            src, tgt = self.src[rows], self.tgt[rows]
+            logits = model(src, tgt[:, :-1], src != PAD)  # B T V
+            loss = cross_entropy(logits.mT, tgt[:, 1:], ignore_index=PAD)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    @torch.no_grad()
+    def translate(self, model: nn.Module, sentences: list[str]) -> list[str]:
+        "Each German sentence, piece by piece: always the most probable one, until the end token."
+        src, longest = self.questions(sentences), self.tgt.shape[1]
+        state = model.start(len(src), longest, src, src != PAD)
+        ids, said = torch.full((len(src), 1), self.tokenizer.bos), []
+        for _ in range(longest):
+            ids = model.step(ids, state)[:, -1:].argmax(-1)  # B 1
+            said.append(ids)
+        rows, end = torch.cat(said, 1).tolist(), self.tokenizer.eos
+        return [self.tokenizer.decode(row[: row.index(end)] if end in row else row) for row in rows]
+
+    def right(self, model: nn.Module, count: int = 100) -> float:
+        "The share of new numbers that the model writes to the letter."
+        said = self.translate(model, [english for english, _ in self.new[:count]])
+        return sum(a == b for a, (_, b) in zip(said, self.new[:count], strict=True)) / count
