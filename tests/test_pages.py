@@ -5,6 +5,7 @@ And no page of the book's back matter is loose: terms are linked, works are cite
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,31 @@ def test_the_teachers_are_counted_too(page):
     ]
     took = sum(record.minutes for record in read_results(ROOT / "results") if record.name in names)
     assert f"its four teachers took {took:.0f} minutes" in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+def test_a_claim_about_a_score_stands_beside_its_numbers(page):
+    "Each is a record's, and each word that compares it with the published 41.02 is so."
+    text = " ".join((ROOT / page).read_text().split())
+    (claims,) = re.findall(r"41\.02 is .*?our [\d.]+ ± [\d.]+", text)
+    records = read_results(ROOT / "results")
+    rows = {line.split("`")[1]: line for line in result_table(records).splitlines() if "`" in line}
+
+    def bleu(name):
+        return [r.metrics["bleu"] for r in records if r.name.rpartition("-seed")[0] == name]
+
+    same, made = "multi30k-tuned-en-de-tok", "multi30k-tuned-diverse-forth1_2-back1_2-last16000"
+    below, above = bleu(same), bleu(f"{made}-en-de-tok")
+    assert len(below) == len(above) == 3 and max(below) < 41.02 < min(above)
+    assert 0.8 < (statistics.mean(above) - 41.02) / statistics.stdev(above) < 1.2
+    assert "Below it with the same 29,000 pairs**: 40.21 ± 0.57," in claims
+    assert "BLEU 40.21 ± 0.57," in rows[same]
+    assert "Above it with made pairs**: 41.22 ± 0.19," in claims
+    assert "BLEU 41.22 ± 0.19," in rows[f"{made}-en-de-tok"]
+    assert "not reached**: 14.57, at a fifth of" in claims
+    assert "BLEU 14.57," in rows["multi30k-tiny-en-de-tok-steps6500"]
+    assert "compare with our 40.67 ± 0.63" in claims
+    assert "greedy 40.67 ± 0.63 " in rows["multi30k-tuned-de-en-tok"]
 
 
 def test_the_table_of_speed_is_made_from_the_record():

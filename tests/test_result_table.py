@@ -34,6 +34,12 @@ def test_a_language_model_has_a_row_too():
     assert "| bits per byte 2.164 | 1.500 |" in row
 
 
+def test_a_loss_in_blocks_names_their_length():
+    "Longer blocks alone lower it, so two lengths must not be compared."
+    run = replace(RUN, config={"length": 64}, metrics={"val_loss": 1.5, "bits_per_byte": 2.164})
+    assert "| bits per byte 2.164, blocks of 64 | 1.500 |" in result_table([run])
+
+
 def test_seeds_of_one_training_share_a_row():
     "By hand: 1, 2 and 6 have the mean 3 and the deviation √7; the second training stays alone."
     values = {0: 1.0, 2: 6.0, 1: 2.0}
