@@ -70,8 +70,8 @@ def statements(root: Path = ROOT) -> list[dict]:
                 size = "".join(shown["text"]).partition(" ")[2].strip()
                 settled = re.findall(r"\{doc\}`(/nbs/[^`]+)`", text.partition("Settled in")[2])
                 names = ("name", "mark", "title")
-                texts = list(dict.fromkeys(name for name, _, _ in SOURCE.findall(text)))
-                given = {"page": page, "texts": texts, "chapters": settled, "size": size}
+                said_in = list(dict.fromkeys(name for name, _, _ in SOURCE.findall(text)))
+                given = {"page": page, "texts": said_in, "chapters": settled, "size": size}
                 found.append(dict(zip(names, entry.groups(), strict=True)) | given)
     return found
 
