@@ -2,8 +2,8 @@
 
 python book/sources.py
 
-The first comes from book/sources.yml; the second from the notebooks of the clinic, their texts and
-the outputs of their cells.
+The first come from book/sources.yml and the places that the clinic's entries name; the second from
+the notebooks of the clinic, their texts and the outputs of their cells.
 """
 
 import json
@@ -39,9 +39,49 @@ def label(name: str) -> str:
     return "clinic-" + name.lower().replace(".", "-")
 
 
-def subjects(root: Path = ROOT) -> list[dict]:
-    "Every subject with its chapter, its cell and its entries in the clinic."
-    return yaml.safe_load((root / "book/sources.yml").read_text())["subjects"]
+def texts(root: Path = ROOT) -> list[dict]:
+    "The four texts, each with its sections, their formulas, and the cells that teach them."
+    return yaml.safe_load((root / "book/sources.yml").read_text())
+
+
+def places(sections: list[dict]) -> list[str]:
+    "What each section is called: 1.2(3) where there are numbers, or its heading; no white space."
+    found, chapter = [], ""
+    for row in sections:
+        number = re.match(r"([\d.]*)(\(\d\))?", row["heading"])
+        chapter = number[1] or chapter
+        found.append(
+            chapter + (number[2] or "") if number[0] else re.sub(r"\s", "", row["heading"])
+        )
+    return found
+
+
+def section(called: str, sections: list[dict]) -> int:
+    "The number of the section that an entry of the clinic means: 1.2(3), 前馈层 (feed-forward)."
+    known, name = places(sections), re.sub(r"\s", "", called)
+    if number := re.match(r"\d[\d.]*(\(\d\))?", name):
+        return known.index(number[0])
+    if called.startswith("after "):
+        return section(called.removeprefix("after "), sections) + 1
+    for each in (name, re.sub(r"\([^)]*\)$", "", name)):
+        if near := [p for p in known if p.startswith(each) or each.startswith(p)]:
+            return known.index(min(near, key=lambda place: abs(len(place) - len(each))))
+    glosses = [re.split("[,:]", row["gloss"])[0] for row in sections]
+    return next(number for number, gloss in enumerate(glosses) if gloss in called)
+
+
+def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
+    "Text and number of the section -> the entries of the clinic whose `**Source.**` names it."
+    found: dict[tuple[str, int], list[str]] = {}
+    sections = {text["text"]: text["sections"] for text in texts(root)}
+    for path in sorted((root / "nbs/sources").glob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            entry = HEADING.match(said := "".join(cell["source"]))
+            given = re.findall(r"^\*\*Source\.\*\* (S\d), ([^:]+):", said, re.M) if entry else ()
+            for text, called in given:
+                names = found.setdefault((text, section(called, sections[text])), [])
+                names += [entry[1]] if entry[1] not in names else []
+    return found
 
 
 def quotes(text: str) -> list[tuple[str, str, str, str]]:
@@ -81,13 +121,35 @@ def entries(names: list[str]) -> str:
     return ", ".join(f"{{ref}}`{name} <{label(name)}>`" for name in names) or "–"
 
 
-def table(rows: list[dict]) -> str:
-    "The table of subjects in Markdown."
-    lines = ["| Subject | Chapter | Cell | In the clinic |", "|---|---|---|---|"]
-    for r in rows:
-        chapter = f"{{doc}}`/{r['chapter']}`"
-        lines.append(f"| {r['subject']} | {chapter} | `{r['cell']}` | {entries(r['clinic'])} |")
+def taught(row: dict) -> str:
+    "The chapters and cells of a section and of its formulas, in Markdown."
+    cells: dict[str, list[str]] = {}
+    formulas = [place for formula in row.get("formulas", ()) for place in formula.values()]
+    for chapter, cell in map(str.split, [*row.get("taught", ()), *formulas]):
+        if cell not in cells.setdefault(chapter, []):
+            cells[chapter].append(cell)
+    links = (f"{{doc}}`/{c}`: {', '.join(f'`{i}`' for i in ids)}" for c, ids in cells.items())
+    return "; ".join(links) or f"left out: {row['left_out']}"
+
+
+def table(text: dict, clinic: dict[tuple[str, int], list[str]]) -> str:
+    "The table of a text in Markdown: a row for each section."
+    lines = ["| Section | Taught in, cell | In the clinic |", "|---|---|---|"]
+    for number, (row, place) in enumerate(
+        zip(text["sections"], places(text["sections"]), strict=True)
+    ):
+        found = entries(clinic.get((text["text"], number), []))
+        heading = re.sub(r"^\(\d\)", f"{place} ", row["heading"])
+        lines.append(f"| {heading} · {row['gloss']} | {taught(row)} | {found} |")
     return "\n".join(lines)
+
+
+def sections_page(root: Path = ROOT) -> str:
+    "book/sources.md as it should be."
+    page, clinic = (root / "book/sources.md").read_text(), sourced(root)
+    for text in texts(root):
+        page = filled(page, text["text"], table(text, clinic))
+    return page
 
 
 def count(rows: list[dict]) -> str:
@@ -131,9 +193,7 @@ def made(root: Path = ROOT) -> dict[str, str]:
     rows = statements(root)
     page = filled((root / "book/clinic.md").read_text(), "count", count(rows))
     return {
-        "book/sources.md": filled(
-            (root / "book/sources.md").read_text(), "subjects", table(subjects(root))
-        ),
+        "book/sources.md": sections_page(root),
         "book/clinic.md": filled(page, "entries", entry_table(rows)),
     }
 

@@ -1,4 +1,4 @@
-"""Every subject of the sources has a cell, and every statement of the clinic a subject."""
+"""The pages of the clinic and of our own errata say what they settle, and pages lead to them."""
 
 import json
 import re
@@ -11,30 +11,15 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 
-SUBJECTS = sources.subjects()
 CLINIC = sorted((ROOT / "nbs/sources").glob("*.ipynb"))
 PAGE = (ROOT / "book/sources.md").read_text()
 ERRATA = (ROOT / "book/errata.md").read_text()
 
 
-def toc(root):
-    book = yaml.safe_load((root / "book/_toc.yml").read_text())
+def chapters():
+    "The chapters and pages of the book."
+    book = yaml.safe_load((ROOT / "book/_toc.yml").read_text())
     return [chapter["file"] for part in book["parts"] for chapter in part["chapters"]]
-
-
-def faults(root, rows):
-    "Subjects without a chapter of the book, or without a cell that is there."
-    chapters = toc(root)
-    for row in rows:
-        name, chapter, cell = (row.get(key) for key in ("subject", "chapter", "cell"))
-        if chapter not in chapters:
-            yield f"{name}: {chapter} is no chapter of the book"
-        elif not cell:
-            yield f"{name} has no cell"
-        else:
-            cells = json.loads((root / f"{chapter}.ipynb").read_text())["cells"]
-            if cell not in [c["id"] for c in cells]:
-                yield f"{name}: {chapter} has no cell {cell!r}"
 
 
 def settled():
@@ -47,39 +32,6 @@ def settled():
                 links = re.findall(r"\{doc\}`(?:[^`<]*<)?/([^`>]+)>?`", text.split("Settled in")[1])
                 found[heading[1]] = set(links)
     return found
-
-
-def test_each_subject_has_a_cell_that_exists():
-    assert len({row["subject"] for row in SUBJECTS}) == len(SUBJECTS) > 40
-    assert list(faults(ROOT, SUBJECTS)) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"cell": None}, "has no cell"),
-        ({"cell": "gone"}, "has no cell 'gone'"),
-        ({"chapter": "nbs/text/09_gone"}, "is no chapter"),
-    ],
-)
-def test_a_fault_that_is_planted_is_found(change, said):
-    (fault,) = faults(ROOT, [SUBJECTS[0] | change])
-    assert said in fault
-
-
-def test_each_statement_of_the_clinic_stands_at_one_subject_whose_chapter_settles_it():
-    links = settled()
-    named = [entry for row in SUBJECTS for entry in row["clinic"]]
-    assert sorted(named) == sorted(links)
-    for row in SUBJECTS:
-        for entry in row["clinic"]:
-            assert row["chapter"] in links[entry], f"{entry} is not settled in {row['chapter']}"
-
-
-def test_the_page_is_made_from_the_data():
-    page = (ROOT / "book/sources.md").read_text()
-    assert sources.made()["book/sources.md"] == page, "run `python book/sources.py`"
-    assert "by subject and not by section" in page
 
 
 SMALL = re.findall(
@@ -138,7 +90,7 @@ def test_our_own_errata_say_what_stood_and_what_is_so():
     for entry in entries:
         said, so = entry.split(" *So it is:* ")
         *_, chapter = re.findall(r"\{doc\}`/(nbs/[^`]+)`", so)
-        assert said and chapter in toc(ROOT), entry
+        assert said and chapter in chapters(), entry
     assert ERRATA.index("## You found an error?") < ERRATA.index("*Said:*")
 
 
