@@ -15,15 +15,23 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
+TEXTS = {
+    "S0": "a Chinese primer",
+    "S1": "a reading of the paper",
+    "S2": "a blog post",
+    "S3": "a lecture",
+}
 PAGES = {  # nbs/sources/ -> what the page settles
-    "01_primer_text": "a Chinese primer",
-    "02_reading": "a reading of the paper",
-    "03_blog": "a blog post",
-    "04_lecture": "a lecture",
-    "05_more_than_one": "more than one",
+    "01_primer_text": TEXTS["S0"],
+    "02_reading": TEXTS["S1"],
+    "03_blog": TEXTS["S2"],
+    "04_lecture": TEXTS["S3"],
+    "05_more_than_one": "more of all four",
 }
 KINDS = {"✗": "false as printed", "◐": "half", "≡": "convention", "✓": "proven right"}
 HEADING = re.compile(r"### (\w+\.\d+) · (\S) ([^\n]+)\n")
+SOURCE = re.compile(r"^\*\*Source\.\*\* (S\d), ([^:\n]+): (.+)$", re.M)  # text, place, quotes
+QUOTE = re.compile(r"\$([^$]+)\$|「([^」]+)」")  # a formula as printed, a phrase of the text
 
 
 def label(name: str) -> str:
@@ -76,8 +84,22 @@ def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
     return found
 
 
+def quotes(text: str) -> list[tuple[str, str, str, str]]:
+    "What the Source lines of a cell quote: text, place, and a formula or a phrase."
+    return [
+        (name, place, *quote.groups(""))
+        for name, place, rest in SOURCE.findall(text)
+        for quote in QUOTE.finditer(rest)
+    ]
+
+
+def stands_in(quote: str, text: str) -> bool:
+    "Whether a quote is in a text, white space apart."
+    return "".join(quote.split()) in "".join(text.split())
+
+
 def statements(root: Path = ROOT) -> list[dict]:
-    "Every entry of the clinic: name, page, mark, title, chapters that settle it, printed size."
+    "Every entry of the clinic: name, page, texts, mark, title, chapters that settle it, size."
     found = []
     for page in PAGES:
         cells = json.loads((root / f"nbs/sources/{page}.ipynb").read_text())["cells"]
@@ -88,7 +110,8 @@ def statements(root: Path = ROOT) -> list[dict]:
                 size = "".join(shown["text"]).partition(" ")[2].strip()
                 settled = re.findall(r"\{doc\}`(/nbs/[^`]+)`", text.partition("Settled in")[2])
                 names = ("name", "mark", "title")
-                given = {"page": page, "chapters": settled, "size": size}
+                said_in = list(dict.fromkeys(name for name, _, _ in SOURCE.findall(text)))
+                given = {"page": page, "texts": said_in, "chapters": settled, "size": size}
                 found.append(dict(zip(names, entry.groups(), strict=True)) | given)
     return found
 
@@ -132,7 +155,7 @@ def sections_page(root: Path = ROOT) -> str:
 def count(rows: list[dict]) -> str:
     "How many entries each page has of each kind, in Markdown."
     heads = [f"{mark} {name}" for mark, name in KINDS.items()]
-    lines = [f"| Source | {' | '.join(heads)} | all |", "|---|" + "--:|" * (len(KINDS) + 1)]
+    lines = [f"| Page | {' | '.join(heads)} | all |", "|---|" + "--:|" * (len(KINDS) + 1)]
     for page in (*PAGES, None):
         some = [r for r in rows if page in (r["page"], None)]
         numbers = [sum(r["mark"] == mark for r in some) for mark in KINDS]
@@ -151,7 +174,7 @@ def entry_table(rows: list[dict]) -> str:
         settled = ", ".join(f"{{doc}}`{chapter}`" for chapter in r["chapters"])
         cells = (
             entries([r["name"]]),
-            PAGES[r["page"]],
+            ", ".join(TEXTS[text] for text in r["texts"]),
             r["title"],
             f"{r['mark']} {KINDS[r['mark']]}",
         )

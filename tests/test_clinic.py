@@ -172,6 +172,77 @@ def test_the_table_is_made_of_the_cells(path):
     assert "\n".join(names["rows"]) in "".join(stored["text/html"])
 
 
+CITED = {  # every cell of the clinic that quotes, entry or not
+    f"{path.stem}:{cell['id']}": source(cell)
+    for path in CLINIC
+    for cell in cells(path)
+    if "**Source.**" in source(cell)
+}
+FOLDER = os.environ.get("TRANSFORMER_LIT_SOURCES", "")  # with the four texts
+CHINESE = "[\u4e00-\u9fff]"
+
+
+@cache
+def printed(name):
+    (path,) = Path(FOLDER).glob(f"{name}_*.txt")
+    return path.read_text(encoding="utf-8")
+
+
+def section(text, place):
+    "The part of S0 that a place names: `1.1`, or `1.2(3)`, the third part of 1.2."
+    chapter, part = re.match(r"(1\.\d) ?(\(\d\))?", place).groups()
+    (text,) = (t for t in re.split(r"^(?=1\.\d )", text, flags=re.M) if t.startswith(f"{chapter} "))
+    if part:
+        (text,) = (t for t in re.split(r"^(?=\(\d\))", text, flags=re.M) if t.startswith(part))
+    return text
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_entry_says_where_its_statement_stands(name):
+    assert sources.quotes(TEXTS[name][1])
+
+
+@pytest.mark.parametrize("cell", CITED)
+def test_a_source_has_a_place_a_short_quote_and_english(cell):
+    found = sources.SOURCE.findall(CITED[cell])
+    assert len(found) == CITED[cell].count("**Source.**")
+    for _, place, said in found:
+        quoted = [phrase for _, phrase in sources.QUOTE.findall(said)]
+        assert quoted and max(map(len, quoted)) <= 20  # a formula has no phrase
+        assert not re.search(f"「[^」]*{CHINESE}[^」]*」(?! \\(.)", said), "no English beside it"
+        assert "(" in place or not re.search(CHINESE, place)
+
+
+@pytest.mark.skipif(not FOLDER, reason="TRANSFORMER_LIT_SOURCES names no folder with the texts")
+@pytest.mark.parametrize("cell", CITED)
+def test_each_quote_stands_in_its_text(cell):
+    for name, place, formula, phrase in sources.quotes(CITED[cell]):
+        text = section(printed(name), place) if name == "S0" else printed(name)
+        assert sources.stands_in(formula or phrase, text), f"{name}, {place}: {formula or phrase}"
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        (r"\sigma(x W + b_i)", True),
+        (r"\sigma( xW+b_i )", True),
+        (r"\sigma(x W + b_1)", False),
+        (r"\sigma(x w + b_i)", False),
+        ("均值和方差", True),
+        ("均值或方差", False),
+    ],
+)
+def test_a_letter_that_is_altered_is_not_found(quote, found):
+    text = "1.1 A\n均值\n和方差\n1.2 B\n(1)C\n\\sigma(xW + b_i)\n(2)D\n"
+    assert sources.stands_in(quote, text) == found
+    if found:
+        assert [sources.stands_in(quote, section(text, place)) for place in ("1.1", "1.2(1)")] == [
+            "均" in quote,
+            "x" in quote,
+        ]
+        assert not sources.stands_in(quote, section(text, "1.2(2)"))
+
+
 def computed(code):
     "Whether the size that a cell gives to `settle` has no number that is typed."
     tree = ast.parse(code)
