@@ -28,7 +28,7 @@ def padding_mask(keep: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
     "Hide padding as a key: `keep` is True at real tokens. Broadcasts over heads and queries."
     return keep[:, None, None, :]
 
-
+# %% ../../nbs/attention/02_masks.ipynb #code-length
 def length_mask(lengths: Int[Tensor, "B"], S: int | None = None) -> Bool[Tensor, "B S"]:
     "True at the first `lengths[b]` positions of row b; S is the longest length unless given."
     S = max(lengths.tolist(), default=0) if S is None else S

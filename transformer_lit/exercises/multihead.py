@@ -140,10 +140,10 @@ class MultiHead(nn.Module):
     The right side asks now. The heads are still merged in memory order: move the axis.
         heads.transpose(0, 1).flatten(1) → heads.reshape(len(x), -1)
     The heads are merged well now. The wrong side asks: the result needs a row for each x.
-        x @ w_q, y @ w_k, y @ w_v → y @ w_q, x @ w_k, x @ w_v
+        x @ w_q, m @ w_k, m @ w_v → m @ w_q, x @ w_k, x @ w_v
 """)
-def cross_attention(x, y, w_q, w_k, w_v, w_o, n_heads):
-    q, k, v = x @ w_q, y @ w_k, y @ w_v
+def cross_attention(x, m, w_q, w_k, w_v, w_o, n_heads):
+    q, k, v = x @ w_q, m @ w_k, m @ w_v
     q, k, v = (z.unflatten(-1, (n_heads, -1)).transpose(0, 1) for z in (q, k, v))
     heads = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v  # H T D
     return heads.transpose(0, 1).flatten(1) @ w_o
