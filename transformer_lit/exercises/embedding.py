@@ -50,7 +50,7 @@ def one_step(answer, vocab_size, d_model):
 def row_gradients():
     return torch.bincount(torch.tensor([3, 1, 3]), minlength=5).tolist()
 
-@exercise("embedding.2", tolerance=5.0)
+@exercise("embedding.3", tolerance=5.0)
 @wrong("""
     Other tokens have logits of this size. Token 7 meets its own row, and the input has √C.
         1.0
@@ -66,7 +66,7 @@ def row_gradients():
 def largest_logit():
     return 512**0.5
 
-@exercise("embedding.3", cases=gradient_cases)
+@exercise("embedding.2", cases=gradient_cases)
 @wrong("""
     Of several gradients for one token only one stays: add them all up.
         index_add_ → index_copy_

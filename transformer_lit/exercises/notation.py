@@ -35,7 +35,38 @@ def shapes():
     assert_close(results[3], x.norm(dim=-1) ** 2)
     return [list(result.shape) for result in results]
 
-@exercise("notation.2")
+@exercise("notation.2", cases=row_cases)
+@wrong("""
+    These are the dot products: divide by the lengths of both rows.
+        / x.norm(dim=-1, keepdim=True) →
+        / m.norm(dim=-1, keepdim=True) →
+    Rows of m are left as long as they were: divide by both lengths.
+        / m.norm(dim=-1, keepdim=True) →
+    The length of a row is taken over c, the last axis, not over the positions.
+        x.norm(dim=-1 → x.norm(dim=1
+        m.norm(dim=-1 → m.norm(dim=1
+    T and S are swapped: row t of x comes first.
+        x @ m.mT → m @ x.mT
+    Divide by the lengths, not by their squares.
+        x.norm(dim=-1, keepdim=True) → x.square().sum(-1, keepdim=True)
+        m.norm(dim=-1, keepdim=True) → m.square().sum(-1, keepdim=True)
+""")
+def cosines(x, m):
+    x = x / x.norm(dim=-1, keepdim=True)
+    m = m / m.norm(dim=-1, keepdim=True)
+    return x @ m.mT  # B T S
+
+@exercise("notation.3", cases=time_cases, repair=True)
+@wrong("""
+    `.mT` swaps the last two axes: B C T.
+        transpose(0, 1) → mT
+    `.T` reverses all axes: C T B.
+        transpose(0, 1) → permute(2, 1, 0)
+""")
+def time_first(x):
+    return x.transpose(0, 1)
+
+@exercise("notation.4")
 @wrong("""
     In (a) the difference is 3e-6, below the atol of 1e-5: the test is blind there.
         [False, False, False, False]
@@ -61,34 +92,3 @@ def accepted():
         accepts(one, one[None]),
         accepts(torch.tensor(1_000_000), torch.tensor(1_000_001)),
     ]
-
-@exercise("notation.3", cases=row_cases)
-@wrong("""
-    These are the dot products: divide by the lengths of both rows.
-        / x.norm(dim=-1, keepdim=True) →
-        / m.norm(dim=-1, keepdim=True) →
-    Rows of m are left as long as they were: divide by both lengths.
-        / m.norm(dim=-1, keepdim=True) →
-    The length of a row is taken over c, the last axis, not over the positions.
-        x.norm(dim=-1 → x.norm(dim=1
-        m.norm(dim=-1 → m.norm(dim=1
-    T and S are swapped: row t of x comes first.
-        x @ m.mT → m @ x.mT
-    Divide by the lengths, not by their squares.
-        x.norm(dim=-1, keepdim=True) → x.square().sum(-1, keepdim=True)
-        m.norm(dim=-1, keepdim=True) → m.square().sum(-1, keepdim=True)
-""")
-def cosines(x, m):
-    x = x / x.norm(dim=-1, keepdim=True)
-    m = m / m.norm(dim=-1, keepdim=True)
-    return x @ m.mT  # B T S
-
-@exercise("notation.4", cases=time_cases, repair=True)
-@wrong("""
-    `.mT` swaps the last two axes: B C T.
-        transpose(0, 1) → mT
-    `.T` reverses all axes: C T B.
-        transpose(0, 1) → permute(2, 1, 0)
-""")
-def time_first(x):
-    return x.transpose(0, 1)

@@ -45,7 +45,7 @@ def loss_cases():
 def sum_and_mean():
     return [25 * 4.0, 4 / 25]
 
-@exercise("primer.2", tolerance=0.001)
+@exercise("primer.4", tolerance=0.001)
 @wrong("""
     These are the probabilities. Subtract the truth: 1 at the right token.
         [0.125, 0.25, 0.625]
@@ -77,7 +77,7 @@ def logit_gradient():
 def softmax_gradient(w, g):
     return w * (g - (g * w).sum(-1, keepdim=True))
 
-@exercise("primer.4", cases=layer_cases, repair=True)
+@exercise("primer.2", cases=layer_cases, repair=True)
 @wrong("""
     b has F numbers: its gradient keeps f and sums over the rows.
         g.sum(0) → g.sum()
