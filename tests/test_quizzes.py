@@ -180,7 +180,7 @@ def test_the_page_has_a_section_for_each_part():
 def test_each_part_links_to_its_questions_where_it_and_its_first_pass_end():
     pages = quizzes.last_chapters()
     assert set(pages.values()) == set(PARTS)
-    assert pages["nbs/attention/08_additive"] == pages["nbs/attention/07_grouped"] == "attention"
+    assert pages["nbs/attention/07_grouped"] == "attention"
     assert "nbs/attention/06_cache" not in pages
     for page, part in pages.items():
         notebook = json.loads((quizzes.ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))
