@@ -489,9 +489,10 @@ def letters(app):
     "The notation's tables of letters as HTML, without links and names of its page."
     if not hasattr(app, "notation_card"):
         page = app.env.get_and_resolve_doctree(NOTATION, app.builder)
-        tables = [t for t in page.findall(nodes.section) if t[0].astext().startswith("Letters for")]
+        sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
+        tables = [table for section in sections for table in section.findall(nodes.table)]
         shown = "".join(app.builder.render_partial(table)["fragment"] for table in tables)
-        app.notation_card = re.sub(r"</?a\b[^>]*>|</?section[^>]*>| id=\"[^\"]*\"", "", shown)
+        app.notation_card = re.sub(r"</?a\b[^>]*>| id=\"[^\"]*\"", "", shown)
     return app.notation_card
 
 
