@@ -18,7 +18,7 @@ from transformer_lit.training.run import Run
 WIRINGS = ("post", "pre", "sandwich", "deep")
 RATES, MIDDLE = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 3e-3
 WARMUPS, DEPTH, SHALLOW, DEEP, SEEDS = (0, 10, 40), 6, 2, 16, range(3)
-LONG_RATES, LONG_WARMUPS = (1e-3, 3e-3, 1e-2, 3e-2), (0, 40, 100, 200)
+LONG_RATES, LONG_WARMUPS = (1e-3, 3e-3, 1e-2, 3e-2), (0, 100, 200)
 SHORT, LONG = {"steps": 120, "every": 12}, {"steps": 400, "every": 20}
 
 
