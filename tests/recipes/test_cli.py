@@ -17,6 +17,7 @@ import torch
 from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
+from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
@@ -403,9 +404,11 @@ def test_what_chooses_a_token_reaches_the_writer(run, monkeypatch):
     choose = ("--temperature", "0.5", "--top-k", "3", "--top-p", "0.75", "--min-p", "0.125")
     more = ("--repetition-penalty", "1.5", "--stop", "x", "--stop", "y", "--max-new", "7")
     assert run(*generate("a", *choose, *more))[:2] == (0, "ab\n")
+    logits, ids = torch.randn(2, 5), torch.tensor([[1], [3]])
+    expected = keep_min_p(penalise_repeats(logits.log_softmax(-1), ids, 1.5), 0.125)
+    assert torch.equal(asked.pop("adjust")(logits, ids), expected)
     found = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "max_new": 7}
-    assert {name: asked[name] for name in found} == found
-    print(asked)
+    assert asked == found | {"stop": ["x", "y"], "seed": None}
 
 
 @pytest.mark.machinery

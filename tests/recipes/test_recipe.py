@@ -66,8 +66,9 @@ data.number_pairs = lambda split: pairs(split)[:53]  # each process cuts them in
 changes = {"sizes": %s, "vocab_size": 271, "max_tokens": 500, "steps": 211, "every": 3}
 recipe, folder = preset(Translation, "numbers", **changes), pathlib.Path(sys.argv[1])
 log, rng = folder / "killed/log.jsonl", random.Random(0)
+open_training(recipe, folder / "never trained", device="cpu")  # imports what each would import
 
-def begin(name):  # a process of its own; the imports are done
+def begin(name):  # in a process of its own
     if (pid := os.fork()) == 0:
         open_training(recipe, folder / name, device="cpu", resume=True).train()
         os._exit(0)
