@@ -219,6 +219,14 @@ class TestNovels:
         with pytest.raises(InputError, match=r"damaged \('x/A_One_1899\.txt' .*remove it"):
             available("novels")
 
+    def test_an_archive_that_unpacks_to_more_than_may_come_in_is_refused(self, monkeypatch):
+        "A few bytes may stand for gigabytes: what they say of themselves is summed before a read."
+        monkeypatch.setattr(numbers, "LARGEST", 1000)
+        unpack = DATASETS["novels"].files[0].unpack
+        assert len(unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(500)}, "w:xz"))) > 1000
+        with pytest.raises(tarfile.TarError, match=r"x/B\.txt"):
+            unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(501)}, "w:xz"))
+
     def test_a_damaged_archive_gives_one_clear_error(self, tmp_path):
         whole = packed({f"x/{i}_1900.txt": os.urandom(700) for i in range(5)}, "w")
         for place in range(0, 5 * 1536, 41):
