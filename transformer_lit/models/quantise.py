@@ -55,13 +55,13 @@ def dequantise_q8_0(packed: Bytes) -> Numbers:
     return q.mul_(half_at(blocks, 0)).flatten(-2)
 
 # %% ../../nbs/models/11_quantise.ipynb #q4
-def pack_nibbles(q: Float[Tensor, "... N"]) -> UInt8[Tensor, "... N/2"]:
+def pack_nibbles(q: Float[Tensor, "... N"]) -> UInt8[Tensor, "... N//2"]:
     "Integers from 0 to 15, two in a byte: the first half of them low, the second half high."
     low, high = q.to(torch.uint8).chunk(2, -1)
     return low | (high << 4)
 
 
-def unpack_nibbles(packed: UInt8[Tensor, "... N/2"]) -> UInt8[Tensor, "... N"]:
+def unpack_nibbles(packed: UInt8[Tensor, "... P"]) -> UInt8[Tensor, "... 2*P"]:
     "The integers that `pack_nibbles` got."
     return torch.cat([packed & 15, packed >> 4], -1)
 
