@@ -11,6 +11,16 @@ def packed_cases():
         "three blocks": (quantise_q4_1(torch.randn(3, 32) + 1),),
     }
 
+
+def row_cases():
+    x = torch.randn(2, 32)
+    x[:, 0] = 4
+    return {
+        "the largest is positive": (x,),
+        "it is negative": (-x,),
+        "zeros": (torch.zeros(1, 32),),
+    }
+
 @exercise("quantise.1")
 @wrong("""
     The low nibble, 2, belongs to the lower place.
@@ -31,8 +41,9 @@ def two_numbers():
         [3, 1.0]
     The scale is that of the whole block: with d = 1, a number of −1 to 1 has three places to go.
         [255, 0.5]
-    0 is one of the values, and so are −1 and 1.
+    Numbers from 0.5 on become 1, and down from −0.5 they become −1: not all become 0.
         [1, 0.5]
+    0 is one of the values, and so are −1 and 1.
         [2, 0.5]
     The step is the block's, and the largest number is 127: d is 1.
         [255, 1 / 254]
@@ -57,3 +68,17 @@ def numbers_of(packed):
     d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, -1)  # n 1 each
     q = torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], -1).float()  # n 32
     return d * q + m
+
+@exercise("quantise.4", cases=row_cases, repair=True)
+@wrong("""
+    The largest in size may be negative: take the absolute values first.
+        x.abs().amax → x.amax
+    A cast cuts off what stands behind the point. Go to the nearest integer.
+        steps.round() → steps.trunc()
+    A row of zeros has the scale 0, and 0/0 is not a number.
+        torch.where(d == 0, 0.0, x / d) → x / d
+""")
+def there_and_back(x):
+    d = x.abs().amax(-1, keepdim=True) / 127
+    steps = torch.where(d == 0, 0.0, x / d)
+    return d * steps.round()

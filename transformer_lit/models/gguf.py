@@ -411,7 +411,7 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
 # %% ../../nbs/models/12_gguf.ipynb #load
 @dataclass(frozen=True)
 class Published:
-    "What a published file holds: a model, its tokenizer, and the form of a chat (a Jinja template)."
+    "What a published file holds: a model, its tokenizer, and how a chat is written, in Jinja."
 
     model: Llama
     tokenizer: PublishedTokenizer

@@ -227,13 +227,17 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
 class PublishedTokenizer(BPETokenizer):
-    """A tokenizer that came with a model. Its special tokens in a text are tokens, whoever typed it.
+    """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
     The ids `pad`, `bos` and `eos` are the model's; None for one that it does not have.
     """
 
     def __init__(
-        self, backend: Backend, pad: int | None = None, bos: int | None = None, eos: int | None = None
+        self,
+        backend: Backend,
+        pad: int | None = None,
+        bos: int | None = None,
+        eos: int | None = None,
     ):
         super().__init__(backend)
         backend.encode_special_tokens = False
