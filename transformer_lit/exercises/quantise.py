@@ -49,7 +49,7 @@ def two_numbers():
         [255, 1 / 254]
 """)
 def values_and_worst():
-    return [3, 0.5]
+    return [3.0, 0.5]
 
 @exercise("quantise.3", cases=packed_cases)
 @wrong("""
