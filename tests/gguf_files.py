@@ -43,10 +43,10 @@ def permuted(w, n_heads):
     return w.reshape(n_heads, 2, -1, w.shape[-1]).swapaxes(1, 2).reshape(w.shape)
 
 
-def theirs(kind, tied=False, base=10_000.0):
+def theirs(kind, tied=False, base=10_000.0, rope=None):
     "A random model of the reference library, whose parts all matter."
     build, config = MODELS[kind]
-    rope = {"rope_type": "default", "rope_theta": base}
+    rope = rope or {"rope_type": "default", "rope_theta": base}
     model = build(config(**SIZES, tie_word_embeddings=tied, rope_parameters=rope)).eval()
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -55,7 +55,7 @@ def theirs(kind, tied=False, base=10_000.0):
     return model
 
 
-def write_model(path, kind, model, stored="F32", pre="gpt-2", **more):
+def write_model(path, kind, model, stored="F32", pre="gpt-2", extra=(), **more):
     "The file of a model. `more` adds to the metadata or replaces it; None leaves a key out."
     writer = GGUFWriter(path, kind)
     base = model.config.rope_parameters["rope_theta"]
@@ -92,6 +92,8 @@ def write_model(path, kind, model, stored="F32", pre="gpt-2", **more):
         for a, b in NAMES.items():
             name = name.replace(a, b)
         put(writer, name, w, stored if w.ndim == 2 else "F32")
+    for name, w in dict(extra).items():
+        put(writer, name, w, "F32")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -336,13 +336,13 @@ class TestData:
         assert {name for name, state in states.items() if state == "here"} == here & set(states)
         assert {*states.values()} == {"here", "to fetch"}
 
-    def test_fetch_prints_the_files(self, run, monkeypatch, data_folder):
+    def test_fetch_prints_the_files_and_tells_the_licence(self, run, monkeypatch, data_folder):
         file = datasets.DataFile("toy/a.txt", datasets.sha256(b"a"), ())
         toy = datasets.DataSet("toy", "a toy", "none", (file,))
         monkeypatch.setitem(datasets.DATASETS, "toy", toy)
         (data_folder / "toy").mkdir()
         (data_folder / "toy/a.txt").write_bytes(b"a")
-        assert run("data", "fetch", "toy") == (0, "toy/a.txt\n", "")
+        assert run("data", "fetch", "toy") == (0, "toy/a.txt\n", "licence: none\n")
 
 
 class TestTranslate:

@@ -38,7 +38,7 @@ from transformer_lit.models.quantise import (
     in_blocks,
     unpack_nibbles,
 )
-from transformer_lit.position.rope import interleaved_order
+from transformer_lit.position.rope import RoPE, interleaved_order, rope_frequencies
 from transformer_lit.text.tokenizer import PublishedTokenizer
 
 # %% ../../nbs/models/12_gguf.ipynb #reader
@@ -408,6 +408,27 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
             raise file.reader.wrong(f"has no token {marks[name]}, which it calls {its}")
     return PublishedTokenizer(backend, **marks)
 
+# %% ../../nbs/models/12_gguf.ipynb #factors
+_FACTORS = "rope_freqs.weight"
+
+
+def _stretch(model: Llama, file: GGUF) -> None:
+    "Llama 3's positions: each frequency of RoPE is divided by a number in the file."
+    rope = model.layers[0].attn.position
+    if file.mapped[_FACTORS].shape != (rope.d_head // 2,):
+        raise file.reader.wrong(f"has {_FACTORS!r} of {file.mapped[_FACTORS].shape}")
+    factors = file.tensor(_FACTORS).double()
+    if factors.min() <= 0:
+        raise file.reader.wrong(f"has {_FACTORS!r} with {factors.min():g} in it")
+    del file.mapped[_FACTORS]  # it is no weight
+
+    def scaling(d_head: int, base: float) -> tuple[Tensor, float]:
+        return rope_frequencies(d_head, base) / factors, 1.0
+
+    stretched = RoPE(rope.d_head, rope.base, scaling=scaling)
+    for layer in model.layers:
+        layer.attn.position = stretched
+
 # %% ../../nbs/models/12_gguf.ipynb #load
 @dataclass(frozen=True)
 class Published:
@@ -440,5 +461,7 @@ def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Publis
         for x, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
             made = Made((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
+    if _FACTORS in file.mapped:
+        _stretch(model, file)
     fill(model, file, names, dtype)
     return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None))
