@@ -16,8 +16,8 @@ from transformer_lit.course.files import InputError
 from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,
-    PublishedTokenizer,
     CharTokenizer,
+    PublishedTokenizer,
     byte_alphabet,
     load_tokenizer,
     readable,
