@@ -116,7 +116,7 @@ FAILURES = {
     "no such seed": ((*TRAIN, "--seed", str(2**32)), "--seed"),
     "unknown recipe": (("train", "summarisation"), "known are: translation, language-model"),
     "unknown preset": ((*TRAIN, "--preset", "big"), "'big'; known are: numbers"),
-    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: book, multi30k, n"),
+    "unknown data set": (("data", "fetch", "wmt14"), "'wmt14'; known are: book, minilm, m"),
     "unknown split": ((*EVALUATE, "--dataset", "numbers", "--split", "dev"), "no split 'dev'"),
     "unknown language": ((*TRAIN, "--target", "fr"), "'en' to 'fr'"),
     "unknown form": ((*TRAIN, "--form", "bpe"), "'bpe'"),
@@ -325,13 +325,13 @@ class TestData:
         assert {name for name, state in states.items() if state == "here"} == here & set(states)
         assert {*states.values()} == {"here", "to fetch"}
 
-    def test_fetch_prints_the_files(self, run, monkeypatch, data_folder):
+    def test_fetch_prints_the_files_and_tells_the_licence(self, run, monkeypatch, data_folder):
         file = datasets.DataFile("toy/a.txt", datasets.sha256(b"a"), ())
         toy = datasets.DataSet("toy", "a toy", "none", (file,))
         monkeypatch.setitem(datasets.DATASETS, "toy", toy)
         (data_folder / "toy").mkdir()
         (data_folder / "toy/a.txt").write_bytes(b"a")
-        assert run("data", "fetch", "toy") == (0, "toy/a.txt\n", "")
+        assert run("data", "fetch", "toy") == (0, "toy/a.txt\n", "licence: none\n")
 
 
 class TestTranslate:
