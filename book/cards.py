@@ -7,6 +7,7 @@ A card stands in its notebook's metadata and reads
 part and topic, without their number, so that a new order changes no card.
 """
 
+import ast
 import configparser
 import functools
 import json
@@ -22,6 +23,10 @@ OPENING = "book/parts/"  # where the pages lie that open a part
 FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|export exercises)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
+FOLDS = {  # sections that show their title alone until they are opened, and what the bar says
+    "Workshop": "Open the workshop (second pass)",
+    "Often confused": "Open what is often confused",
+}
 # a widget's text is read only where the widget cannot run
 ASIDE = re.compile(r"<details>.*?</details>|^(`{3,})\{widget\}.*?^\1", re.M | re.S)
 
@@ -81,11 +86,11 @@ def chapter_name(path: str | Path) -> str:
 
 
 def main_line(cells: list[dict]) -> list[dict]:
-    "The cells that are read open: what stands under a heading Workshop or Solutions is folded."
+    "The cells that are read open: without the sections that are folded."
     kept, folded = [], False
     for cell in cells:
         if cell["cell_type"] == "markdown" and (found := HEADING.search("".join(cell["source"]))):
-            folded = found[1].startswith(("Workshop", "Solutions"))
+            folded = found[1].startswith((*FOLDS, "Solutions"))
         kept += [] if folded else [cell]
     return kept
 
@@ -96,10 +101,36 @@ def words(cells: list[dict]) -> int:
     return sum(len(ASIDE.sub("", text).split()) for text in texts)
 
 
+def _asserts(statement: ast.stmt) -> bool:
+    call = getattr(statement, "value", None)
+    name = getattr(
+        getattr(call, "func", None), "attr", getattr(getattr(call, "func", None), "id", "")
+    )
+    return isinstance(statement, ast.Assert) or name == "assert_close"
+
+
+def without_checks(code: str) -> tuple[str, str]:
+    """The code of an open cell as a reader sees it, and its last assertions, which are folded.
+
+    An assertion stays where a later statement does more than call something: what it says might
+    no longer be so at the end.
+    """
+    body = ast.parse(code).body
+    calm = len(body)  # from this statement on the cell only calls and asserts
+    while calm and isinstance(body[calm - 1], ast.Assert | ast.Expr):
+        calm -= 1
+    cut = set()
+    for one in filter(_asserts, body[calm:]):
+        cut |= {*range(one.lineno, one.end_lineno + 1)}
+    rows = list(enumerate(code.split("\n"), 1))
+    shown, folded = ("\n".join(row for n, row in rows if (n in cut) == f) for f in (False, True))
+    return re.sub(r"\n{3,}", "\n\n", shown).strip("\n"), folded
+
+
 def lines(cells: list[dict]) -> int:
     "Lines of code of the main line that are shown open, without blank lines."
     sources = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "code")
-    shown = (DIRECTIVES.sub("", s) for s in sources if not FOLDED.search(s))
+    shown = (without_checks(DIRECTIVES.sub("", s))[0] for s in sources if not FOLDED.search(s))
     return sum(bool(line.strip()) for source in shown for line in source.split("\n"))
 
 

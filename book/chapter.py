@@ -372,6 +372,57 @@ def directives(page: Page) -> None:
             render["image"] = {"alt": told["fig-alt"]}
 
 
+def fold_checks(page: Page) -> None:
+    cells = []
+    for cell in page.cells:
+        cells.append(cell)
+        tagged = cell.get("metadata", {}).get("tags", [])
+        if cell["cell_type"] != "code" or tagged:
+            continue
+        cell["source"], checks = cards.without_checks(cell["source"])
+        if checks:
+            folded = {"tags": ["hide-input"], "mystnb": {}}
+            folded["mystnb"] = {"code_prompt_show": "Check", "code_prompt_hide": "Check"}
+            cells.append(cell | {"source": checks, "metadata": folded, "outputs": []})
+            cells[-1]["id"] = f"{cell['id']}-check-fold"
+        if checks and not cell["source"]:
+            cells[-2:] = cells[-1:]
+    page.notebook["cells"] = cells
+
+
+LINK = re.compile(r"\{doc\}`([^`<>]+)`")
+
+
+@functools.cache
+def short_name(path: Path) -> str:
+    "What a link says: the title of a page up to its colon; nothing where it has none."
+    if path.with_suffix(".ipynb").exists():
+        text = source(json.loads(path.with_suffix(".ipynb").read_text())["cells"][0])
+    else:
+        text = path.with_suffix(".md").read_text() if path.with_suffix(".md").exists() else ""
+    title = re.search(r"^# (.+)$", text, re.M)
+    name, colon, _ = title[1].partition(": ") if title else ("", "", "")
+    return name if colon else ""
+
+
+def name_links(text: str, docname: str, root: Path) -> str:
+    "Links read as short names, not as whole titles inside a sentence."
+
+    def named(match: re.Match) -> str:
+        path = match[1]
+        folder = root if path.startswith("/") else root / Path(docname).parent
+        name = short_name((folder / path.lstrip("/")).resolve())
+        return f"{{doc}}`{name} <{path}>`" if name else match[0]
+
+    return LINK.sub(named, text)
+
+
+def short_links(page: Page) -> None:
+    for cell in page.cells:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = name_links(source(cell), page.name, page.root)
+
+
 STEPS = (
     box,  # below the title: pass, time, needs, exercises, copies, day; in a part's first, the map
     clinic_links,  # below Often confused, or the summary: what the clinic settles
@@ -381,6 +432,8 @@ STEPS = (
     exercise_folds,  # links there and back; text, code and mistakes of a solution in one fold
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
+    fold_checks,  # the last assertions of an open cell stand in a fold below it
+    short_links,  # a link reads as a short name
 )
 
 
@@ -390,18 +443,21 @@ def on_source_read(app, docname, text):
         for step in STEPS:
             step(page)
         text[0] = json.dumps(page.notebook)
+    else:
+        text[0] = name_links(text[0], docname, Path(app.confdir))
 
 
 # --- what is done to a page once it is read -------------------------------------------------------
 
 
-def fold_workshop(app, doctree, docname):
-    "A section Workshop shows its title alone until it is opened."
+def fold_sections(app, doctree, docname):
+    "A section of `cards.FOLDS` shows its title alone until it is opened."
     for section in list(doctree.findall(nodes.section)):
-        if section[0].astext().startswith("Workshop"):
-            opening = '<details class="workshop"><summary>Open the workshop (second pass)</summary>'
-            section.insert(1, nodes.raw("", opening, format="html"))
-            section += nodes.raw("", "</details>", format="html")
+        for title, bar in cards.FOLDS.items():
+            if docname.startswith("nbs/") and section[0].astext().startswith(title):
+                opening = f'<details class="workshop"><summary>{bar}</summary>'
+                section.insert(1, nodes.raw("", opening, format="html"))
+                section += nodes.raw("", "</details>", format="html")
 
 
 def lead_back(app, doctree, docname):
@@ -426,6 +482,27 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
+NOTATION = "nbs/start/01_notation"
+
+
+def letters(app):
+    "The notation's tables of letters as HTML, without links and names of its page."
+    if not hasattr(app, "notation_card"):
+        page = app.env.get_and_resolve_doctree(NOTATION, app.builder)
+        sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
+        tables = [table for section in sections for table in section.findall(nodes.table)]
+        shown = "".join(app.builder.render_partial(table)["fragment"] for table in tables)
+        app.notation_card = re.sub(r"</?a\b[^>]*>| id=\"[^\"]*\"", "", shown)
+    return app.notation_card
+
+
+def add_notation(app, pagename, templatename, context, doctree):
+    "The notation opens as a card on every chapter."
+    if pagename.startswith("nbs/") and pagename != NOTATION:
+        opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
+        context["body"] += f"{opening}<div tabindex='0'>{letters(app)}</div></details>"
+
+
 def add_addresses(app, config):
     "The repository's address, for the buttons and links of the theme."
     found = cards.settings(Path(app.confdir))
@@ -443,7 +520,8 @@ def add_addresses(app, config):
 def setup(app):
     app.connect("config-inited", add_addresses)
     app.connect("source-read", on_source_read)
-    app.connect("doctree-resolved", fold_workshop)
+    app.connect("doctree-resolved", fold_sections)
     app.connect("doctree-resolved", lead_back)
+    app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
     app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
     return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

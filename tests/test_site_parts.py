@@ -75,7 +75,9 @@ def test_a_part_opens_with_a_page_that_lists_it(caption, pages):
 
 def test_the_page_that_opens_a_part_has_no_number():
     numbers = cards.numbers()
-    assert numbers["nbs/start/01_notation"] == "1.1" and numbers["nbs/attention/02_masks"] == "3.2"
+    assert (
+        numbers["nbs/start/00_ten_minutes"] == "1.1" and numbers["nbs/attention/02_masks"] == "3.2"
+    )
     assert numbers["book/teachers"] == "A.1" and numbers["book/tree"] == "11.1"
     assert not [page for page in numbers if page.startswith(cards.OPENING)]
 

@@ -11,7 +11,7 @@ from transformer_lit.course.exercises import exercise, wrong
         target[1:] → target[:-1]
     The end token is never read: when it has come, the sentence is over.
         target[:-1] → target
-    The first token that it reads is the begin token. Without it nothing would ask for the first word.
+    The first token that it reads is the begin token. Without it nobody asks for the first word.
         target[:-1], target[1:] → target[1:-1], target[2:]
     You have them the wrong way round: this decoder would read the answer and say what came before.
         target[:-1], target[1:] → target[1:], target[:-1]
