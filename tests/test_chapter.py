@@ -160,7 +160,9 @@ def test_the_box_says_in_one_line_what_a_chapter_takes_and_where_its_copies_are(
     monkeypatch.setattr(chapter, "days", lambda root: {shown.name: "7 March 2026"})
     chapter.box(shown)
     said = source(shown.cells[0]).split(":::")[1]
-    assert said.startswith("{div} chapter-card\n**First pass** · 30 minutes · needs {doc}`/nbs/")
+    minutes = cards.card(cards.chapters()["attention/masks"])["minutes"]
+    first = f"{{div}} chapter-card\n**First pass** · {minutes} minutes · needs {{doc}}`/nbs/"
+    assert said.startswith(first)
     assert " · 6 exercises · " in said and said.count("\n") == 2
     assert '<a href="../../notebooks/nbs/attention/02_masks.ipynb">.ipynb</a>' in said
     assert '/blob/notebooks/nbs/attention/02_masks.ipynb">Colab</a>' in said
