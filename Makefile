@@ -19,7 +19,8 @@ TESTS_avx2 = $(addprefix tests/,$(COMPUTE))
 TESTS_default = $(TESTS_avx2)
 
 .PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
-	test-default test-machinery test-book test-book-slow test-processors test-fast test-slow bench lint clean
+	test-default package-native package-avx2 package-default cells-native cells-avx2 \
+	cells-default test-machinery test-book test-book-slow test-processors test-fast test-slow bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -66,8 +67,12 @@ check: export lint  ## what you changed: exported, its form, its tests, its cell
 
 test: test-native  ## everything: form, package, rules of the house, every cell of every notebook
 
-test-native test-avx2 test-default: test-%: lint
+test-native test-avx2 test-default: test-%: lint package-% cells-%
+
+package-native package-avx2 package-default: package-%: setup
 	$(ISA_$*) $(WORKERS) -p no:nbval $(TESTS_$*)
+
+cells-native cells-avx2 cells-default: cells-%: setup
 	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
 
 test-machinery: setup  ## processes, compilers, trainings of seconds: what pushes run too
