@@ -482,6 +482,27 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
+NOTATION = "nbs/start/01_notation"
+
+
+def letters(app):
+    "The notation's tables of letters as HTML, without links and names of its page."
+    if not hasattr(app, "notation_card"):
+        page = app.env.get_and_resolve_doctree(NOTATION, app.builder)
+        sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
+        tables = [table for section in sections for table in section.findall(nodes.table)]
+        shown = "".join(app.builder.render_partial(table)["fragment"] for table in tables)
+        app.notation_card = re.sub(r"</?a\b[^>]*>| id=\"[^\"]*\"", "", shown)
+    return app.notation_card
+
+
+def add_notation(app, pagename, templatename, context, doctree):
+    "The notation opens as a card on every chapter."
+    if pagename.startswith("nbs/") and pagename != NOTATION:
+        opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
+        context["body"] += f"{opening}<div tabindex='0'>{letters(app)}</div></details>"
+
+
 def add_addresses(app, config):
     "The repository's address, for the buttons and links of the theme."
     found = cards.settings(Path(app.confdir))
@@ -501,5 +522,6 @@ def setup(app):
     app.connect("source-read", on_source_read)
     app.connect("doctree-resolved", fold_sections)
     app.connect("doctree-resolved", lead_back)
+    app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
     app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
     return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

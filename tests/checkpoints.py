@@ -38,7 +38,7 @@ def reconfigure(folder, **settings):
     path.write_text(json.dumps({name: x for name, x in told.items() if x is not ...}))
 
 
-def refuses(load, folder, words):
+def assert_refused(load, folder, words):
     "One clear line."
     with pytest.raises(InputError, match=words) as caught:
         load(folder)

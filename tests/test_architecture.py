@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "attention": set(),
     "position": {"attention"},
     "block": {"attention"},
-    "models": {"course", "text.embedding", "attention", "position", "block"},
+    "models": {"course", "text.embedding", "text.tokenizer", "attention", "position", "block"},
     "training": {"course"},
     "inference": set(),
     "recipes": {*("course", "text", "block", "models", "training", "inference", "exercises")},

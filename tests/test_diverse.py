@@ -78,18 +78,6 @@ def test_another_optimiser_is_for_the_third_alone(tmp_path, monkeypatch):
     assert third.command.endswith("--seed 3 --steps 4 --optimizer muon")
 
 
-def test_pieces_give_the_losses_of_one_run(tmp_path):
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    call(whole, "--minutes", "9")
-    calls = 1
-    while call(pieces, "--minutes", "0"):
-        calls += 1
-    assert calls >= 6  # two trainings in two pieces each, two lots in two pieces, and the third
-    one, other = (read_result(folder / "results" / f"{NAME}.json") for folder in (whole, pieces))
-    assert one.curve == other.curve
-    assert made_pairs(whole) == made_pairs(pieces)
-
-
 def recipe_of(pairs, folder):
     path = folder / "made.json"
     write_json(path, {"pairs": pairs})

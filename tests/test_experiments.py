@@ -229,23 +229,6 @@ def test_a_run_that_blew_up_has_no_losses_after_that(monkeypatch):
     assert row["losses"] == [None, None]
 
 
-def test_the_longer_runs_take_the_best_rate_and_warm_up():
-    rows = [
-        {"wiring": w, "rate": rate, "warmup": warmup, "losses": [9.0, last]}
-        for w in wirings.WIRINGS
-        for rate, warmup, last in [
-            (1e-2, 0, 2.5),
-            (1e-2, 0, 2.7),
-            (3e-3, 40, 2.4),
-            (3e-3, 40, None),
-        ]
-    ]
-    cells = list(wirings.cells(rows))
-    longer = [cell for cell in cells if cell.about["steps"] == 400]
-    assert {(c.about["rate"], c.about["warmup"]) for c in longer} == {(1e-2, 0)}
-    assert len(longer) == 4 * 3 and len(cells) == 216 + 72 + 12 + 12
-
-
 def test_translators_of_one_size_but_for_the_attention_that_one_lacks():
     models = {
         name: recurrence.cell("training", name, 1e-3, 0).recipe.build(3000)

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import cards
@@ -93,28 +92,6 @@ def test_a_date_is_that_of_the_first_version_of_the_cited_work():
             assert entry.date == f"20{number[1]}-{number[2]}", entry.name
         else:
             assert re.fullmatch(r"20\d\d-\d\d", entry.date)
-
-
-def test_from_the_first_gpt_to_chatgpt():
-    line, entry = [], BY_NAME["ChatGPT"]
-    while entry.parent:
-        line.append(entry.name)
-        entry = BY_NAME[entry.parent]
-    assert line[::-1] == ["Transformer", "GPT", "GPT-2", "GPT-3", "InstructGPT", "ChatGPT"]
-
-
-def test_no_line_of_the_drawing_runs_through_a_box():
-    at = tree.PLACES
-    assert len({y for _, y in at.values()}) == len(at)
-    for entry in tree.TREE:
-        line = tree.line(entry) if entry.parent else []
-        for (x1, y1), (x2, y2) in pairwise(line):
-            for name, (x, y) in at.items():
-                if name in (entry.name, entry.parent):
-                    continue
-                apart_x = max(x1, x2) <= x - tree.WIDE / 2 or min(x1, x2) >= x + tree.WIDE / 2
-                apart_y = max(y1, y2) < y - tree.TALL / 2 or min(y1, y2) > y + tree.TALL / 2
-                assert apart_x or apart_y, (entry.name, name)
 
 
 def test_each_box_leads_to_an_entry_and_the_open_ones_are_marked():

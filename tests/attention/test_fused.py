@@ -33,7 +33,7 @@ def make_mask(kind, T, S):
     return mask
 
 
-def check_both_agree(leaves, **options):
+def assert_both_agree(leaves, **options):
     "Values of both kernels, and the gradients of one random weighted sum of them."
     T, e = leaves[0].shape[2], leaves[2].shape[3]
     weight = torch.randn(B, H, T, e)
@@ -56,14 +56,14 @@ def test_values_and_gradients_agree(lengths, mask, biased, causal):
     if biased:
         options["bias"] = torch.randn(1, H, *lengths, requires_grad=True)
         leaves.append(options["bias"])
-    check_both_agree(leaves, **options)
+    assert_both_agree(leaves, **options)
 
 
 @pytest.mark.parametrize("kv_heads", [1, K, H])
 @pytest.mark.parametrize("mask", [None, "full"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_heads_agree(kv_heads, mask, causal):
-    check_both_agree(inputs(11, 11, kv_heads), mask=make_mask(mask, 11, 11), causal=causal)
+    assert_both_agree(inputs(11, 11, kv_heads), mask=make_mask(mask, 11, 11), causal=causal)
 
 
 @pytest.mark.parametrize("kv_heads", [1, K])
@@ -76,7 +76,7 @@ def test_one_query_for_each_of_many_heads(kv_heads, mask, biased):
     if biased:
         options["bias"] = torch.randn(1, H, 1, 11, requires_grad=True)
         leaves.append(options["bias"])
-    check_both_agree(leaves, **options)
+    assert_both_agree(leaves, **options)
 
 
 @pytest.mark.parametrize("T", [1, 3])
@@ -99,8 +99,8 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("kv_heads", [1, K, H])
-@pytest.mark.parametrize("e", [3, D, E])
+@pytest.mark.parametrize("kv_heads", [K, H])
+@pytest.mark.parametrize("e", [D, E])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"scale": 2.0}, {"mask": "padding"}])
 def test_no_table_is_made_where_nobody_brings_one(kv_heads, e, options):
     T = 101
@@ -116,12 +116,12 @@ def test_no_table_is_made_where_nobody_brings_one(kv_heads, e, options):
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
-@pytest.mark.parametrize("mask", [None, "full"])
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [(3, 11), (11, 11)])
-def test_any_scale_is_passed_on(scale, mask, causal, lengths):
+def test_any_scale_is_passed_on(scale, lengths):
     "This catches the bug where the kernel's causal flag scales -inf by zero, or by less: nan."
-    check_both_agree(inputs(*lengths), scale=scale, mask=make_mask(mask, *lengths), causal=causal)
+    for mask, causal in itertools.product((None, "full"), (False, True)):
+        options = {"mask": make_mask(mask, *lengths), "causal": causal}
+        assert_both_agree(inputs(*lengths), scale=scale, **options)
 
 
 def test_a_scale_of_zero_gives_the_mean_of_the_visible_values():
@@ -133,12 +133,12 @@ def test_a_scale_of_zero_gives_the_mean_of_the_visible_values():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [K, H])
 def test_values_may_have_a_size_of_their_own(causal, kv_heads):
-    check_both_agree(inputs(11, 11, kv_heads, e=E), causal=causal)
+    assert_both_agree(inputs(11, 11, kv_heads, e=E), causal=causal)
 
 
 def test_a_bias_for_each_row_of_the_batch():
     bias = torch.randn(B, H, 3, 11, requires_grad=True)
-    check_both_agree([*inputs(3, 11), bias], bias=bias, mask=make_mask("padding", 3, 11))
+    assert_both_agree([*inputs(3, 11), bias], bias=bias, mask=make_mask("padding", 3, 11))
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -183,9 +183,7 @@ def test_a_bfloat16_query_takes_a_float32_bias():
 
 
 @pytest.mark.parametrize("kernel", [attend, attend_fused])
-@pytest.mark.parametrize("T", [1, 3])
-@pytest.mark.parametrize("kv_heads", [K, H])
-@pytest.mark.parametrize("mask", [None, "full"])
+@pytest.mark.parametrize(("T", "kv_heads", "mask"), [(1, K, None), (3, H, "full")])
 def test_an_empty_batch_gives_an_empty_result(kernel, T, kv_heads, mask):
     q, k, v = (x[:0] for x in inputs(T, 11, kv_heads, E))
     mask = None if mask is None else make_mask(mask, T, 11)[:0]

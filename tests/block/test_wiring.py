@@ -1,11 +1,11 @@
-"""Sandwich norm and DeepNorm against their formulas; what dropout touches; α and β by the table."""
+"""Four wirings against their formulas; what dropout touches; what is left of x; α and β."""
 
 import pytest
 import torch
 from torch import nn
 
 from transformer_lit.block.norm import LayerNorm
-from transformer_lit.block.residual import PostNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.block.wiring import DeepNorm, DeepNormScale, SandwichNorm, deepnorm_scales
 
 
@@ -18,27 +18,24 @@ def trained(size):
 
 
 def sandwich(norm, **options):
-    return SandwichNorm(
-        norm, type(norm)(5) if isinstance(norm, LayerNorm) else type(norm)(), **options
-    )
+    outer = LayerNorm(len(norm.weight)) if isinstance(norm, LayerNorm) else nn.Identity()
+    return SandwichNorm(norm, outer, **options)
 
 
 def deep(norm, **options):
     return DeepNorm(norm, alpha=3.0, **options)
 
 
-WIRINGS = [sandwich, deep]
+WIRINGS = [PostNorm, PreNorm, sandwich, deep]
+INSIDE = [PreNorm, sandwich]  # the norm stands before the sublayer
 
 
 def test_the_formulas():
     x, f, norm, other = torch.randn(2, 3, 5), nn.Linear(5, 5), trained(5), trained(5)
+    torch.testing.assert_close(PostNorm(norm)(x, f), norm(x + f(x)))
+    torch.testing.assert_close(PreNorm(norm)(x, f), x + f(norm(x)))
     torch.testing.assert_close(SandwichNorm(norm, other)(x, f), x + other(f(norm(x))))
     torch.testing.assert_close(DeepNorm(norm, alpha=0.7)(x, f), norm(0.7 * x + f(x)))
-
-
-def test_deep_norm_with_alpha_one_is_post_norm():
-    x, f, norm = torch.randn(2, 3, 5), nn.Linear(5, 5), trained(5)
-    torch.testing.assert_close(DeepNorm(norm, alpha=1.0)(x, f), PostNorm(norm)(x, f))
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -47,7 +44,7 @@ def test_the_sublayer_is_called_once(wiring):
     norm, x = trained(5), torch.randn(2, 3, 5)
     wiring(norm)(x, lambda z: seen.append(z) or z)
     assert len(seen) == 1
-    torch.testing.assert_close(seen[0], norm(x) if wiring is sandwich else x)
+    torch.testing.assert_close(seen[0], norm(x) if wiring in INSIDE else x)
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -76,7 +73,7 @@ def test_dropout_comes_after_the_outer_norm_of_a_sandwich():
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_with_everything_dropped_the_input_is_left(wiring):
     x, norm = torch.randn(2, 3, 5), trained(5)
-    expected = x if wiring is sandwich else norm(3.0 * x)
+    expected = x if wiring in INSIDE else norm((3.0 if wiring is deep else 1.0) * x)
     torch.testing.assert_close(wiring(norm, dropout=1.0)(x, torch.exp), expected)
 
 
@@ -98,10 +95,11 @@ def test_a_sandwich_does_not_see_the_size_of_the_sublayer():
 @pytest.mark.parametrize(
     ("wiring", "n", "left"),
     [
-        (lambda norm: SandwichNorm(norm, LayerNorm(1009)), 16, 17**-0.5),
+        (PostNorm, 8, 1.5**-4),
+        (PreNorm, 16, 9**-0.5),
+        (sandwich, 16, 17**-0.5),
         (deep, 32, (1 + 0.5 / 9) ** -16),
     ],
-    ids=["sandwich", "deep"],
 )
 def test_the_share_of_the_input_that_is_left(wiring, n, left):
     "Sublayers that add noise of variance 1/2: the correlation after n of them."
@@ -114,7 +112,8 @@ def test_the_share_of_the_input_that_is_left(wiring, n, left):
 
 
 def test_the_parameters_are_those_of_the_norms():
-    assert list(deep(LayerNorm(5)).state_dict()) == ["norm.weight", "norm.bias"]
+    for wiring in (PostNorm, PreNorm, deep):
+        assert list(wiring(LayerNorm(5)).state_dict()) == ["norm.weight", "norm.bias"]
     names = [f"norm_{side}.{kind}" for side in ("in", "out") for kind in ("weight", "bias")]
     assert list(sandwich(LayerNorm(5)).state_dict()) == names
 

@@ -424,7 +424,9 @@ def test_a_page_that_was_opened_as_a_file_says_what_to_do(page, folder):
     page.goto(Path(*folder).as_uri())
     root = page.locator("[data-widget=translate]")
     root.locator("button").click()
-    root.locator("[role=status]", has_text="make serve").wait_for()
+    status = root.locator("[role=status]", has_text="make serve")
+    status.wait_for()
+    assert status.is_visible()
     page.said.clear()  # the theme's own requests may fail there
 
 

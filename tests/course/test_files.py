@@ -36,14 +36,6 @@ class TestAtomicPath:
         assert (tmp_path / "a.txt").read_text() == "new"
         assert everything(tmp_path) == ["a.txt"]
 
-    def test_the_old_content_stays_until_the_block_ends(self, tmp_path):
-        path = tmp_path / "a.txt"
-        path.write_text("old")
-        with atomic_path(path) as temporary:
-            temporary.write_text("new")
-            assert path.read_text() == "old"
-        assert path.read_text() == "new"
-
     @pytest.mark.parametrize("failure", [ValueError, OSError, KeyboardInterrupt, SystemExit])
     def test_a_failure_leaves_all_as_it_was(self, tmp_path, failure):
         path = tmp_path / "a.txt"
@@ -137,11 +129,6 @@ class TestRemoveFolder:
         remove_folder(tmp_path / "a")
         assert everything(tmp_path) == ["ab"]
 
-    def test_a_missing_folder_is_an_error_and_leaves_nothing(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
-            remove_folder(tmp_path / "a")
-        assert everything(tmp_path) == []
-
 
 class TestText:
     @pytest.mark.parametrize("text", ["", "fährt\n", "a\nb", "a\u2028b\x85c", "🚲", "\ufeffmark"])
@@ -169,11 +156,6 @@ class TestText:
     def test_json_is_for_people_too(self, tmp_path):
         write_json(tmp_path / "a.json", {"rides": "fährt"})
         assert read_text(tmp_path / "a.json") == '{\n "rides": "fährt"\n}\n'
-
-    def test_what_is_no_json_leaves_nothing(self, tmp_path):
-        with pytest.raises(TypeError):
-            write_json(tmp_path / "a.json", {"a": object()})
-        assert everything(tmp_path) == []
 
     @pytest.mark.parametrize("text", ["", "{", '{"a": 1} x', "1" * 5_000])
     def test_damaged_json_is_named(self, tmp_path, text):

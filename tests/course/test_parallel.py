@@ -15,12 +15,9 @@ from transformer_lit.course.data import (
     DATASETS,
     _addresses,
     _caption_lines,
-    available,
     comparable,
     data_hashes,
-    fetch,
     load_pairs,
-    text_lines,
     unseen,
 )
 from transformer_lit.course.files import DataFile, InputError, read_file, sha256
@@ -58,10 +55,6 @@ def test_addresses_are_pinned_and_paths_have_no_gz():
     files = [file for dataset in DATASETS.values() for file in dataset.files]
     assert files and not any(file.path.endswith(".gz") for file in files)
     assert all(len(file.sha256) == 64 and file.homes for file in files)
-
-
-def test_lines_break_at_line_feeds_only():
-    assert text_lines("a\x0cb\nc\u2028d\n\ne\n") == ["a\x0cb", "c\u2028d", "", "e"]
 
 
 def test_captions_are_named_by_form():
@@ -234,38 +227,11 @@ class TestTatoeba:
         assert (pairs["val"], pairs["train"]) == (val, train)
         assert 0 < len(val) < 9 and len(train) + len(val) < len(kept)
 
-    def test_both_directions_hold_the_same_pairs(self):
-        for split in TATOEBA_SPLITS:
-            there = load_pairs("tatoeba", "en", "zh", split)
-            assert load_pairs("tatoeba", "zh", "en", split) == [(zh, en) for en, zh in there]
-
     def test_the_order_of_the_file_decides_nothing(self, monkeypatch, data_folder):
         before = {split: set(load_pairs("tatoeba", "zh", "en", split)) for split in TATOEBA_SPLITS}
         release(monkeypatch, data_folder, RELEASED[::-1])
         for split, pairs in before.items():
             assert set(load_pairs("tatoeba", "zh", "en", split)) == pairs
-
-    @pytest.mark.parametrize(
-        "arguments,form,message",
-        [
-            (("de", "en", "train"), "raw", "no direction 'de' to 'en'; take en and zh"),
-            (("zh", "en", "dev"), "raw", "no split 'dev'; known are: released, test, test_man"),
-            (("zh", "en", "train"), "tok", "no form 'tok'; known are: raw"),
-        ],
-    )
-    def test_what_there_is_not_is_named(self, arguments, form, message):
-        with pytest.raises(InputError, match=message):
-            load_pairs("tatoeba", *arguments, form=form)
-
-    def test_a_file_that_is_missing_or_another_is_named(self, data_folder):
-        assert available("tatoeba")
-        put(data_folder, f"{TEST}.zho", "嗨\n晚安\n".encode())
-        with pytest.raises(InputError, match=r"eng-zho\.zho has sha256 .*expected"):
-            load_pairs("tatoeba", "zh", "en", "test")
-        (data_folder / f"{TEST}.zho").unlink()
-        assert not available("tatoeba")
-        with pytest.raises(InputError, match=r"eng-zho\.zho is not in .*connect to the network"):
-            fetch("tatoeba")
 
 
 @pytest.fixture(scope="module")
@@ -290,18 +256,6 @@ class TestRealTatoeba:
             "train": 18_549,
             "val": 999,
         }
-
-    def test_how_many_pairs_the_test_takes(self, pairs):
-        def letters(text):
-            return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", text).lower())
-
-        shared = []
-        for side in (0, 1):
-            known = {letters(pair[side]) for pair in pairs["test"]}
-            shared.append([letters(pair[side]) in known for pair in pairs["released"]])
-        either = list(map(any, zip(*shared, strict=True)))
-        assert [*map(sum, shared), sum(either)] == [4_617, 4_460, 5_096]
-        assert len(unseen(pairs["released"], pairs["test"])) == 24_818 - 5_096
 
     def test_no_two_parts_share_a_sentence(self, pairs):
         for side in (0, 1):

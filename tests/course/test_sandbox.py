@@ -102,15 +102,6 @@ def test_prints_become_notes_and_only_the_first(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_both_streams_are_caught():
-    def both():
-        print("out")
-        print("err", file=sys.stderr)
-
-    call_safely(both, 60, prints := Prints())
-    assert prints.notes() == ("It printed: out", "It printed: err")
-
-
 # --- time ----------------------------------------------------------------------------------------
 
 

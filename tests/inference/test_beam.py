@@ -45,7 +45,7 @@ def search(model, src, **settings):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize(("V", "L"), [(2, 1), (2, 5), (3, 3), (3, 4), (5, 2), (5, 3), (7, 1)])
+@pytest.mark.parametrize(("V", "L"), [(2, 5), (3, 4), (5, 3), (7, 1)])
 def test_a_beam_that_holds_every_sequence_is_exhaustive(prefix_model, V, L, alpha):
     count = sum(1 for _ in sequences(V, L))
     for seed in range(3):
@@ -69,8 +69,8 @@ def test_exhaustive_search_meets_cut_and_ended_hypotheses(prefix_model):
     assert kinds == {True, False}
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-@pytest.mark.parametrize("max_len", [1, 2, 5, 11])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("max_len", [1, 5, 11])
 def test_a_beam_of_one_is_greedy(prefix_model, max_len, alpha):
     model, src = prefix_model(5, seed=4), torch.randint(5, (23, 2))
     found = search(model, src, max_len=max_len, beam=1, alpha=alpha)
@@ -107,9 +107,9 @@ def loops(model, src, V, *, beam, L, alpha, n_best):
     return sorted(finished, key=lambda f: -f[0])[:n_best]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("beam", [2, 3, 5, 17])
-@pytest.mark.parametrize("max_len", [1, 2, 7])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("beam", [2, 5, 17])
+@pytest.mark.parametrize("max_len", [1, 7])
 def test_search_follows_its_rules(prefix_model, beam, max_len, alpha):
     V, src = 7, torch.randint(7, (11, 2))
     model = prefix_model(V, seed=6)
@@ -241,7 +241,7 @@ SOURCE_LENGTHS = torch.tensor([[7], [2], [5], [3], [1]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-@pytest.mark.parametrize("eos", range(1, 29, 4))
+@pytest.mark.parametrize("eos", [1, 9, 17])
 def test_padded_sentences_are_each_as_alone(transformer, eos, alpha):
     src, src_mask = torch.randint(29, (5, 7)), torch.arange(7) < SOURCE_LENGTHS
     settings = {"bos": 1, "eos": eos, "max_len": 7, "beam": 5, "n_best": 3, "alpha": alpha}
@@ -389,8 +389,8 @@ def test_each_sentence_may_have_a_limit_of_its_own(prefix_model):
         search(model, src, max_len=[2, 0, 3], **settings)
 
 
-@pytest.mark.parametrize("beam", [1, 2, 3, 5])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_poor_ends_do_not_end_the_search_of_a_sure_model(beam, alpha):
     # This catches the bug where `beam` finished hypotheses ended the search, whatever their worth:
     # the end token ranks second at each step, with next to no probability.

@@ -61,8 +61,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("tokenize", ["none", "13a"])
+@pytest.mark.parametrize(("tokenize", "lowercase"), [("none", False), ("13a", True)])
 @pytest.mark.parametrize("case", CASES)
 def test_bleu_is_the_definition(case, tokenize, lowercase):
     cut = str.split if tokenize == "none" else lambda s: Tokenizer13a()(s.rstrip()).split()

@@ -47,8 +47,8 @@ def test_top_k_keeps_all_that_tie_with_the_last():
     assert kept(keep_top_k(torch.tensor([1.0, 3.0, 1.0, 0.0, 1.0]), 2)) == [0, 1, 2, 4]
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("p", [1e-9, 0.1, 0.35, 0.62, 0.9, 0.999])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.62, 0.999])
 def test_top_p_keeps_the_smallest_set_that_reaches_p(p, seed):
     x = 2 * torch.randn(7, generator=torch.Generator().manual_seed(seed))
     share = x.softmax(-1).tolist()
@@ -310,7 +310,7 @@ def in_windows(model, prompt, max_new, max_len, eos, src):
 
 
 @pytest.mark.parametrize("eos", [None, 3])
-@pytest.mark.parametrize("max_len", [1, 2, 3, 5, 6, 7, 13, 100])
+@pytest.mark.parametrize("max_len", [1, 5, 6, 100])
 def test_a_full_context_is_left_for_its_last_half(prefix_model, max_len, eos):
     prompt, src = torch.randint(7, (11, 5)), torch.randint(7, (11, 2))
     model = prefix_model(7, seed=1)
@@ -455,7 +455,7 @@ STOPS = [
 
 
 @pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_stop_string_is_found_however_the_text_is_cut(stop, seed):
     g = torch.Generator().manual_seed(seed)
     text = "".join("abc"[i] for i in torch.randint(3, (11,), generator=g).tolist())

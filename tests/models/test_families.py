@@ -7,14 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from checkpoints import eps, logits, reconfigure, refuses, rewrite, wide_model, without, zero
-from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
+from checkpoints import assert_refused, eps, logits, reconfigure, rewrite, wide_model, without, zero
 from safetensors.torch import load_file
 from torch import nn
+from wide import Wide
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
+from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
 from transformer_lit.models.hf_build import FAMILIES, Window, load_hf
@@ -42,7 +43,10 @@ MODELS = {
     "llama 1": (hf.LlamaConfig, {**SIZES, **rope()}),
     "llama 2": (hf.LlamaConfig, {**GROUPED, "head_dim": 10, **rope()}),
     "llama 3": (hf.LlamaConfig, {**GROUPED, **rope(**LLAMA3), "tie_word_embeddings": True}),
-    "llama linear": (hf.LlamaConfig, {**GROUPED, **rope(rope_type="linear", factor=3.0)}),
+    "llama linear": (
+        hf.LlamaConfig,
+        {**GROUPED, "num_key_value_heads": 1, **rope(rope_type="linear", factor=3.0)},
+    ),
     "llama yarn": (
         hf.LlamaConfig,
         {
@@ -99,23 +103,39 @@ def test_logits_are_those_of_hf(name, tmp_path):
 @pytest.mark.parametrize("name", WRITING)
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
-    assert_greedy_agrees(load_hf(folder).double(), model, V)
+    ours, ids = load_hf(folder).double(), torch.randint(V, (1, 5))
+    every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
+    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
+    with Wide():
+        expected = model.generate(ids, attention_mask=every, **greedy)
+    assert generate(ours, ids, max_new=20, temperature=0) == [expected[0, 5:].tolist()]
 
 
 @pytest.mark.parametrize("name", WRITING)
 def test_decoding_with_a_state_gives_the_logits_of_one_pass(name, tmp_path):
-    model = load_hf(folder_of(name, tmp_path)[0]).double()
+    model, ids = load_hf(folder_of(name, tmp_path)[0]).double(), torch.randint(V, (2, 11))
     for chunks in ((1,) * 11, (5, 1, 1, 4)):
-        assert_steps_give_one_pass(model, V, chunks)
+        state = model.start(2, 11)
+        steps = [model.step(part, state) for part in ids.split(chunks, 1)]
+        torch.testing.assert_close(torch.cat(steps, 1), model(ids))
+        assert state.length == 11
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama 3", "mistral"])
 def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
+    "Positions and a mask say what is real; each row then gives what it gives alone."
     model = load_hf(folder_of(name, tmp_path)[0]).double()
     if name == "mistral":
         for layer in model.layers:
             layer.attn.attend = Window(3)
-    assert_padding_is_ignored(model, V)
+    long, short = torch.randint(V, (1, 7)), torch.randint(V, (1, 4))
+    ids = torch.cat([long, torch.cat([torch.zeros(1, 3, dtype=torch.long), short], 1)])
+    pos = torch.stack([torch.arange(7), torch.arange(-3, 4).clamp(min=0)])
+    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
+    mask[1, ..., :3] = False
+    out = model(ids, pos=pos, mask=mask)
+    torch.testing.assert_close(out[:1], model(long))
+    torch.testing.assert_close(out[1:, 3:], model(short))
 
 
 def test_bert_ignores_padding_as_hf_does(tmp_path):
@@ -324,7 +344,7 @@ def test_scaling_counts_from_the_length_of_training(tmp_path):
 def test_an_unknown_architecture_is_named(name, tmp_path):
     folder, _ = folder_of("llama 1", tmp_path)
     reconfigure(folder, architectures=[name] if name else None)
-    refuses(load_hf, folder, f"{name}.* not built; built are: GPT2LMHeadModel")
+    assert_refused(load_hf, folder, f"{name}.* not built; built are: GPT2LMHeadModel")
 
 
 def test_a_tensor_missing_or_too_many_or_of_a_wrong_shape_is_named(tmp_path):
@@ -347,17 +367,19 @@ def test_a_tensor_missing_or_too_many_or_of_a_wrong_shape_is_named(tmp_path):
     ):
         shutil.copy(tmp_path / "whole/model.safetensors", folder)
         rewrite(folder, change)
-        refuses(load_hf, folder, words)
+        assert_refused(load_hf, folder, words)
 
 
 def test_a_folder_without_config_weights_or_with_a_pickle_is_refused(tmp_path):
     folder, _ = folder_of("llama 1", tmp_path)
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"\x80")
-    refuses(load_hf, folder, "neither model.safetensors nor .* a pickle, which could run code")
+    assert_refused(
+        load_hf, folder, "neither model.safetensors nor .* a pickle, which could run code"
+    )
     (folder / "config.json").unlink()
-    refuses(load_hf, folder, r"config.json")
-    refuses(load_hf, tmp_path / "nowhere", "nowhere")
+    assert_refused(load_hf, folder, r"config.json")
+    assert_refused(load_hf, tmp_path / "nowhere", "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +413,7 @@ def test_a_setting_that_is_not_built_is_refused(name, settings, words, tmp_path)
     if words is None:
         load_hf(folder)
     else:
-        refuses(load_hf, folder, words)
+        assert_refused(load_hf, folder, words)
 
 
 # --- the parts ----------------------------------------------------------------------------------

@@ -1,85 +1,16 @@
-"""Llama gives HF's logits and words for every grouping of heads, with and without a cache."""
+"""Llama's sizes, its shared plug, and one graph for a step; its logits: see test_families."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
-from decoders import assert_greedy_agrees, assert_padding_is_ignored, assert_steps_give_one_pass
-from transformers import LlamaConfig as HFConfig
-from transformers import LlamaForCausalLM
-from wide import Wide
 
 from transformer_lit.exercises import check
 from transformer_lit.exercises.llama import MyLlama as MyLlamaReference
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 SIZES = {"vocab_size": 103, "d_model": 66, "n_layers": 3, "n_heads": 6, "d_ff": 43}
-
-
-def hf_names(theirs, n_layers):
-    ours = {
-        "tok_emb.weight": theirs["model.embed_tokens.weight"],
-        "lm_head.weight": theirs["lm_head.weight"],
-        "final_norm.weight": theirs["model.norm.weight"],
-    }
-    for i in range(n_layers):
-        h, to = f"model.layers.{i}", f"layers.{i}"
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            ours[f"{to}.attn.{name}.weight"] = theirs[f"{h}.self_attn.{name}.weight"]
-        for name in ("gate_proj", "up_proj", "down_proj"):
-            ours[f"{to}.ffn.{name}.weight"] = theirs[f"{h}.mlp.{name}.weight"]
-        ours[f"{to}.attn_residual.norm.weight"] = theirs[f"{h}.input_layernorm.weight"]
-        ours[f"{to}.ffn_residual.norm.weight"] = theirs[f"{h}.post_attention_layernorm.weight"]
-    return ours
-
-
-@pytest.fixture(params=[(6, 11), (3, 11), (2, 7), (1, 11)], ids=lambda p: f"K={p[0]} D={p[1]}")
-def both(request):
-    "HF's Llama with every weight drawn, and ours with the same weights; odd D would be refused."
-    K, half = request.param
-    D, eps = 2 * half, 1e-5
-    config = HFConfig(
-        vocab_size=103,
-        hidden_size=66,
-        num_hidden_layers=3,
-        num_attention_heads=6,
-        num_key_value_heads=K,
-        head_dim=D,
-        intermediate_size=43,
-        rms_norm_eps=eps,
-        max_position_embeddings=71,
-        rope_parameters={"rope_type": "default", "rope_theta": 5003.0},
-        bos_token_id=1,
-        eos_token_id=None,
-    )
-    with Wide():
-        theirs = LlamaForCausalLM(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.normal_(std=0.3)
-    ours = Llama(LlamaConfig(**SIZES, n_kv_heads=K, d_head=D, eps=eps, rope_base=5003.0)).eval()
-    ours.load_state_dict(hf_names(theirs.state_dict(), 3))
-    return ours, theirs
-
-
-def test_logits_are_those_of_hf(both):
-    ours, theirs = both
-    ids = torch.randint(103, (3, 67))
-    with Wide():
-        expected = theirs(ids).logits
-    torch.testing.assert_close(ours(ids), expected)
-
-
-@pytest.mark.machinery
-def test_greedy_continuations_are_those_of_hf(both):
-    assert_greedy_agrees(*both, 103)
-
-
-@pytest.mark.parametrize("chunks", [(1,) * 11, (5, 1, 1, 4), (11,), (7, 4)])
-def test_decoding_with_a_state_gives_the_logits_of_one_pass(both, chunks):
-    assert_steps_give_one_pass(both[0], 103, chunks)
-
-
-def test_rows_of_unequal_length_are_padded_on_the_left():
-    assert_padding_is_ignored(Llama(LlamaConfig(**SIZES, d_head=22)).eval(), 103)
 
 
 # Published counts: LLaMA's and Llama 2's checkpoints hold 6,738,415,616 (7B), 13,015,864,320 (13B),
@@ -133,11 +64,6 @@ def test_it_reads_beyond_the_length_of_its_training():
     assert model(torch.randint(103, (1, 31))).isfinite().all()
 
 
-def test_a_stack_without_layers_is_refused():
-    with pytest.raises(ValueError, match="n_layers must be a positive whole number, got 0"):
-        LlamaConfig(**SIZES | {"n_layers": 0})
-
-
 @pytest.mark.parametrize(
     "change,line",
     [
@@ -160,3 +86,35 @@ def test_the_exercise_says_which_weights_are_too_many_or_missing(change, line):
     verdict = check("llama.3", MyLlama)
     assert verdict.state == "not yet" and line in verdict.line
     assert "raised" not in verdict.line
+
+
+STEPS = """
+import torch
+from transformer_lit.attention.cache import GrowingCache
+from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.llama import Llama, LlamaConfig
+
+torch.set_default_dtype(torch.float64)
+sizes = {"d_model": 28, "n_layers": 2, "n_heads": 2, "d_ff": 13, "max_len": 7}
+growing, ids = [GrowingCache(), GrowingCache()], torch.arange(21).view(3, 7)
+gpt, llama = GPT(GPTConfig(31, **sizes)), Llama(LlamaConfig(31, **sizes))
+for model, caches in ((gpt, None), (llama, growing)):
+    state = model.eval().start(3, 7)
+    state.caches = caches or state.caches
+    with torch.inference_mode():
+        model.step(ids[:, :3], state)
+        torch.compiler.reset()  # or the second would count as a recompilation of the first
+        step = torch.compile(lambda x: model.step(x, state), fullgraph=True, backend="eager")
+        out = [step(ids[:, t : t + 1]) for t in range(3, 7)]
+        torch.testing.assert_close(torch.cat(out, 1), model(ids)[:, 3:])
+    assert state.length == 7
+"""
+
+
+@pytest.mark.machinery
+def test_a_decoding_step_is_one_graph():
+    """Tables, positions and both caches in it.
+
+    In a process of its own: the checks of shapes that the tests add are no part of the step.
+    """
+    subprocess.run([sys.executable, "-c", STEPS], check=True)

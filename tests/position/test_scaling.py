@@ -9,8 +9,6 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-from transformer_lit.attention.cache import KVCache
-from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.position.scaling import (
     SCALINGS,
@@ -53,8 +51,8 @@ def rounded_angles(x, far, s):
     return 2 * x.abs().max() * longer * (angle + 2**-23)
 
 
-sizes = pytest.mark.parametrize("D", [6, 14, 122])
-bases = pytest.mark.parametrize("base", [101.0, 10_000.0, 500_000.0])
+sizes = pytest.mark.parametrize("D", [6, 122])
+bases = pytest.mark.parametrize("base", [101.0, 500_000.0])
 factors = pytest.mark.parametrize("s", [1, 7.3])
 lengths = pytest.mark.parametrize("L", [67, 8191])
 
@@ -89,8 +87,7 @@ def test_yarn_is_hugging_faces(D, base, s, L):
     assert_same(YaRNScaling(s, L), ROPE_INIT_FUNCTIONS["yarn"](made), D, base)
 
 
-@pytest.mark.parametrize("fast", [8.0, 31.0])
-@pytest.mark.parametrize("slow", [0.5, 2.0])
+@pytest.mark.parametrize(("fast", "slow"), [(8.0, 0.5), (31.0, 2.0)])
 @pytest.mark.parametrize("truncate", [True, False])
 @pytest.mark.parametrize("attention_factor", [None, 1.0, 0.7])
 def test_yarn_is_hugging_faces_with_every_option(fast, slow, truncate, attention_factor):
@@ -131,37 +128,6 @@ def test_the_plug_turns_as_hugging_faces_llama_does(kind):
     expected, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
     found = RoPE(D, 1e4, scaling=make_scaling(kind, **ours)).rotate(x, pos)
     assert (found - expected).abs().max() < rounded_angles(x, 31, 5.0)
-
-
-HUGGING_FACES = {
-    "linear": {},
-    "dynamic": {"max_len": 17},
-    "yarn": {"original_max_position_embeddings": 17},
-    "longrope": {
-        "original_max_position_embeddings": 67,  # long_factor is for longer texts
-        "short_factor": [1.0 + i for i in range(7)],
-        "long_factor": [3.0] * 7,
-    },
-    "llama3": {
-        "original_max_position_embeddings": 17,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-    },
-    "proportional": {"partial_rotary_factor": 3 / 7},
-}
-
-
-@pytest.mark.parametrize("kind", ROPE_INIT_FUNCTIONS)
-def test_whatever_hugging_face_computes_can_be_plugged_in(kind):
-    D, pos = 14, torch.randint(31, (2, 7))
-    made = config(kind, D, 1e4, factor=5.0, **HUGGING_FACES[kind])
-    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](made, seq_len=int(pos.max()) + 1)
-    assert not torch.allclose(frequencies.double(), rope_frequencies(D))
-    x = torch.randn(2, 3, 7, D)
-    cos, sin = modeling_llama.LlamaRotaryEmbedding(made)(x, pos)
-    expected, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
-    rope = RoPE(D, scaling=lambda d_head, base: (frequencies.double(), factor))
-    assert (rope.rotate(x, pos) - expected).abs().max() < rounded_angles(x, 31, 5.0)
 
 
 @sizes
@@ -257,21 +223,6 @@ def test_yarns_factor_multiplies_scores_by_its_square():
     scores = plain.rotate(q, pos) @ plain.rotate(k, pos).mT
     sharper = sharp.rotate(q, pos) @ sharp.rotate(k, pos).mT
     assert_close(sharper, scores * (0.1 * math.log(5) + 1) ** 2)
-
-
-@pytest.mark.parametrize("name", SCALINGS)
-@pytest.mark.parametrize("chunks", [[1] * 11, [5, 1, 2, 3]])
-def test_cached_equals_full(name, chunks):
-    rope = RoPE(14, scaling=make_scaling(name, **EXAMPLES[name]))
-    attn = MultiHeadAttention(29, 6, 2, d_head=14, causal=True, position=rope)
-    x, cache = torch.randn(2, 11, 29), KVCache(11)
-    outs = [attn(piece, cache=cache) for piece in x.split(chunks, 1)]
-    assert_close(torch.cat(outs, 1), attn(x))
-
-
-@pytest.mark.parametrize("name", SCALINGS)
-def test_made_by_name_equals_made_by_class(name):
-    assert make_scaling(name, **EXAMPLES[name]) == SCALINGS[name](**EXAMPLES[name])
 
 
 # --- errors -------------------------------------------------------------------------------------

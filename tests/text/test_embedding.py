@@ -1,7 +1,6 @@
 """The embedding: rows of a table, scaled by √C, and the same table as output layer."""
 
 import copy
-import inspect
 
 import pytest
 import torch
@@ -110,11 +109,3 @@ def test_builds_on_the_meta_device():
 
 def test_no_ids_give_no_vectors():
     assert TokenEmbedding(V, C)(torch.zeros(B, 0, dtype=torch.int64)).shape == (B, 0, C)
-
-
-@pytest.mark.machinery
-def test_no_compiled_graph_is_broken():
-    table, ids = torch.randn(V, C), torch.randint(V, (B, T))
-    lookup = inspect.unwrap(embed)  # without the tests' own check of shapes
-    compiled = torch.compile(lookup, backend="eager", fullgraph=True)
-    assert_close(compiled(ids, table), table[ids])

@@ -17,6 +17,7 @@ from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,
     CharTokenizer,
+    PublishedTokenizer,
     byte_alphabet,
     load_tokenizer,
     readable,
@@ -307,3 +308,16 @@ def test_load_reads_what_either_kind_saved(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"characters": 3}')
     with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+class TestPublished:
+    "Special tokens of a model that came with its tokenizer are tokens, and survive a copy."
+
+    def test_specials_are_tokens_in_copies_too(self):
+        backend = BPETokenizer.train(["A man is riding a bike."], 262).backend
+        tokenizer = PublishedTokenizer(backend, bos=1, eos=2)
+        for one in (tokenizer, pickle.loads(pickle.dumps(tokenizer))):
+            assert one.encode("<bos>bike<eos>")[:: len(one.encode("bike")) + 1] == [1, 2]
+            assert (one.pad, one.bos, one.eos) == (None, 1, 2)
+            assert one.decode([1, *one.encode("bike"), 2]) == "bike"
+            assert one.encode_text("a\n<eos>").tolist() == one.encode("a\n<eos>")

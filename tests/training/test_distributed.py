@@ -188,16 +188,6 @@ def test_an_error_in_one_process_ends_both_with_one_line(how, line):
     assert len(lines) == 1 and lines[0].startswith(line)
 
 
-def test_muon_in_parts_is_refused_before_anything_is_written(tmp_path):
-    where = ("--out", tmp_path / "run", "--results", tmp_path / "results")
-    muon = ("train", "language-model", "--preset", "shakespeare-muon", "--device", "cpu")
-    codes, said = ranks.ends(ranks.start("command", *muon, "--shard", *where))
-    assert codes == [2, 2]
-    (line,) = [one for one in "".join(said).splitlines() if one.startswith("error: ")]
-    assert line == "error: muon needs whole matrices, which --shard cuts into parts; leave it out"
-    assert "Traceback" not in "".join(said) and not list(tmp_path.iterdir())
-
-
 def test_the_command_trains_under_torchrun_and_goes_on_without(tmp_path, monkeypatch, capfd):
     "An encoder–decoder in parts (--shard), in float32; one line on standard output, of the first."
     monkeypatch.setattr(ranks.datasets, "number_pairs", ranks.datasets.number_pairs)

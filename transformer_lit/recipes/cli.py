@@ -58,9 +58,10 @@ def data_list() -> None:
 
 @data_app.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(help="Name of a data set.")]) -> None:
-    "Bring a data set here and check its hashes."
+    "Bring a data set here, check its hashes, and tell its licence."
     for path in datasets.fetch(name, progressbar=True):
         typer.echo(path)
+    typer.echo(f"licence: {datasets.DATASETS[name].licence}", err=True)
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
 @app.command()
