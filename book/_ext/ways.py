@@ -43,7 +43,7 @@ def first_pass(root=ROOT):
 
 
 def chosen(goals, root=ROOT):
-    "The chapters of a path: `first-pass`, `only` and chapters, or chapters with all that they need."
+    "The chapters of a path: `first-pass`, `only` and names, or names with all that they need."
     if goals == ["first-pass"]:
         return first_pass(root)
     path = path_to([goal for goal in goals if goal != "only"], root)
