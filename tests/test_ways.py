@@ -23,7 +23,13 @@ def test_a_path_is_closed_in_order_and_within_the_first_pass(goals):
 
 def test_the_intro_has_these_paths_and_the_first_pass():
     found = re.findall(r"```\{reading-path\} (.+)", (ROOT / "book/intro.md").read_text())
-    assert [line.split() for line in found] == [*GOALS, ["first-pass"]]
+    brief, whole = found[:2], found[2:]
+    assert [line.split() for line in whole] == [*GOALS, ["first-pass"]]
+    for line in brief:
+        path = ways.chosen(line.split())
+        assert [*path] == line.split()[1:] and all(card["pass"] == 1 for card in path.values())
+    minutes = [sum(card["minutes"] for card in ways.chosen(x.split()).values()) for x in brief]
+    assert minutes[0] <= 60 and minutes[1] <= 180  # an hour, an evening
 
 
 def test_the_first_pass_needs_nothing_else():

@@ -1,6 +1,7 @@
 """Ways through the book: paths that are computed from the chapters' cards, a map, the parts' pages.
 
 ```{reading-path} models/llama      every chapter that the named ones need, with its minutes
+```{reading-path} only models/llama the named ones alone
 ```{transformer-map} attention      book/map.svg, folded, with the reader's part marked
 ```{part}                           on a page that opens a part: the map, and its chapters
 """
@@ -41,6 +42,21 @@ def first_pass(root=ROOT):
     return {name: card for name, card in found.items() if card["pass"] == 1}
 
 
+def chosen(goals, root=ROOT):
+    "The chapters of a path: `first-pass`, `only` and names, or names with all that they need."
+    if goals == ["first-pass"]:
+        return first_pass(root)
+    path = path_to([goal for goal in goals if goal != "only"], root)
+    return {name: card for name, card in path.items() if goals[0] != "only" or name in goals}
+
+
+def practice(path, root=ROOT):
+    "How long the exercises of a path take by their labels."
+    files = cards.chapters(root)
+    books = (json.loads(files[name].read_text(encoding="utf-8")) for name in path)
+    return hours(sum(one.minutes for book in books for one in chapter.exercises(book["cells"])))
+
+
 def hours(minutes):
     "`95` -> `1 h 35 min`."
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
@@ -51,22 +67,26 @@ def length(path):
 
 
 def say_hours(app, config):
-    "The length of the paths, for the pages that name it."
-    paths = {"attention": path_to(["attention/multihead"]), "first_pass": first_pass()}
-    config.myst_substitutions |= {f"hours_{name}": length(path) for name, path in paths.items()}
+    "What the first page says of the first chapter and of the first pass."
+    first, path = "nbs/start/00_ten_minutes", first_pass()
+    config.myst_substitutions |= {
+        "hours_first_pass": length(path),
+        "practice_first_pass": practice(path),
+        "colab_ten_minutes": f"[run it in Colab]({chapter.colab(first)})",
+    }
 
 
 class ReadingPath(SphinxDirective):
-    "The chapters that lead to some goals; `first-pass` stands for all of the first pass."
+    "The chapters of a path, as `chosen` names it."
 
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
 
     def run(self):
-        goals, files = self.arguments[0].split(), cards.chapters()
-        path = first_pass() if goals == ["first-pass"] else path_to(goals)
-        summary = f"<details><summary>{len(path)} chapters, {length(path)}</summary>"
+        path, files = chosen(self.arguments[0].split()), cards.chapters()
+        times = f"{length(path)} to read, {practice(path)} of exercises"
+        summary = f"<details><summary>{len(path)} chapters, {times}</summary>"
         rows = (
             f"1. {{doc}}`/{cards.page(files[name])}` ({card['minutes']} min)"
             for name, card in path.items()
