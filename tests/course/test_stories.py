@@ -6,10 +6,14 @@ import random
 import statistics
 
 import pytest
+import torch
 
 from transformer_lit.course import stories as grammar
 from transformer_lit.course.data import load_text
 from transformer_lit.course.stories import broken_causes, entropy, plot_of, stories, surprise
+from transformer_lit.course.writing import Stories
+from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.text.tokenizer import BPETokenizer
 
 PLOTS = list(grammar._PLOTS)
 
@@ -61,7 +65,7 @@ def test_the_draw_can_be_read_off_the_text():
     for plot in PLOTS:
         slots = grammar._slots(plot)
         assert all(len({v[0] for v in grammar._SLOTS[s]}) == len(grammar._SLOTS[s]) for s in slots)
-        for _ in range(100):
+        for _ in range(30):
             places = [rng.randrange(len(grammar._SLOTS[slot])) for slot in slots]
             text = grammar.story(Told(plot, places))
             drawn = {slot: grammar._SLOTS[slot][i] for slot, i in zip(slots, places)}
@@ -70,13 +74,13 @@ def test_the_draw_can_be_read_off_the_text():
 
 
 def test_the_entropy_is_the_mean_surprise():
-    found = [surprise(text) for text in stories(4000)]
+    found = [surprise(text) for text in stories(1500)]
     error = statistics.stdev(found) / len(found) ** 0.5
-    assert error < 0.02 and abs(statistics.mean(found) - entropy()) < 4 * error
+    assert error < 0.03 and abs(statistics.mean(found) - entropy()) < 4 * error
 
 
 def test_every_story_keeps_its_causes():
-    for text in stories(500, seed=2):
+    for text in stories(200, seed=2):
         assert broken_causes(text) == [] and surprise(text) < math.inf
 
 
@@ -108,3 +112,16 @@ def test_the_data_set_has_a_story_on_each_line():
     assert (len(train), len(val)) == (20_000, 1_000) and train + val == stories(21_000)
     known = set(train)
     assert sum(text in known for text in val) == 10  # independent draws: some come twice
+
+
+@pytest.mark.machinery
+def test_a_small_model_comes_close_to_the_entropy_and_keeps_the_causes():
+    found = Stories(BPETokenizer.train(stories(5000), 1024))
+    _ = torch.manual_seed(0)
+    sizes = {"d_model": 64, "n_layers": 2, "n_heads": 8, "n_kv_heads": 4, "d_ff": 128}
+    writer = Llama(LlamaConfig(found.tokenizer.vocab_size, **sizes))
+    assert sum(p.numel() for p in writer.parameters()) < 1e6
+    found.train(writer, 1000)
+    with torch.no_grad():
+        assert found.loss(writer, found.new[:500]).item() < found.floor + 0.02
+    assert [broken_causes(text) for text in found.write(writer, 100)].count([]) >= 90
