@@ -254,7 +254,9 @@ class TestNovels:
 
 
 def test_what_is_no_text_and_no_split_is_named():
-    with pytest.raises(InputError, match="numbers holds no running text; these do: book, tiny"):
+    with pytest.raises(
+        InputError, match="numbers holds no running text; these do: stories, book, tiny"
+    ):
         load_text("numbers", "train")
     with pytest.raises(InputError, match="no split 'test'; known are: train, val"):
         load_text("tinyshakespeare", "test")

@@ -321,7 +321,7 @@ class TestData:
         assert (code, err) == (0, "")
         states = {line.split()[0]: line[17:25].strip() for line in out.splitlines()}
         assert list(states) == list(datasets.DATASETS)
-        here = {"numbers", "book"}
+        here = {"numbers", "stories", "book"}
         assert {name for name, state in states.items() if state == "here"} == here & set(states)
         assert {*states.values()} == {"here", "to fetch"}
 
