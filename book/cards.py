@@ -109,19 +109,21 @@ def _asserts(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assert) or name == "assert_close"
 
 
-def without_checks(code: str) -> tuple[str, str]:
-    """The code of an open cell as a reader sees it, and its last assertions, which are folded.
+def _names(statements: list[ast.stmt], kind: type) -> set[str]:
+    "The names that statements read (`ast.Load`) or give a value (`ast.Store`)."
+    nodes = (node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, kind)}
 
-    An assertion stays where a later statement does more than call something: what it says might
-    no longer be so at the end.
+
+def without_checks(code: str) -> tuple[str, str]:
+    """The code of an open cell as a reader sees it, and its assertions, which are folded below it.
+
+    An assertion stays where a later statement gives one of its names another value.
     """
-    body = ast.parse(code).body
-    calm = len(body)  # from this statement on the cell only calls and asserts
-    while calm and isinstance(body[calm - 1], ast.Assert | ast.Expr):
-        calm -= 1
-    cut = set()
-    for one in filter(_asserts, body[calm:]):
-        cut |= {*range(one.lineno, one.end_lineno + 1)}
+    body, cut = ast.parse(code).body, set()
+    for place, one in enumerate(body):
+        if _asserts(one) and not _names([one], ast.Load) & _names(body[place + 1 :], ast.Store):
+            cut |= {*range(one.lineno, one.end_lineno + 1)}
     rows = list(enumerate(code.split("\n"), 1))
     shown, folded = ("\n".join(row for n, row in rows if (n in cut) == f) for f in (False, True))
     return re.sub(r"\n{3,}", "\n\n", shown).strip("\n"), folded

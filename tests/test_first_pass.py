@@ -1,6 +1,7 @@
 "The first pass is a book that a reader finishes, and every chapter that teaches has exercises."
 
 import json
+import re
 
 import cards
 from chapter import exercises
@@ -13,10 +14,31 @@ def first_pass():
             yield name, notebook
 
 
-def test_it_has_at_most_45000_words_and_16_hours():
+def test_it_has_at_most_40000_words_and_12_hours():
     chapters = [notebook for _, notebook in first_pass()]
-    assert sum(cards.words(notebook["cells"]) for notebook in chapters) <= 45_000
-    assert sum(notebook["metadata"]["chapter"]["minutes"] for notebook in chapters) <= 16 * 60
+    assert sum(cards.words(notebook["cells"]) for notebook in chapters) <= 40_000
+    assert sum(notebook["metadata"]["chapter"]["minutes"] for notebook in chapters) <= 12 * 60
+
+
+def test_an_open_page_teaches_and_does_not_prove():
+    lines = [
+        line
+        for _, notebook in first_pass()
+        for cell in cards.main_line(notebook["cells"])
+        if cell["cell_type"] == "code" and not cards.FOLDED.search("".join(cell["source"]))
+        for line in cards.without_checks("".join(cell["source"]))[0].split("\n")
+        if line.strip() and not line.startswith("#")
+    ]
+    asserted = sum(line.strip().startswith("assert") for line in lines)
+    assert len(lines) > 1000 and asserted <= 0.03 * len(lines)
+
+
+def test_at_most_three_things_are_often_confused():
+    for name, path in cards.chapters().items():
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"])
+            if text.startswith("## Often confused"):
+                assert len(re.findall(r"^\*\*", text, re.M)) <= 3, name
 
 
 PARTS = {"start", "text", "attention", "position", "block", "models"}
