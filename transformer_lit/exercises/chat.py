@@ -38,7 +38,6 @@ def read_cases():
 @wrong("""
     The end of the answer was said and not read: it is new, and so is what follows it.
         [13, 38]
-        [14, 38]
     The opening of the answer is read too.
         [11, 34]
     The last word of the answer was read already, to get the end.

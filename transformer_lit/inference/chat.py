@@ -9,7 +9,7 @@ __all__ = ['Message', 'render', 'characters', 'Chat']
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ class Chat:
 
     `model` has `start` and `step` and is in eval mode, `tokenizer` is a `PublishedTokenizer`,
     `template` says in Jinja how a chat is written. Where `max_len` tokens do not hold the
-    conversation, its oldest exchanges are forgotten, the system prompt never.
+    conversation and `max_new` more, its oldest exchanges are forgotten, the system prompt never.
     """
 
     def __init__(
@@ -88,14 +88,16 @@ class Chat:
         It may be left at any piece: what was said until then belongs to the conversation.
         """
         messages = [*self.messages, ("user", self.tokenizer.encode_ordinary(text))]
-        first = len(messages) % 2 == 0  # behind a system prompt
-        while (n := len(ids := self._ids(messages))) >= self.max_len and len(messages) > first + 1:
+        first = 1 - len(messages) % 2  # 1: behind a system prompt
+        ids = self._ids(messages)
+        while len(ids) + max_new > self.max_len and len(messages) > first + 1:
             del messages[first : first + 2]
-        if n >= self.max_len:
-            raise InputError(f"the message makes {n} tokens; the chat holds {self.max_len}")
+            ids = self._ids(messages)
+        if (room := self.max_len - len(ids)) < 1:
+            raise InputError(f"the message makes {len(ids)} tokens; the chat holds {self.max_len}")
         answer: list[int] = []
         self.messages = [*messages, ("assistant", answer)]
-        return characters(self._answer(ids, answer, min(max_new, self.max_len - n), choose))
+        return characters(self._answer(ids, answer, min(max_new, room), choose))
 
     def _answer(
         self, ids: list[int], answer: list[int], max_new: int, choose: dict[str, Any]
@@ -137,12 +139,10 @@ class Chat:
 
     def _ids(self, messages: list[Message]) -> list[int]:
         "The conversation, up to where the answer begins."
-        parts = self._written(messages, opened=True)
-        read = (
-            self.tokenizer.encode(p) if n % 2 == 0 else messages[int(p)][1]
-            for n, p in enumerate(parts)
-        )
-        return [*chain.from_iterable(read)]
+        ids: list[int] = []
+        for n, part in enumerate(self._written(messages, opened=True)):
+            ids += messages[int(part)][1] if n % 2 else self.tokenizer.encode(part)
+        return ids
 
     def _closing(self) -> list[int]:
         "The special token that the template writes behind an answer, if it writes one."
