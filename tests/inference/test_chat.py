@@ -1,8 +1,11 @@
 """A chat feeds the model exactly the conversation, keeps what was read, and never breaks in two."""
 
+from functools import partial
+
 import pytest
 import torch
 import transformers as hf
+from gguf_files import by_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,9 +167,8 @@ class TestSpecialTokens:
         assert chat.ends == {end, tokenizer.eos}
         for stop in chat.ends:
             row = iter([*tokenizer.encode("A bike."), stop, 5])
-            monkeypatch.setattr(
-                "transformer_lit.inference.chat.next_token", lambda logits: torch.tensor(next(row))
-            )
+            drawn = partial(lambda row, logits: torch.tensor(next(row)), row)
+            monkeypatch.setattr("transformer_lit.inference.chat.next_token", drawn)
             assert "".join(chat.say("What?")) == "A bike." and next(row) == 5
 
     def test_a_template_that_fails_leaves_the_conversation(self, model, tokenizer):
@@ -215,7 +217,7 @@ class TestSmolLM2:
         torch.set_default_dtype(torch.float32)
         (path,) = data.paths("smollm2")
         published = load_gguf(path)
-        reference = hf.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+        reference = by_reference(path)
         reader = hf.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         for system in (None, "Answer like a poet."):
             chat = Chat(published.model, published.tokenizer, published.chat_template, system)
