@@ -5,6 +5,7 @@ import torch
 import transformers as hf
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from transformer_lit.text.tokenizer import byte_alphabet
 
@@ -107,3 +108,15 @@ def put(writer, name, w, stored):
         writer.add_tensor(name, w.astype(np.float32 if stored == "F32" else np.float16))
     else:
         writer.add_tensor(name, quantize(w, kind), raw_dtype=kind)
+
+
+def by_reference(path):
+    "The model in a file as the reference library opens it."
+    config = hf.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    with torch.device("meta"):
+        model = hf.LlamaForCausalLM(config)
+    read = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
+    model = hf.LlamaForCausalLM(config)
+    odd = model.load_state_dict(read, strict=False)
+    assert odd.missing_keys in ([], ["lm_head.weight"]) and not odd.unexpected_keys
+    return model.eval()

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "block": {"attention"},
     "models": {"course", "text.embedding", "text.tokenizer", "attention", "position", "block"},
     "training": {"course"},
-    "inference": set(),
+    "inference": {"course"},
     "recipes": {*("course", "text", "block", "models", "training", "inference", "exercises")},
 }
 # what a chapter uses before the book derives it: a door, the null plug of many processes, a cache

@@ -12,9 +12,19 @@ import torch
 import transformers as hf
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize
-from gguf_files import MERGES, MODELS, SPECIALS, TOKENS, D, K, put, theirs, write_model
+from gguf_files import (
+    MERGES,
+    MODELS,
+    SPECIALS,
+    TOKENS,
+    D,
+    K,
+    by_reference,
+    put,
+    theirs,
+    write_model,
+)
 from tokenizers import pre_tokenizers
-from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from transformer_lit.course import data
 from transformer_lit.course.files import InputError
@@ -42,14 +52,7 @@ def opened(smollm2):
 @pytest.fixture(scope="module")
 def reference(smollm2):
     torch.set_default_dtype(torch.float32)
-    config = hf.AutoConfig.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
-    with torch.device("meta"):
-        model = hf.LlamaForCausalLM(config)
-    read = load_gguf_checkpoint(smollm2, return_tensors=True, model_to_load=model)["tensors"]
-    model = hf.LlamaForCausalLM(config)
-    odd = model.load_state_dict(read, strict=False)
-    assert odd.missing_keys in ([], ["lm_head.weight"]) and not odd.unexpected_keys
-    return model.eval()
+    return by_reference(smollm2)
 
 
 @pytest.fixture(scope="module")

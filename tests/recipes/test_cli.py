@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import resource
@@ -13,14 +14,17 @@ import pytest
 import ranks
 import solved
 import torch
+from gguf_files import theirs, write_model
 
 from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
+from transformer_lit.inference.chat import Chat
 from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
+from transformer_lit.recipes.zoo import load
 from transformer_lit.text.tokenizer import CharTokenizer
 from transformer_lit.training import distributed
 from transformer_lit.training.distributed import World
@@ -221,7 +225,7 @@ class TestHelp:
         "command",
         [
             *("", "data", "data list", "data fetch", "train", "translate", "generate"),
-            *("evaluate", "bakeoff", "check"),
+            *("evaluate", "bakeoff", "chat", "check"),
         ],
     )
     def test_every_command_explains_itself(self, run, command):
@@ -409,6 +413,74 @@ def test_what_chooses_a_token_reaches_the_writer(run, monkeypatch):
     assert torch.equal(asked.pop("adjust")(logits, ids), expected)
     found = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "max_new": 7}
     assert asked == found | {"stop": ["x", "y"], "seed": None}
+
+
+TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    "A published model of random numbers."
+    path = tmp_path_factory.mktemp("published") / "x.gguf"
+    return write_model(path, "llama", theirs("llama"), **{"tokenizer.chat_template": TEMPLATE})
+
+
+class TestChat:
+    "Lines in, answers out; what an answer cost stands on standard error."
+
+    @pytest.fixture
+    def talk(self, run, monkeypatch, file):
+        def talk(*lines, options=("--temperature", "0", "--max-new", "5")):
+            monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+            return run("chat", "--model", file, *options)
+
+        return talk
+
+    def test_each_line_has_its_answer(self, talk, file):
+        model = load(file)
+        chat = Chat(model.model, model.tokenizer, TEMPLATE, max_len=71)
+        answers = ["".join(chat.say(text, max_new=5, temperature=0)) for text in ("Hi", "Who?")]
+        code, out, err = talk("Hi", "", " ", "Who?")
+        assert (code, out) == (0, "".join(f"{answer}\n" for answer in answers))
+        assert err.count("tokens a second") == 2
+
+    def test_a_seed_repeats_it(self, talk):
+        texts = [
+            talk("Hi", options=("--seed", seed, "--temperature", 9, "--max-new", 9))[1]
+            for seed in (1, 1, 2)
+        ]
+        assert texts[0] == texts[1] != texts[2]
+
+    def test_ctrl_c_stops_the_answer_and_not_the_chat(self, talk, monkeypatch):
+        real, calls = Chat._next, []
+
+        def interrupted(self, new):
+            calls.append(new)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return real(self, new)
+
+        monkeypatch.setattr(Chat, "_next", interrupted)
+        code, _, err = talk("Hi", "Who?")
+        assert code == 0 and len(calls) > 3 and err.count("tokens a second") == 2
+
+    def test_what_does_not_fit_is_told_and_the_chat_goes_on(self, talk):
+        code, out, err = talk("bike " * 71, "Hi")
+        assert code == 0 and out == talk("Hi")[1]
+        assert err.startswith("error: the message makes ") and err.count("\n") == 2
+
+    def test_what_cannot_chat_is_one_line_and_2(self, run, here, monkeypatch, tmp_path):
+        code, out, err = run("chat", "--model", "model")
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        monkeypatch.setenv("TRANSFORMER_LIT_DATA", str(tmp_path))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        code, out, err = run("chat")
+        assert (code, out) == (2, "") and err.endswith("transformer-lit data fetch smollm2\n")
+
+    def test_a_published_file_continues_a_text_too(self, run, file):
+        code, out, _ = run("generate", "Hi", "--model", file, "--max-new", "3")
+        assert code == 0 and out.startswith("Hi")
 
 
 @pytest.mark.machinery

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', 'generate_text', 'evaluate', 'bakeoff',
-           'check_own', 'main']
+           'check_own', 'chat', 'main']
 
 # %% ../../nbs/recipes/07_cli.ipynb #imports
 import json
@@ -16,6 +16,7 @@ from dataclasses import replace
 from enum import StrEnum
 from multiprocessing import get_context
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated, Any
 
 import typer
@@ -400,6 +401,57 @@ def _words(file: Path, found: Any, steps: int) -> str:
             raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
     with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
         return str(first_words(file, steps=steps, progress=bar.update))
+
+# %% ../../nbs/recipes/07_cli.ipynb #chat
+@app.command()
+def chat(
+    model: Annotated[str, typer.Option(help="A published model: smollm2, or a file.")] = "smollm2",
+    system: Annotated[str | None, typer.Option(help="The system prompt: whom it plays.")] = None,
+    max_new: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.2,
+    top_p: Annotated[float, typer.Option(help="Draw from so much probability.", **_share)] = 0.9,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a chat.")] = None,
+    device: _Device = "auto",
+) -> None:
+    "Talk with a published model, a line at a time; Ctrl-C stops an answer."
+    import torch
+
+    from transformer_lit.inference.chat import Chat
+
+    trained = _load(model, device, "stream", "answer")
+    if (template := trained.info.get("chat_template")) is None:
+        raise InputError(f"{model} has no chat template; it continues texts: see generate")
+    generator = torch.Generator(trained.device)
+    generator.seed() if seed is None else generator.manual_seed(seed)
+    choose = {"temperature": temperature, "top_p": top_p, "generator": generator}
+    room = trained.model.config.max_len
+    talk = Chat(trained.model, trained.tokenizer, template, system, max_len=room)
+    for line in _typed():
+        began = first = perf_counter()
+        try:
+            for n, piece in enumerate(talk.say(line, max_new=min(max_new, room // 2), **choose)):
+                first = first if n else perf_counter()
+                typer.echo(piece, nl=False)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            pass
+        except InputError as error:
+            typer.echo(f"error: {error}", err=True)
+            continue
+        typer.echo()
+        rate = max(0, len(talk.messages[-1][1]) - 1) / (perf_counter() - first)
+        typer.echo(f"({first - began:.1f} s to read, then {rate:.1f} tokens a second)", err=True)
+
+
+def _typed() -> Iterator[str]:
+    "Lines of standard input that are not empty."
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
 _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it

@@ -243,6 +243,7 @@ class PublishedTokenizer(BPETokenizer):
         backend.encode_special_tokens = False
         self.pad, self.bos, self.eos = pad, bos, eos
         added = backend.get_added_tokens_decoder().values()
+        self.added = {token.content for token in added}
         self.specials = tuple(token.content for token in added if token.special)
 
     def __reduce__(self):
@@ -251,3 +252,21 @@ class PublishedTokenizer(BPETokenizer):
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
         "The ids of a long text in one row; some of these tokenizers merge over the end of a line."
         return torch.tensor(self.encode(text), dtype=torch.long)
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        "The ids of what a person typed: `<|im_end|>` in it is letters, and no token."
+        self.backend.encode_special_tokens = True
+        try:
+            return self.encode(text)
+        finally:
+            self.backend.encode_special_tokens = False
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        "The bytes of `ids`, which may end inside a character; special tokens are left out."
+        tokens = [self.backend.id_to_token(i) for i in _known(ids, self.vocab_size)]
+        return b"".join(self._bytes_of(token) for token in tokens if token not in self.specials)
+
+    def _bytes_of(self, token: str) -> bytes:
+        if token in self.added:  # as it is written, not byte by byte
+            return token.encode()
+        return bytes(_BYTES[char] for char in token)
