@@ -143,11 +143,11 @@ def test_values_near_a_key_or_a_mistake_get_the_verdict_of_check(judged):
     values = {}
     for id in ASKED:
         found = exercise(id)
-        known, by = [found.solution(), *found.mistakes.values()], found.tolerance
-        tried = [near(value, share * by) for value in known for share in (0.9, -0.9, 1.1, -1.1)]
-        tried += [rounded(value, digits) for value in known for digits in range(1, 8)]
-        tried += [[*v][::-1] for v in known if isinstance(v, list | tuple)]
-        tried += [[*v, 1] for v in known if isinstance(v, list | tuple)]
+        key, by = found.solution(), found.tolerance
+        tried = [near(key, share * by) for share in (0.9, -0.9, 1.1, -1.1)]
+        known = [key, *found.mistakes.values()]
+        tried += [rounded(value, digits) for value in known for digits in (1, 2, 3, 6)]
+        tried += [[*key][::-1], [*key, 1]] if isinstance(key, list) else []
         values[id] = {repr(value): value for value in tried}
     compared(judged, values)
 

@@ -27,8 +27,9 @@ def anchor(one):
 
 
 def packed(data):
-    "Data as an attribute of HTML, on one line."
-    return escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    "Data as an attribute of HTML, with its marks, on one line."
+    text = escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    return f"'{text.replace('&quot;', chr(34))}'"  # JSON is full of double quotes
 
 
 def form(one):
@@ -36,16 +37,17 @@ def form(one):
     data = as_data(find_exercise(one.id))
     name, _, blank = re.search(r"^(\w+) = ([^#\n]*)", one.blank, re.M)[0].partition(" = ")
     hint = f' placeholder="{escape(blank.strip())}"' if blank.startswith("[") else ""
-    asked = [data["form"][0].upper() + data["form"][1:]]
-    asked += [text for text in re.findall(r"# (.+)", one.blank) if text not in data["form"]]
+    told = [text for text in re.findall(r"# (.+)", one.blank) if text not in data["form"]]
+    more = any(text.startswith(data["form"]) for text in told)
+    asked = " · ".join(told if more else [data["form"], *told])
     return (
-        f'<form class="widget answer" data-exercise="{one.id}" data-judge="{packed(data)}">'
+        f'<form class="widget answer" data-exercise="{one.id}" data-judge={packed(data)}>'
         f'<label for="answer-{one.name}">Your answer: <code>{name}</code></label>'
         '<div class="widget-row"><div class="widget-grow">'
         f'<input id="answer-{one.name}" type="text"{hint} aria-describedby="form-{one.name}" '
         'autocomplete="off" autocapitalize="off" spellcheck="false" enterkeyhint="done"></div>'
         '<button class="widget-button">Check</button><span class="answer-done">✓ done</span></div>'
-        f'<p class="quiz-note" id="form-{one.name}">{escape(" · ".join(asked))}</p>'
+        f'<p class="quiz-note" id="form-{one.name}">{escape(asked[0].upper() + asked[1:])}</p>'
         '<div class="quiz-verdict" role="status"></div></form>'
     )
 

@@ -194,7 +194,7 @@ def progress(up):
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
     return (
-        f'<p class="answers-progress" data-index="{answers.packed(links)}">'
+        f'<p class="answers-progress" data-index={answers.packed(links)}>'
         f"<strong>0 of {n}</strong> questions answered in the pages, counted in this browser alone."
         f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
     )

@@ -21,16 +21,10 @@
     const found = act(...numbers.map(([, x]) => x));
     return Number.isFinite(found) ? [kind, found] : fail();
   };
-  const OPERATIONS = {
-    "+": (x, y) => x + y,
-    "-": (x, y) => x - y,
-    "*": (x, y) => x * y,
-    "/": (x, y) => x / y,
-    "**": (x, y) => x ** y,
-  };
   const operate = (sign, a, b) => {
     const whole = a[0] === "int" && b[0] === "int" && sign !== "/" && !(sign === "**" && b[1] < 0);
-    return calculate(whole ? "int" : "float", [a, b], OPERATIONS[sign]);
+    const act = (x, y) => ({ "+": x + y, "-": x - y, "*": x * y, "/": x / y, "**": x ** y })[sign];
+    return calculate(whole ? "int" : "float", [a, b], act);
   };
 
   const read = (text) => {
@@ -196,27 +190,17 @@
   // ---- the page ----
   const start = () => {
     const KEY = "transformer_lit.answers";
-    let kept = {}; // name of an exercise -> the right answer as it was typed
-    let lasting = true; // whether the browser stores anything; else `kept` lasts as long as the page
+    const kept = {}; // name of an exercise -> the right answer as it was typed
     const load = () => {
-      let text;
       try {
-        text = localStorage.getItem(KEY);
-      } catch {
-        lasting = false; // forbidden
-      }
-      if (!lasting) return;
-      kept = {};
-      try {
-        for (const [id, answer] of Object.entries(JSON.parse(text) ?? {})) if (typeof answer === "string") kept[id] = answer;
-      } catch {} // not ours: start anew
+        const found = Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {});
+        for (const [id, answer] of found) if (typeof answer === "string") kept[id] = answer;
+      } catch {} // forbidden, or not ours: `kept` lasts as long as the page
     };
     const save = () => {
       try {
         localStorage.setItem(KEY, JSON.stringify(kept));
-      } catch {
-        lasting = false; // forbidden, or full
-      }
+      } catch {} // forbidden, or full
     };
 
     const forms = [...document.querySelectorAll("form.answer")];
@@ -261,8 +245,7 @@
     }
     load();
     show();
-    window.addEventListener("storage", (event) => {
-      if (event.key !== KEY && event.key !== null) return; // null: everything was cleared
+    window.addEventListener("storage", () => {
       load();
       show();
     });
