@@ -26,7 +26,7 @@ PAGE = """<!DOCTYPE html>
 <link rel="stylesheet" href="{up}_static/custom.css">
 <link rel="stylesheet" href="{up}_static/widgets.css">
 <script defer src="{up}_static/answers.js"></script>
-<style>* {{ box-sizing: border-box; }}</style>
+<style>* {{ box-sizing: border-box; }} main {{ line-height: 1.65; }}</style>
 <main class="bd-article"><h1>Answers</h1>{inside}</main>
 """
 
