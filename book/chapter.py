@@ -18,6 +18,7 @@ from sphinx import addnodes
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "book/_ext"))
+import answers  # noqa: E402
 import cards  # noqa: E402
 import quizzes  # noqa: E402
 import records  # noqa: E402
@@ -200,7 +201,7 @@ def box(page: Page) -> None:
     line = [
         *(said, times),
         *([f"needs {', '.join(needs)}"] if needs else []),
-        *count,
+        *(text + answers.count(exercises(page.cells)) for text in count),
         f'<a href="{up}{COPIES}/{page.name}.ipynb">.ipynb</a>',
         f'<a href="{colab(page.name, page.root)}">Colab</a>',
         *([f"last changed on {day}"] if day else []),
@@ -291,18 +292,22 @@ WHERE = (
 def exercise_folds(page: Page) -> None:
     solved = [one for one in exercises(page.cells) if one.text and one.solution_place is not None]
     asked, shown = {one.place: one for one in solved}, {one.solution_place: one for one in solved}
+    typed = {one.place + 1 for one in solved if answers.in_page(one)}
     where, cells = WHERE, []
     for place, cell in enumerate(page.cells):
+        if place in typed:
+            continue  # the line to type in stands for the blank
         if one := asked.get(place):
+            below = f"\n\n{answers.form(one)}" if answers.in_page(one) else where
             text = one.asked.replace("<details>", '<details class="hint">')
             link = f'\n\n<p class="to-solution"><a href="#solution-{one.name}">Solution</a></p>'
-            cell["source"] = f"(exercise-{one.name})=\n{text}{where}{link if one.apart else ''}"
-            where = ""  # said once
+            cell["source"] = f"(exercise-{one.name})=\n{text}{below}{link if one.apart else ''}"
+            where = "" if below == where else where  # said once
         if one := shown.get(place):
             opening = f'<details class="solution" id="solution-{one.name}">'
             opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
-            anchor = f"exercise-{one.name}".replace("_", "-")  # as docutils writes the label
-            link = f'<p class="to-exercise"><a href="#{anchor}">Exercise {one.id}</a></p>\n\n'
+            link = f'<a href="#{answers.anchor(one)}">Exercise {one.id}</a>'
+            link = f'<p class="to-exercise">{link}</p>\n\n'
             closing = f"{others(one)}{link if one.apart else ''}</details>"
             cells += [markdown(f"text-{place}", opening), {**cell, "source": one.solution}]
             cells.append(markdown(f"to-{place}", closing))
@@ -429,7 +434,7 @@ STEPS = (
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
     quiz_link,  # below the summary of a part's last chapter: the part's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
-    exercise_folds,  # links there and back; text, code and mistakes of a solution in one fold
+    exercise_folds,  # a line for a value; links there and back; all of a solution in one fold
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
     fold_checks,  # the last assertions of an open cell stand in a fold below it

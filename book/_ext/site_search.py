@@ -37,6 +37,8 @@ ARTICLE = '<article class="bd-article"'
 SILENT = (
     *(".katex-html", "semantics > :not(annotation)", "svg", "pre", "button", ".headerlink"),
     *(
+        ".answer",
+        ".answers-progress",
         ".chapter-card",
         ".chapter-foot",
         "summary",

@@ -4,12 +4,14 @@
 ```{reading-path} only models/llama the named ones alone
 ```{transformer-map} attention      book/map.svg, folded, with the reader's part marked
 ```{part}                           on a page that opens a part: the map, and its chapters
+```{progress}                       how many values were answered in the pages, and the next
 """
 
 import json
 import re
 from pathlib import Path
 
+import answers
 import cards
 import chapter
 from docutils import nodes
@@ -192,7 +194,41 @@ def mark_second_pass(app, error):
     Path(app.outdir, "_static/passes.css").write_text(text)
 
 
+# --- what was answered --------------------------------------------------------------------------
+
+
+def asked(root=ROOT):
+    "Every exercise that is answered in a page, those of the first pass first: id -> page."
+    found = {1: {}, 2: {}}
+    for path in cards.chapters(root).values():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        typed = filter(answers.in_page, chapter.exercises(notebook["cells"]))
+        found[notebook["metadata"]["chapter"]["pass"]] |= {
+            one.id: f"{cards.page(path, root)}.html#{answers.anchor(one)}" for one in typed
+        }
+    return found[1] | found[2]
+
+
+def progress(up):
+    "The line that answers.js keeps up to date, on a page from which `up` leads to the site's top."
+    links = [[id, up + page] for id, page in asked().items()]
+    (id, address), n = links[0], len(links)
+    return (
+        f'<p class="answers-progress" data-index={answers.packed(links)}>'
+        f"<strong>0 of {n}</strong> questions answered in the pages, counted in this browser alone."
+        f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
+    )
+
+
+class Progress(SphinxDirective):
+    "How many values were answered, and a link to the next."
+
+    def run(self):
+        return [nodes.raw("", progress("../" * self.env.docname.count("/")), format="html")]
+
+
 def setup(app):
+    app.add_directive("progress", Progress)
     app.add_css_file("passes.css")
     app.connect("config-inited", say_hours)
     app.connect("build-finished", mark_second_pass)

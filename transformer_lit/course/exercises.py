@@ -372,7 +372,8 @@ def _rounds_to(a: Any, b: Any, digits: int) -> bool:
     "Whether `b` is `a` rounded to so many digits, halves up or to even."
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(_rounds_to(x, y, digits) for x, y in zip(a, b))
-    if not isinstance(a, float) or not _is_number(b) or not math.isfinite(a) or a == 0:
+    numbers_both = isinstance(a, float) and _is_number(b) and math.isfinite(a) and math.isfinite(b)
+    if not numbers_both or a == 0:
         return not difference(a, b, 0.0, False)
     unit = 10.0 ** (math.floor(math.log10(abs(a))) - digits + 1)
     return abs(b / unit - round(b / unit)) < 1e-6 and abs(a - b) <= unit * (0.5 + 1e-9)
@@ -532,21 +533,51 @@ def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
     return f"{len(cases)} cases agree, to within {exercise.tolerance:g}."
 
 
+def _known_values(exercise: Exercise) -> dict[str, Any]:
+    "What is said of an answer that is one of these values."
+    rounded = f"Right, but rounded too far. Give {exercise.form}."
+    return exercise.mistakes | {rounded: exercise.solution()}
+
+
+def _sought(exercise: Exercise) -> str:
+    "The form of a value, with the length of a list where no mistake has another."
+    expected, form = exercise.solution(), exercise.form
+    lists = [x for x in (expected, *exercise.mistakes.values()) if isinstance(x, list | tuple)]
+    if isinstance(expected, list | tuple) and len({len(x) for x in lists}) == 1:
+        form = form.replace(loosely(expected), loosely(expected, len(expected)), 1)
+    return form
+
+
 def _judge_value(exercise: Exercise, answer: Any) -> str:
     expected, form, tolerance = exercise.solution(), exercise.form, exercise.tolerance
     if is_open(answer):
         raise Found(f"Fill the blank: {form}. Then run this cell again.", open=True)
     if not (differs := difference(expected, answer, tolerance, False)):
         return "That is right."
-    known = exercise.mistakes | {f"Right, but rounded too far. Give {form}.": expected}
-    if line := _known_value(known, answer, tolerance) or _kinds_differ(expected, answer):
+    known = _known_value(_known_values(exercise), answer, tolerance)
+    if line := known or _kinds_differ(expected, answer):
         raise Found(line)
     if _is_reordered(expected, answer, tolerance):
         raise Found("All of it is there, in another order.")
-    lists = [x for x in (expected, *exercise.mistakes.values()) if isinstance(x, list | tuple)]
-    if isinstance(expected, list | tuple) and len({len(x) for x in lists}) == 1:
-        form = form.replace(loosely(expected), loosely(expected, len(expected)), 1)
-    raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {form}.")
+    sought = _sought(exercise)
+    raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {sought}.")
+
+
+def as_data(exercise: Exercise) -> dict[str, Any]:
+    """What book/_static/answers.js needs to judge a value as `check` does.
+
+    Values are Python's text, which tells 1 from 1.0 and knows nan.
+    """
+    with sandbox.sealed():
+        expected = exercise.solution()
+        return {
+            "key": repr(expected),
+            "kind": loosely(expected),
+            "tolerance": exercise.tolerance,
+            "form": exercise.form,
+            "sought": _sought(exercise),
+            "known": [[line, repr(value)] for line, value in _known_values(exercise).items()],
+        }
 
 
 def judge(exercise: Exercise, answer: Any) -> Verdict:

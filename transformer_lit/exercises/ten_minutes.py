@@ -2,10 +2,11 @@
 
 from transformer_lit.course.exercises import exercise, wrong
 
-@exercise(
-    "ten_minutes.1",
-    cases={"three tokens": ([1, 40, 41, 42, 2],), "one token": ([1, 7, 2],), "none": ([1, 2],)},
-)
+
+def targets():
+    return {"three tokens": ([1, 40, 41, 42, 2],), "one token": ([1, 7, 2],), "none": ([1, 2],)}
+
+@exercise("ten_minutes.1", cases=targets)
 @wrong("""
     At the first place it should say the first real token. You ask it for what it has just read.
         target[1:] → target[:-1]

@@ -1,0 +1,71 @@
+"""Exercises whose answer is a value are answered in the page, which remembers what was right.
+
+Below the statement stands a line to type in, which book/_static/answers.js judges by what
+`as_data` gives. The script is loaded where there is such a line or a count, and nowhere else.
+"""
+
+import json
+import re
+from html import escape
+
+from docutils import nodes
+
+from transformer_lit.course.exercises import as_data
+from transformer_lit.exercises import find_exercise
+
+KINDS = ("warm-up", "predict")
+
+
+def in_page(one):
+    "Whether an exercise of a notebook is answered in the page."
+    return one.kind in KINDS
+
+
+def anchor(one):
+    "As docutils writes the label of an exercise."
+    return f"exercise-{one.name}".replace("_", "-")
+
+
+def packed(data):
+    "Data as an attribute of HTML, with its marks, on one line."
+    text = escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    return f"'{text.replace('&quot;', chr(34))}'"  # JSON is full of double quotes
+
+
+def form(one):
+    "The line to type in: HTML without an empty line."
+    data = as_data(find_exercise(one.id))
+    name, _, blank = re.search(r"^(\w+) = ([^#\n]*)", one.blank, re.M)[0].partition(" = ")
+    hint = f' placeholder="{escape(blank.strip())}"' if blank.startswith("[") else ""
+    told = [text for text in re.findall(r"# (.+)", one.blank) if text not in data["form"]]
+    more = any(text.startswith(data["form"]) for text in told)
+    asked = " · ".join(told if more else [data["form"], *told])
+    return (
+        f'<form class="widget answer" data-exercise="{one.id}" data-judge={packed(data)}>'
+        f'<label for="answer-{one.name}">Your answer: <code>{name}</code></label>'
+        '<div class="widget-row"><div class="widget-grow">'
+        f'<input id="answer-{one.name}" type="text"{hint} aria-describedby="form-{one.name}" '
+        'autocomplete="off" autocapitalize="off" spellcheck="false" enterkeyhint="done"></div>'
+        '<button class="widget-button">Check</button><span class="answer-done">✓ done</span></div>'
+        f'<p class="quiz-note" id="form-{one.name}">{escape(asked[0].upper() + asked[1:])}</p>'
+        '<div class="quiz-verdict" role="status"></div></form>'
+    )
+
+
+def count(exercises):
+    "For the chapter's card: how many of those of the page are done. Nothing where it asks none."
+    n = sum(map(in_page, exercises))
+    done = f'<span class="answers-done">0 of {n}</span> done in this page'
+    return f'<span class="answers-count">, {done}</span>' if n else ""
+
+
+def add_script(app, pagename, templatename, context, doctree):
+    "The script, on pages that ask or count."
+    found = doctree.findall(nodes.raw) if doctree is not None else ()
+    if any("data-judge" in it.astext() or "data-index" in it.astext() for it in found):
+        app.add_js_file("answers.js", loading_method="defer")
+
+
+def setup(app):
+    app.connect("html-page-context", add_script)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
