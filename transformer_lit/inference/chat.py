@@ -36,7 +36,7 @@ def render(template: str, messages: Sequence[dict[str, str]], **more: Any) -> st
     try:
         made = sandbox.from_string(template, {"raise_exception": raise_exception})
         return made.render(messages=messages, **more)
-    except TemplateError as error:
+    except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
         raise InputError(f"the chat template fails: {error}") from error
 
 # %% ../../nbs/inference/05_chat.ipynb #characters
@@ -70,12 +70,8 @@ class Chat:
         *,
         max_len: int = 2048,
     ):
-        self.model, self.tokenizer, self.template, self.max_len = (
-            model,
-            tokenizer,
-            template,
-            max_len,
-        )
+        self.model, self.tokenizer, self.template = model, tokenizer, template
+        self.max_len = max_len
         self.state, self.read = model.start(1, max_len), []  # `read`: the ids that it holds
         self.messages: list[Message] = []
         if system is not None:
