@@ -48,7 +48,8 @@ class Stories:
 
     def loss(self, model: nn.Module, ids: Int[Tensor, "B T"]) -> Tensor:
         "Nats a token."
-        return cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], ignore_index=PAD)
+        logits = model(ids[:, :-1]).flatten(0, 1)  # a row for each place
+        return cross_entropy(logits, ids[:, 1:].flatten(), ignore_index=PAD)
 
     @torch.no_grad()
     def write(self, model: nn.Module, count: int = 100) -> list[str]:
