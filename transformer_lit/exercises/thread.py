@@ -61,19 +61,6 @@ STEPS = {
             "forward",
         ),
         Step(
-            "Cache",
-            "cache.3",
-            "attention/cache",
-            "Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.",
-            "update",
-        ),
-        Step(
-            "repeat_heads",
-            "grouped.3",
-            "attention/grouped",
-            "k: B K S D; returns B H S D with H = n_heads.",
-        ),
-        Step(
             "rotate",
             "rope.3",
             "position/rope",
@@ -99,6 +86,19 @@ STEPS = {
             "block/layers",
             "Pre-norm: attention, attn(z, mask=mask), then the feed-forward network, ffn(z).",
             "forward",
+        ),
+        Step(
+            "Cache",
+            "cache.3",
+            "attention/cache",
+            "Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.",
+            "update",
+        ),
+        Step(
+            "repeat_heads",
+            "grouped.3",
+            "attention/grouped",
+            "k: B K S D; returns B H S D with H = n_heads.",
         ),
         Step(
             "MyLlama",
