@@ -43,7 +43,7 @@ from transformer_lit.text.tokenizer import PublishedTokenizer
 
 # %% ../../nbs/models/12_gguf.ipynb #reader
 class Reader:
-    "The bytes of a file in their order, mapped. Whatever is read goes through `take`."
+    "The bytes of a file in their order, mapped; `take` checks every length."
 
     def __init__(self, path: str | Path):
         self.path, self.at = Path(path), 0
