@@ -98,7 +98,7 @@ def said(id, value):
     return {"state": verdict.state, "line": verdict.line.replace(f" {OPEN}", "")}
 
 
-def compared(judged, values):
+def assert_same_verdicts(judged, values):
     "Both sides on {id: {text: value}}."
     found = judged({id: list(texts) for id, texts in values.items()})
     for id, texts in values.items():
@@ -134,7 +134,7 @@ def test_every_key_and_every_mistake_gets_the_verdict_of_check(judged):
         found = exercise(id)
         known = [found.solution(), *found.mistakes.values()]
         values[id] = {repr(value): value for value in known}
-    compared(judged, values)
+    assert_same_verdicts(judged, values)
     keys = judged({id: [repr(exercise(id).solution())] for id in ASKED})
     assert all(one["state"] == "passed" for (one,) in keys.values())
 
@@ -149,13 +149,13 @@ def test_values_near_a_key_or_a_mistake_get_the_verdict_of_check(judged):
         tried += [rounded(value, digits) for value in known for digits in (1, 2, 3, 6)]
         tried += [[*key][::-1], [*key, 1]] if isinstance(key, list) else []
         values[id] = {repr(value): value for value in tried}
-    compared(judged, values)
+    assert_same_verdicts(judged, values)
 
 
 def test_whatever_is_typed_gets_the_verdict_of_check(judged):
     typed = {text: eval(text, dict(NAMES)) for text in PYTHON} | BARE
     assert len(typed) >= 80
-    compared(judged, dict.fromkeys(ASKED, typed))
+    assert_same_verdicts(judged, dict.fromkeys(ASKED, typed))
 
 
 def test_nothing_typed_is_open_and_what_cannot_be_read_is_said(judged):
