@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+PYTEST = [sys.executable, "-m", "pytest", "-q"]
+TWO = ["-n", "2", "--dist", "loadfile"]
 
 
 def changed():
@@ -46,12 +47,16 @@ def exercises_of(notebooks):
 def main():
     paths = changed()
     notebooks = [path for path in paths if path.suffix == ".ipynb" and json.loads(path.read_text())]
-    commands = [[*PYTEST, "-p", "no:nbval", *tests_of(paths)]]
+    tests = [*PYTEST, *TWO, "-p", "no:nbval", *tests_of(paths)]
     if topics := exercises_of(notebooks):
-        some = " or ".join(f"{topic}." for topic in topics)
-        commands.append([*PYTEST, "-p", "no:nbval", "tests/exercises", "-k", some])
+        some = " or ".join(["not every_exercise", *(f"{topic}." for topic in topics)])
+        tests += ["tests/exercises/test_every_exercise.py", "-k", some]
+    commands = [tests]
     if notebooks:
-        commands.append([*PYTEST, "-p", "no:cacheprovider", "--nbval", *map(str, notebooks)])
+        workers = TWO if len(notebooks) > 1 else []
+        commands.append(
+            [*PYTEST, *workers, "-p", "no:cacheprovider", "--nbval", *map(str, notebooks)]
+        )
     for command in commands:
         print(" ".join(command[1:]), flush=True)
         if subprocess.run(command, cwd=ROOT).returncode not in (0, 5):  # 5: nothing is selected
