@@ -28,6 +28,7 @@ from experiments.scaling import SCALING
 from experiments.sizes import SIZES
 from experiments.smoothing import SMOOTHING
 from experiments.speculation import SPECULATIVE
+from experiments.streaming import STREAMING
 from experiments.tatoeba import TATOEBA
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
@@ -56,6 +57,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "sizes": SIZES,
     "smoothing": SMOOTHING,
     "speculative": SPECULATIVE,
+    "streaming": STREAMING,
     "tatoeba": TATOEBA,
     "temperatures": WRITTEN,
     "tokenizer": TOKENIZER,

@@ -15,10 +15,10 @@ from torch.testing import assert_close
 
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
+from transformer_lit.attention.windows import Window
 from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
-from transformer_lit.models.hf_build import Window
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.text.tokenizer import BPETokenizer, readable
 from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule

@@ -15,10 +15,11 @@ from wide import Wide
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
+from transformer_lit.attention.windows import Window
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.hf_build import FAMILIES, Window, load_hf
+from transformer_lit.models.hf_build import FAMILIES, load_hf
 from transformer_lit.models.llama import Llama
 from transformer_lit.position.rope import RoPE
 
