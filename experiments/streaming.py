@@ -29,10 +29,10 @@ def losses(model: str = "smollm2", length: int = 2048) -> list[Row]:
 
 
 STREAMING = Experiment(
-    "SmolLM2-135M-Instruct, trained without windows, reads 2,048 tokens of Shakespeare's plays ("
-    "the start of the held-out part). Each query sees the last `size` positions (null: all before it) "
-    "and the first `first` of the text. loss: nats per token, mean over the positions behind the "
-    "first 256; tokens: how many these are.",
+    "SmolLM2-135M-Instruct, trained without windows, reads 2,048 tokens of Shakespeare's plays "
+    "(the start of the held-out part). Each query sees the last `size` positions (null: all before"
+    " it) and the first `first` of the text. loss: nats per token, mean over the positions behind "
+    "the first 256; tokens: how many these are.",
     losses,
     quick={"model": "shakespeare", "length": 300},
 )

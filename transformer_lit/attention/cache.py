@@ -111,7 +111,7 @@ class DecodingState:
     for each layer; it is empty in a decoder-only model.
     """
 
-    caches: list[KVCache | GrowingCache]
+    caches: list  # a cache of any kind for each layer
     memory: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     memory_mask: Bool[Tensor, "B 1 1 S"] | None = None
     _sources: Tensor | None = field(default=None, init=False, repr=False)  # B, once rows moved

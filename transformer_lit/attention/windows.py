@@ -24,7 +24,7 @@ Heads = Float[Tensor, "_ _ _ _"]  # B H T D or B K S D
 def window_mask(
     T: int, S: int, size: int, first: int = 0, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "T S"]:
-    "True where query t, one of the last T of S positions, sees key s: the last `size`, the `first`."
+    "True where query t of the last T sees key s of S: the last `size`, and the `first`."
     t, s = torch.arange(S - T, S, device=device)[:, None], torch.arange(S, device=device)
     return (s <= t) & ((s > t - size) | (s < first))
 
@@ -96,7 +96,7 @@ class WindowCache:
 
 # %% ../../nbs/attention/09_windows.ipynb #sink
 class SinkLogit(nn.Module):
-    """`attend` with one learned logit for each head in every softmax, whose weight goes to no value.
+    """`attend` with one more logit in every softmax, learned for each head, that has no value.
 
     `logit` has the shape H; training starts at 0. Source: gpt-oss (arXiv:2508.10925).
     """
