@@ -28,6 +28,7 @@ import records  # noqa: E402
 import sources  # noqa: E402
 
 from transformer_lit.course.exercises import read_table  # noqa: E402
+from transformer_lit.course.progress import marks  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -74,7 +75,7 @@ class Exercise:
     kind: str
     minutes: int
     level: str
-    asked: str  # statement and hint
+    asked: str  # statement and hint, with the mark in place of the level
     text: str | None  # of the solution
     place: int
     blank: str | None = None
@@ -85,6 +86,11 @@ class Exercise:
     @property
     def name(self) -> str:
         return self.id.replace(".", "-")
+
+    @property
+    def mark(self) -> str:
+        "must, should or could, see book/marks.py."
+        return marks().get(self.id, self.level)
 
     @property
     def apart(self) -> bool:
@@ -99,6 +105,7 @@ def exercises(cells: list[dict]) -> list[Exercise]:
         match = STATEMENT.fullmatch(source(cell))
         if match and cell["cell_type"] == "markdown":
             one = Exercise(**match.groupdict() | {"minutes": int(match["minutes"])}, place=place)
+            one.asked = one.asked.replace(f" · {one.level}*", f" · {one.mark}*", 1)
             following = cells[place + 1 : place + 2]
             if following and following[0]["cell_type"] == "code":
                 one.blank = source(following[0])

@@ -23,7 +23,7 @@ def page(name):
 
 ASKED = """### norm.3 · The norm
 
-*build · 10 minutes · core*
+*build · 10 minutes · must*
 
 Write it.
 
@@ -78,7 +78,7 @@ def three_cells():
         return {"cell_type": kind, "id": id, "metadata": {}, "source": lines} | outputs
 
     return [
-        cell("markdown", f"{ASKED}\n\n{TEXT}", "asked"),
+        cell("markdown", f"{ASKED}\n\n{TEXT}".replace("must*", "core*"), "asked"),
         cell("code", BLANK, "blank"),
         cell("code", SOLVED, "solved"),
         cell("code", '#| export exercises.norm\n@exercise("norm.9")\ndef other(): pass', "other"),
