@@ -119,6 +119,13 @@ STEPS = {
             "inference/sampling",
             "Greedy: the ids and max_new more behind them.",
         ),
+        Step(
+            "MyWriter",
+            "sampling.6",
+            "inference/sampling",
+            "MyLlama, and generate(ids, max_new) with a Cache for each layer.",
+            "generate",
+        ),
     )
 }
 
