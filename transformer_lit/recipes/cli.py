@@ -345,7 +345,9 @@ def check_own(
         typer.echo(file)
         return
     if write and (as_json or watch):
-        raise InputError("--json and --watch are for the verdicts alone; leave them out, or --write")
+        raise InputError(
+            "--json and --watch are for the verdicts alone; leave them out, or --write"
+        )
     for _ in _saves(file) if watch else ():
         try:
             _tell(_look, file, as_json, step, write, steps)
