@@ -33,6 +33,7 @@ $(VENV)/.done: pyproject.toml $(CONSTRAINTS)
 
 export: setup  ## write transformer_lit/ from the notebooks
 	python book/export.py
+	python book/marks.py
 	nbdev_clean
 
 book: export  ## build the site and say which page to open

@@ -5,6 +5,8 @@ exercise are found here too: the site, the copies and the handout show each in i
 """
 
 import ast
+import builtins
+import dis
 import functools
 import json
 import re
@@ -12,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 
 from docutils import nodes
 from sphinx import addnodes
@@ -25,6 +28,7 @@ import records  # noqa: E402
 import sources  # noqa: E402
 
 from transformer_lit.course.exercises import read_table  # noqa: E402
+from transformer_lit.course.progress import marks  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -71,7 +75,7 @@ class Exercise:
     kind: str
     minutes: int
     level: str
-    asked: str  # statement and hint
+    asked: str  # statement and hint, with the mark in place of the level
     text: str | None  # of the solution
     place: int
     blank: str | None = None
@@ -82,6 +86,11 @@ class Exercise:
     @property
     def name(self) -> str:
         return self.id.replace(".", "-")
+
+    @property
+    def mark(self) -> str:
+        "must, should or could, see book/marks.py."
+        return marks().get(self.id, self.level)
 
     @property
     def apart(self) -> bool:
@@ -96,6 +105,7 @@ def exercises(cells: list[dict]) -> list[Exercise]:
         match = STATEMENT.fullmatch(source(cell))
         if match and cell["cell_type"] == "markdown":
             one = Exercise(**match.groupdict() | {"minutes": int(match["minutes"])}, place=place)
+            one.asked = one.asked.replace(f" · {one.level}*", f" · {one.mark}*", 1)
             following = cells[place + 1 : place + 2]
             if following and following[0]["cell_type"] == "code":
                 one.blank = source(following[0])
@@ -321,6 +331,67 @@ def only_imports(code: str) -> bool:
     return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
 
 
+def stores(code: CodeType) -> set[str]:
+    "The names that compiled code gives a value."
+    return {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
+
+
+def loads(code: CodeType) -> set[str]:
+    "The global names that compiled code reads, in its functions and classes too."
+    reads = "LOAD_NAME", "LOAD_GLOBAL"
+    found = {one.argval for one in dis.get_instructions(code) if one.opname in reads}
+    for inner in code.co_consts:
+        found |= loads(inner) - stores(inner) if isinstance(inner, CodeType) else set()
+    return found
+
+
+def names(code: str) -> tuple[set[str], set[str]]:
+    "The names that a cell takes from before it, and those that it gives."
+    body, asked, given = ast.parse(code).body, set(), set(dir(builtins))
+    parts = [compile(ast.Module([one], []), "<cell>", "exec") for one in body]
+    whole = set().union(*map(stores, parts))
+    for one, part in zip(body, parts, strict=True):
+        later = whole if isinstance(one, ast.FunctionDef | ast.ClassDef) else set()
+        inside = stores(part) if isinstance(one, ast.For | ast.If | ast.With) else set()
+        asked |= loads(part) - given - later - inside
+        given |= stores(part)
+    return asked, whole
+
+
+def open_code(cells: list[dict]) -> list[tuple[dict, str]]:
+    "The cells whose code a page shows, each with what is seen of it."
+    typed = [cells[one.place + 1] for one in exercises(cells) if answers.in_page(one)]
+    kept = [c for c in cards.main_line(cells) if c["cell_type"] == "code" and c not in typed]
+    shown = [cell for cell in kept if not cards.FOLDED.search(source(cell))]
+    return [(cell, cards.without_checks(split(source(cell))[1])[0]) for cell in shown]
+
+
+def open_imports(page: Page) -> None:
+    """Above the first open cell stand the imports that open cells need.
+
+    The cell that makes them is folded: it brings what figures and checks need, too.
+    """
+    needed, given, found = set(), set(), {}
+    shown = open_code(page.cells)
+    for _, code in shown:
+        asked, gives = names(code)
+        needed |= asked - given
+        given |= gives
+    for cell in page.cells:
+        is_ours = cell["cell_type"] == "code" and not CHECKS.match(source(cell))
+        for one in ast.parse(split(source(cell))[1]).body if is_ours else ():
+            for alias in one.names if isinstance(one, ast.Import | ast.ImportFrom) else ():
+                if (alias.asname or alias.name) in needed:
+                    key = f"from {one.module} " if isinstance(one, ast.ImportFrom) else alias.name
+                    found.setdefault(key, set()).add(ast.unparse(alias))
+    plain = [f"import {what}" for key in sorted(found) if " " not in key for what in found[key]]
+    others = [f"{key}import {', '.join(sorted(found[key]))}" for key in sorted(found) if " " in key]
+    if found:
+        cell = {"cell_type": "code", "id": "open-imports", "metadata": {}, "outputs": []}
+        place = next(n for n, one in enumerate(page.cells) if one is shown[0][0])
+        page.cells.insert(place, {**cell, "source": "\n".join(plain + others)})
+
+
 CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
 
 
@@ -352,7 +423,7 @@ def tags(told: dict[str, str], code: str) -> list[str]:
     gives_away = told.get("export", "").startswith("exercises.")
     found = {
         "remove-cell": "hide" in told or gives_away or not code.strip(),
-        "hide-input": "code-fold" in told or only_imports(code),
+        "hide-input": "code-fold" in told,
         "skip-execution": told.get("eval") == "false",
         "exported": "export" in told and not gives_away,  # for the stylesheet: div.tag_exported
     }
@@ -434,6 +505,7 @@ STEPS = (
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
     quiz_link,  # below the summary of a part's last chapter: the part's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
+    open_imports,  # above the first open cell: the imports that open cells need
     exercise_folds,  # a line for a value; links there and back; all of a solution in one fold
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands

@@ -380,7 +380,7 @@ def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
         out.touch()
         line = [sys.executable, "-c", RUN, str(path.resolve()), str(out)]
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        unseen = {**os.environ, "MPLBACKEND": "agg"}
+        unseen = {**os.environ, "MPLBACKEND": "agg", "TRANSFORMER_LIT_PROGRESS": "off"}
         try:
             subprocess.run(line, cwd=folder, timeout=seconds, env=unseen, **quiet)
         except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
 """Tables that are made when the book is built: of exercises, and of the records in results/.
 
     ```{exercise-tables}
-    ```                     a table for each chapter: name, title, kind, level, minutes
+    ```                     a table for each chapter: name, title, kind, mark, minutes
     ```{exercise-count}
-    ```                     how many there are of each kind and level, and their minutes
+    ```                     how many there are of each kind and mark, and their minutes
 
 The README has the table of records, too.
 """
@@ -22,7 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 from transformer_lit.course.records import Result
 from transformer_lit.exercises.thread import STEPS
 
-KINDS, LEVELS = ("warm-up", "predict", "build", "repair"), ("core", "extra")
+KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
 
 STEP = {step.id: name for name, step in STEPS.items()}
 
@@ -99,7 +99,7 @@ def exercise_row(one: chapter.Exercise) -> str:
     "The name leads to the exercise."
     title = one.title + (f" (`{STEP[one.id]}`)" if one.id in STEP else "")
     link = f"{{ref}}`{one.id} <exercise-{one.name}>`"
-    return f"| {link} | {title} | {one.kind} | {one.level} | {one.minutes} |"
+    return f"| {link} | {title} | {one.kind} | {one.mark} | {one.minutes} |"
 
 
 def exercise_tables(root: Path = cards.ROOT) -> Iterator[str]:
@@ -108,18 +108,18 @@ def exercise_tables(root: Path = cards.ROOT) -> Iterator[str]:
         minutes = sum(one.minutes for one in exercises)
         which = "first pass" if card["pass"] == 1 else "second pass"
         yield f"**{{doc}}`{page}`** · {which} · {len(exercises)} exercises · {minutes} minutes"
-        yield from ("", "| exercise | title | kind | level | minutes |", "|---|---|---|---|--:|")
+        yield from ("", "| exercise | title | kind | mark | minutes |", "|---|---|---|---|--:|")
         yield from map(exercise_row, exercises)
         yield ""
 
 
 def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
-    "A table of kinds by levels: how many, and their minutes."
+    "A table of kinds by marks: how many, and their minutes."
     found = [one for _, _, exercises in written(root) for one in exercises]
-    yield from (f"| kind | {' | '.join(LEVELS)} | all | minutes |", "|---|--:|--:|--:|--:|")
+    yield from (f"| kind | {' | '.join(MARKS)} | all | minutes |", "|---|--:|--:|--:|--:|--:|")
     for kind in (*KINDS, "all"):
         some = [one for one in found if kind in (one.kind, "all")]
-        of = [sum(one.level == level for one in some) for level in LEVELS]
+        of = [sum(one.mark == mark for one in some) for mark in MARKS]
         numbers = " | ".join(map(str, (*of, len(some), sum(one.minutes for one in some))))
         yield f"| {kind} | {numbers} |"
 

@@ -8,7 +8,7 @@ import cards
 import chapter
 import notebooks
 import pytest
-from chapter import Page, fold_name, source, tags
+from chapter import Page, fold_name, source
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +23,7 @@ def page(name):
 
 ASKED = """### norm.3 · The norm
 
-*build · 10 minutes · core*
+*build · 10 minutes · must*
 
 Write it.
 
@@ -78,7 +78,7 @@ def three_cells():
         return {"cell_type": kind, "id": id, "metadata": {}, "source": lines} | outputs
 
     return [
-        cell("markdown", f"{ASKED}\n\n{TEXT}", "asked"),
+        cell("markdown", f"{ASKED}\n\n{TEXT}".replace("must*", "core*"), "asked"),
         cell("code", BLANK, "blank"),
         cell("code", SOLVED, "solved"),
         cell("code", '#| export exercises.norm\n@exercise("norm.9")\ndef other(): pass', "other"),
@@ -147,9 +147,37 @@ def test_a_fold_is_named_by_its_purpose(code, outputs, name):
     assert fold_name({"outputs": outputs}, code) == name
 
 
-def test_imports_fold_by_themselves():
-    assert "hide-input" in tags({}, "import math")
-    assert "hide-input" not in tags({}, "import math\nprint(math.pi)")
+def test_what_open_cells_import_stands_open_above_them():
+    def cell(code):
+        return {"cell_type": "code", "source": code}
+
+    folded = (
+        "#| hide\nimport math\nimport os\nimport numpy as np\nfrom torch import nn, ones, zeros"
+    )
+    open_cells = (
+        "y = math.pi\nassert zeros",
+        "def f(x: int = np.e):\n    return [nn for nn in (y, x, ones)]",
+    )
+    shown = Page("nbs/block/01_norm", {"cells": [cell(text) for text in (folded, *open_cells)]})
+    chapter.open_imports(shown)
+    first = "import math\nimport numpy as np\nfrom torch import ones"
+    assert [*map(source, shown.cells)] == [folded, first, *open_cells]
+
+
+def test_the_names_that_a_cell_takes_and_gives():
+    for code, taken, given in (
+        ("x = x + print(y)", {"x", "y"}, {"x"}),
+        ("x += 1", {"x"}, {"x"}),
+        ("for x in y:\n    z = x", {"y"}, {"x", "z"}),
+        ("def f(a=b):\n    return g(a, c)\ndef g(): return f", {"b", "c"}, {"f", "g"}),
+        (
+            "class A(B):\n    x = 1\n    y = x, z\n    def f(self: C): return A",
+            {"B", "C", "z"},
+            {"A"},
+        ),
+        ("[x * y for x in z]; import m.n as k", {"y", "z"}, {"k"}),
+    ):
+        assert chapter.names(code) == (taken, given), code
 
 
 # --- the box, links there and back ----------------------------------------------------------------

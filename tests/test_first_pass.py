@@ -4,7 +4,7 @@ import json
 import re
 
 import cards
-from chapter import exercises
+from chapter import Page, exercises, names, open_code, open_imports
 
 
 def first_pass():
@@ -31,6 +31,23 @@ def test_an_open_page_teaches_and_does_not_prove():
     ]
     asserted = sum(line.strip().startswith("assert") for line in lines)
     assert len(lines) > 1000 and asserted <= 0.03 * len(lines)
+
+
+NAMED = re.compile(r"(?<!\})`([A-Za-z_]\w*)")  # `name`, `name(x)`; no role such as {doc}
+
+
+def test_an_open_cell_uses_only_names_that_the_open_page_introduced():
+    for name, notebook in first_pass():
+        page, given = Page(name, notebook), set()
+        open_imports(page)
+        code = {id(cell): text for cell, text in open_code(page.cells)}
+        for cell in cards.main_line(page.cells):
+            if cell["cell_type"] == "markdown":
+                given |= set(NAMED.findall("".join(cell["source"])))
+            elif id(cell) in code:
+                asked, gives = names(code[id(cell)])
+                assert asked <= given, (name, cell["id"], asked - given)
+                given |= gives
 
 
 def test_at_most_three_things_are_often_confused():

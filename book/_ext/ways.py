@@ -4,7 +4,7 @@
 ```{reading-path} only models/llama the named ones alone
 ```{transformer-map} attention      book/map.svg, folded, with the reader's part marked
 ```{part}                           on a page that opens a part: the map, and its chapters
-```{progress}                       how many values were answered in the pages, and the next
+```{progress}                       how many values of the first pass were answered, and the next
 """
 
 import json
@@ -198,15 +198,14 @@ def mark_second_pass(app, error):
 
 
 def asked(root=ROOT):
-    "Every exercise that is answered in a page, those of the first pass first: id -> page."
-    found = {1: {}, 2: {}}
+    "Every exercise that is answered in a page and that a reader should do: id -> page."
+    found = {}
     for path in cards.chapters(root).values():
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        typed = filter(answers.in_page, chapter.exercises(notebook["cells"]))
-        found[notebook["metadata"]["chapter"]["pass"]] |= {
-            one.id: f"{cards.page(path, root)}.html#{answers.anchor(one)}" for one in typed
-        }
-    return found[1] | found[2]
+        for one in filter(answers.in_page, chapter.exercises(notebook["cells"])):
+            if one.mark != "could":
+                found[one.id] = f"{cards.page(path, root)}.html#{answers.anchor(one)}"
+    return found
 
 
 def progress(up):
@@ -215,7 +214,8 @@ def progress(up):
     (id, address), n = links[0], len(links)
     return (
         f'<p class="answers-progress" data-index={answers.packed(links)}>'
-        f"<strong>0 of {n}</strong> questions answered in the pages, counted in this browser alone."
+        f"<strong>0 of {n}</strong> questions of the first pass answered in the pages, counted in "
+        "this browser alone."
         f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
     )
 

@@ -94,7 +94,9 @@ def test_answers_by_keyboard_are_judged_and_a_reload_keeps_the_right_one(asked, 
     assert asked.locator(".answers-count").inner_text() == ", 1 of 2 done in this page"
     asked.goto(f"{home}/{INTRO}")
     line, n = asked.locator(".answers-progress"), len(ways.asked())
-    assert line.inner_text().startswith(f"1 of {n} questions answered in the pages")
+    assert line.inner_text().startswith(
+        f"1 of {n} questions of the first pass answered in the pages"
+    )
     following = next(iter(ways.asked()))
     assert (
         line.get_by_role("link", name=following)

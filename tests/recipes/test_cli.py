@@ -14,6 +14,7 @@ import pytest
 import ranks
 import solved
 import torch
+import typer
 from gguf_files import theirs, write_model
 
 from transformer_lit.course import data as datasets
@@ -237,6 +238,39 @@ class TestHelp:
         assert run() == run("--help")
 
 
+class TestWatch:
+    "Each save is one look, and what is wrong with one of them does not end the watching."
+
+    def test_it_looks_once_for_each_save_until_ctrl_c(self, run, here, monkeypatch):
+        texts, looks, file = ["a", "a", None, "b", "1 / 0", "c"], [], here / "mine.py"
+        file.write_text("first")
+
+        def wait(seconds):
+            if not texts:
+                raise KeyboardInterrupt
+            if (text := texts.pop(0)) is None:  # some editors take it away while they save
+                file.unlink()
+            elif not (file.exists() and file.read_text() == text):
+                file.write_text(text)
+                os.utime(file, ns=(0, len(texts)))
+
+        def look(work, path, *given):
+            looks.append(path.read_text())
+            if looks[-1] == "b":
+                raise typer.Exit(1)
+            return [0, f"it is {looks[-1]}", "broken" if "/" in looks[-1] else ""]
+
+        monkeypatch.setattr("transformer_lit.recipes.cli.sleep", wait)
+        monkeypatch.setattr("transformer_lit.recipes.cli._apart", look)
+        code, out, err = run("check", "mine.py", "--watch")
+        assert (code, err) == (130, "error: broken\ninterrupted\n")
+        assert looks == ["first", "a", "b", "1 / 0", "c"] and out.endswith("it is 1 / 0\nit is c\n")
+
+    def test_a_file_that_is_not_there_is_one_line_and_2(self, run, here):
+        code, out, err = run("check", "mine.py", "--watch")
+        assert (code, out) == (2, "") and "cannot read mine.py" in err
+
+
 @pytest.mark.machinery
 class TestCheck:
     "What the file is worth is told on standard output and by the exit code."
@@ -248,8 +282,8 @@ class TestCheck:
         assert (code, out) == (2, "") and "is there already" in err and err.count("\n") == 1
         assert (here / "my_transformer.py").read_text() == begun
         code, out, err = run("check")
-        assert code == 0 and out.count(" open ") == 13
-        assert out.endswith("\nmy_transformer.py: 0 of 13 steps pass.\n")
+        assert code == 0 and out.count(" open ") == 14
+        assert "\nmy_transformer.py: 0 of 14 steps pass.\nWith the notebooks: 0 of " in out
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -259,14 +293,14 @@ class TestCheck:
         ]
         code, out, _ = run("check", "mine.py", "--json")
         found = json.loads(out)
-        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 13)
+        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 14)
         assert [step["state"] for step in found["steps"]].count("not yet") == 1
 
     def test_the_whole_file_passes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())
         code, out, _ = run("check", "--json")
         found = json.loads(out)
-        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 13
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 14
 
     def test_one_step_alone(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -278,8 +312,9 @@ class TestCheck:
         assert (code, out) == (2, "") and "unknown step 'atend'" in err
 
     def test_json_stays_json(self, run, here):
-        code, out, err = run("check", "--json", "--write")
-        assert (code, out) == (2, "") and "leave out --write" in err and err.count("\n") == 1
+        for option in ("--json", "--watch"):
+            code, out, err = run("check", option, "--write")
+            assert (code, out) == (2, "") and "or --write" in err and err.count("\n") == 1
 
     def test_a_finished_model_is_trained_and_writes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())

@@ -49,12 +49,14 @@ class Verdict:
     """What `check` says about one answer. It is true when the answer passed.
 
     `state` is "passed", "open" (nothing written yet), "not yet" or "unknown" (no such exercise).
+    `progress`: how far the reader is, where that is kept.
     """
 
     id: str
     state: str
     line: str
     notes: tuple[str, ...] = ()
+    progress: str = ""
 
     def __bool__(self) -> bool:
         return self.state == "passed"
@@ -64,10 +66,13 @@ class Verdict:
         return {"id": self.id, "state": self.state, "line": self.line, "notes": list(self.notes)}
 
     def __repr__(self) -> str:
-        return "\n  ".join([f"{self.id}: {self.state}. {self.line}", *self.notes])
+        return "\n  ".join([f"{self.id}: {self.state}. {self.line}", *self._below()])
+
+    def _below(self) -> list[str]:
+        return [*self.notes, *filter(None, [self.progress])]
 
     def _repr_html_(self) -> str:
-        line, *notes = (html.escape(text) for text in (self.line, *self.notes))
+        line, *notes = (html.escape(text) for text in (self.line, *self._below()))
         below = "".join(f"<li>{note}</li>" for note in notes)
         head = f"<strong>{html.escape(self.id)}: {self.state}.</strong> {line}"
         kind = self.state.replace(" ", "-")

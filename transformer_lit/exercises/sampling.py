@@ -3,8 +3,15 @@
 import math
 
 import torch
+from torch import nn
 
+from transformer_lit.attention.attend import attend
+from transformer_lit.attention.masks import causal_mask
 from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.exercises.cache import Cache
+from transformer_lit.exercises.grouped import repeat_heads
+from transformer_lit.exercises.llama import Attention, MyLlama, _fill
+from transformer_lit.exercises.rope import rotate
 
 def whole_text(ids):
     "Logits that depend on all ids so far: drawn once for each text."
@@ -40,6 +47,36 @@ def nucleus_cases():
         "the best tokens do not come first": (torch.tensor([[0.2, 0.5, 0.05, 0.25]]).log(), 0.6),
         "many rows": (torch.randn(5, 11), 0.7),
     }
+
+def writer_cases():
+    return {
+        "grouped heads": ((29, 24, 2, 6, 2, 17), torch.randint(29, (2, 5)), 7),
+        "a prompt of one id": ((31, 12, 1, 2, 1, 5), torch.randint(31, (1, 1)), 11),
+    }
+
+
+def products(model, counts):
+    "From now on, each pass of a linear layer adds to `counts` how often it multiplies a weight."
+    for part in model.modules():
+        if isinstance(part, nn.Linear):
+            part.register_forward_hook(
+                lambda part, _, y: counts.append(y.numel() * part.in_features)
+            )
+
+
+def written(answer, sizes, ids, max_new):
+    "The ids of a second text, with the checker's weights, and what they cost."
+    model, counts = answer(*sizes).double().eval(), []
+    _fill(model, sizes)
+    with torch.no_grad():
+        model.generate(ids.flip(1), max_new)  # a first text, of which nothing may be left
+        products(model, counts)
+        found = model.generate(ids, max_new)
+        cost = sum(counts)
+        counts.clear()
+        logits = model(ids.repeat(1, max_new + 1)[:, : ids.shape[1] + max_new - 1])
+    cheap = "at most" if cost <= sum(counts) else "more than"
+    return {"ids": found, "cost": f"{cheap} one pass over the text", "logits": logits}
 
 @exercise("sampling.1")
 @wrong("""
@@ -111,3 +148,54 @@ def keep_nucleus(logits, p):
     probability = ordered.softmax(-1)
     drop = probability.cumsum(-1) - probability >= p
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
+
+@exercise("sampling.6", cases=writer_cases, run=written, helpers=("CachedAttention",))
+@wrong("""
+    The new id is turned by its own position: count on from what the cache holds.
+        arange(held, held + T) → arange(T)
+    The keys are kept before the rotation, and all of them turned as if they were new.
+        q, k = rotate(q, pos), rotate(k, pos)⏎if self.cache is not None:⏎    k, v = self.cache.update(k, v)  # B K S D → if self.cache is not None:⏎    k, v = self.cache.update(k, v)⏎q, k = rotate(q, pos), rotate(k, pos)
+    The same ids, and as dear as before: at each step the model reads the whole text.
+        block.attn.cache = Cache() → block.attn.cache = None
+        new = self(new) → new = self(ids)
+    What is in the cache is read once more: hand over the new id alone.
+        new = self(new) → new = self(ids)
+    All layers share one cache: each has keys and values of its own.
+        for block in self.blocks:⏎    block.attn.cache = Cache()  # one for each layer → cache = Cache()⏎for block in self.blocks:⏎    block.attn.cache = cache
+    Something of the text before is left. A text begins with new caches.
+        block.attn.cache = Cache() → block.attn.cache = block.attn.cache or Cache()
+        block.attn.cache = None → pass
+    Return the prompt too, with the new ids behind it.
+        return ids → return ids[:, -max_new:]
+""")
+class MyWriter(MyLlama):
+    def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
+        super().__init__(vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff)
+        for block in self.blocks:
+            block.attn = CachedAttention(d_model, n_heads, n_kv_heads)
+
+    def generate(self, ids, max_new):
+        for block in self.blocks:
+            block.attn.cache = Cache()  # one for each layer
+        new = ids
+        for _ in range(max_new):
+            new = self(new)[:, -1:].argmax(-1)  # B 1
+            ids = torch.cat([ids, new], dim=1)
+        for block in self.blocks:
+            block.attn.cache = None
+        return ids
+
+
+class CachedAttention(Attention):
+    cache = None
+
+    def forward(self, x, mask=None):
+        T, held = x.shape[1], self.cache.length if self.cache is not None else 0
+        pos, projections = torch.arange(held, held + T), (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (p(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2) for p in projections)
+        q, k = rotate(q, pos), rotate(k, pos)
+        if self.cache is not None:
+            k, v = self.cache.update(k, v)  # B K S D
+        k, v = repeat_heads(k, self.n_heads), repeat_heads(v, self.n_heads)
+        seen = causal_mask(T, k.shape[2])[None, None] & (True if mask is None else mask)
+        return self.o_proj(attend(q, k, v, mask=seen).transpose(1, 2).flatten(2))

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from transformer_lit.course import sandbox
-from transformer_lit.course.exercises import Verdict
+from transformer_lit.course.exercises import Verdict, judge
 from transformer_lit.course.files import InputError, write_text
 from transformer_lit.course.my_model import OWN_FILE, find_file, run_file
 from transformer_lit.course.sandbox import Prints
-from transformer_lit.exercises import check, find_exercise
+from transformer_lit.exercises import find_exercise
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,13 @@ STEPS = {
             "sampling.3",
             "inference/sampling",
             "Greedy: the ids and max_new more behind them.",
+        ),
+        Step(
+            "MyWriter",
+            "sampling.6",
+            "inference/sampling",
+            "MyLlama, and generate(ids, max_new) with a Cache for each layer.",
+            "generate",
         ),
     )
 }
@@ -249,7 +256,7 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
 def _verdict(name: str, names: dict[str, Any], file: str) -> Verdict:
     "The verdict on one step, whether it is there or not."
     id = STEPS[name].id
-    verdict, form = check(id, names.get(name, ...)), find_exercise(id).form
+    verdict, form = judge(find_exercise(id), names.get(name, ...)), find_exercise(id).form
     if verdict.state != "open":
         return verdict
     others = {other.casefold(): other for other in set(names) - set(STEPS)}

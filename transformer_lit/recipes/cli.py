@@ -11,12 +11,12 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Annotated, Any
 
 import typer
@@ -333,6 +333,7 @@ def check_own(
     start: Annotated[bool, typer.Option("--start", help="Write it, with empty functions.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
     step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Train your model; it writes.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
 ) -> None:
@@ -343,14 +344,42 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    if write and as_json:
-        raise InputError("--json is for the verdicts alone; leave out --write, or --json")
-    code, text, error = _apart(_look, file, as_json, step, write, steps)
+    if write and (as_json or watch):
+        raise InputError(
+            "--json and --watch are for the verdicts alone; leave them out, or --write"
+        )
+    for _ in _saves(file) if watch else ():
+        try:
+            _tell(_look, file, as_json, step, write, steps)
+        except InputError as error:  # it may be mended at the next save
+            typer.echo(f"error: {error}", err=True)
+        except typer.Exit:
+            pass
+    raise typer.Exit(_tell(_look, file, as_json, step, write, steps))
+
+
+def _tell(work: Callable[..., Any], file: Path, *given: Any) -> int:
+    "Say what a function says of a file; the exit code."
+    code, text, error = _apart(work, file, *given)
     if text:
         typer.echo(text)
     if error:
         raise InputError(error)
-    raise typer.Exit(code)
+    return code
+
+
+def _saves(file: Path) -> Iterator[int]:
+    "The time of each change of a file, beginning with the last; between two saves it may be away."
+    from transformer_lit.course.my_model import find_file
+
+    seen, path = None, find_file(file)
+    while True:
+        with suppress(FileNotFoundError):
+            now = path.stat().st_mtime_ns
+            if now != seen:
+                yield now
+            seen = now
+        sleep(0.3)
 
 
 def _apart(work: Callable[..., Any], file: Path, *given: Any) -> Any:
@@ -373,6 +402,7 @@ def _look(
     sender: Any, file: Path, as_json: bool, step: str | None, write: bool, steps: int
 ) -> None:
     "Send the exit code, what there is to say about a file, and what is wrong with the question."
+    from transformer_lit.course.progress import remember
     from transformer_lit.exercises.thread import STEPS, check_file
 
     said = [0, "", ""]
@@ -387,6 +417,9 @@ def _look(
         elif not found.error:
             whole = _words(file, found, steps) if write else str(found)
             said[1] = whole if step is None else str(found.verdicts[step])
+            passed = [verdict.id for verdict in found.verdicts.values() if verdict]
+            if line := "" if write else remember(passed, file):
+                said[1] += f"\nWith the notebooks: {line}"
     except InputError as error:
         said[2] = str(error)
     sender.send_bytes(json.dumps(said).encode())
