@@ -9,7 +9,7 @@ from pathlib import Path
 from transformer_lit.course.files import read_text
 
 SEPARATOR = "\x1c"  # before the path of each chapter in the edition
-LEAST = 8  # words of a paragraph: what is shorter leads to something, and says nothing itself
+LEAST = 12  # words of a paragraph: what is shorter leads to something, and says nothing itself
 ROLES = (
     (r"\{cite:[pt]\}`[^`]*`", ""),
     (r"\{(?:numref|eq|ref)\}`[^`]*`", "the one shown"),
@@ -20,8 +20,8 @@ ROLES = (
 
 
 def prose(text: str) -> str:
-    "A Markdown cell without code, displayed formulas, frames of directives, tables and roles."
-    text = re.sub(r"^(`{3,})(?!\{).*?^\1$", "", text, flags=re.S | re.M)
+    "A Markdown cell without code, widgets, displayed formulas, frames, tables and roles."
+    text = re.sub(r"^(`{3,})(\{widget\}|(?!\{)).*?^\1$", "", text, flags=re.S | re.M)
     text = re.sub(r"\$\$.*?\$\$( \([\w-]+\))?", "", text, flags=re.S)
     text = re.sub(r"^(`{3,}|:[\w-]+:|\||> ).*$", "", text, flags=re.M)
     for role, left in ROLES:
@@ -49,9 +49,18 @@ class Paragraph:
     section: str
     text: str
 
+    @property
+    def heading(self) -> str:
+        "The title that stands above it, roots in words."
+        return _in_words(self.section or self.chapter)
+
     def __str__(self) -> str:
-        "With its titles, which often hold the word that a question has."
-        return ". ".join(filter(None, (self.chapter, self.section, self.text)))
+        "With its titles, which often hold the word that a question has, and roots in words."
+        return _in_words(". ".join(filter(None, (self.chapter, self.section, self.text))))
+
+
+def _in_words(text: str) -> str:
+    return " ".join(re.sub(r"√|\\sqrt\b", " root ", text).split())
 
 
 def paragraphs(root: Path | None = None) -> list[Paragraph]:

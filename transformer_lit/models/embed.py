@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'mean_pool', 'first_state', 'SentenceEncoder', 'contrastive_loss', 'load_sentence_encoder', 'nearest',
-           'encode_cached']
+           'encode_cached', 'ask_book']
 
 # %% ../../nbs/models/13_embed.ipynb #imports
 import hashlib
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lit.attention.masks import length_mask
+from transformer_lit.course.book import Paragraph
 from transformer_lit.course.files import InputError, atomic_path, read_json, read_text
 from transformer_lit.course.tensors import load_tensors, save_tensors
 from transformer_lit.models.bert import Bert
@@ -195,8 +196,25 @@ def encode_cached(
     progress(len(texts) - len(new))
     if new:
         known |= zip(new, encoder.encode([*new.values()], progress=progress))
-        kept = {"texts": torch.tensor([[*key] for key in keys], dtype=torch.uint8)}
-        kept["vectors"] = torch.stack([known[key] for key in keys])  # N C
+        once = [*dict.fromkeys(keys)]
+        kept = {"texts": torch.tensor([[*key] for key in once], dtype=torch.uint8)}
+        kept["vectors"] = torch.stack([known[key] for key in once])
         with atomic_path(path) as temporary:
             save_tensors(kept, temporary)
     return torch.stack([known[key] for key in keys])  # N C
+
+# %% ../../nbs/models/13_embed.ipynb #ask-code
+def ask_book(
+    question: str,
+    encoder: SentenceEncoder,
+    book: Sequence[Paragraph],
+    cache: str | Path,
+    *,
+    top: int = 3,
+    progress: Callable[[int], Any] = lambda done: None,
+) -> list[tuple[Paragraph, float]]:
+    "The paragraphs nearest to a question, and their cosines; vectors of the book are kept in a file."
+    texts = [*map(str, book), *(one.heading for one in book)]
+    own, headings = encode_cached(encoder, texts, cache, progress=progress).chunk(2)  # N C
+    found = nearest(encoder.encode([question])[0], own + headings / 4, top)
+    return [(book[place], cosine) for place, cosine in found]
