@@ -213,7 +213,7 @@ def ask_book(
     top: int = 3,
     progress: Callable[[int], Any] = lambda done: None,
 ) -> list[tuple[Paragraph, float]]:
-    "The paragraphs nearest to a question, and their cosines; vectors of the book are kept in a file."
+    "The paragraphs nearest to a question, and their cosines; `cache` keeps the book's vectors."
     texts = [*map(str, book), *(one.heading for one in book)]
     own, headings = encode_cached(encoder, texts, cache, progress=progress).chunk(2)  # N C
     found = nearest(encoder.encode([question])[0], own + headings / 4, top)
