@@ -16,12 +16,16 @@ import solved
 import torch
 import typer
 from gguf_files import theirs, write_model
+from sentence_folders import write_sentence_folder
 
+from transformer_lit.course import book
 from transformer_lit.course import data as datasets
+from transformer_lit.course.book import Paragraph
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
 from transformer_lit.inference.chat import Chat
 from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
+from transformer_lit.models.embed import SentenceEncoder
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
 from transformer_lit.recipes.cli import main
@@ -226,7 +230,7 @@ class TestHelp:
         "command",
         [
             *("", "data", "data list", "data fetch", "train", "translate", "generate"),
-            *("evaluate", "bakeoff", "chat", "check"),
+            *("evaluate", "bakeoff", "chat", "check", "ask"),
         ],
     )
     def test_every_command_explains_itself(self, run, command):
@@ -516,6 +520,51 @@ class TestChat:
     def test_a_published_file_continues_a_text_too(self, run, file):
         code, out, _ = run("generate", "Hi", "--model", file, "--max-new", "3")
         assert code == 0 and out.startswith("Hi")
+
+
+class TestAsk:
+    @pytest.fixture
+    def small_book(self, monkeypatch):
+        "Four paragraphs."
+        said = ["a bike and a man .", "the dog", "two dogs run over the grass", "a bike"]
+        found = [Paragraph(f"nbs/x/0{i}_y", "Title", "Part" * i, x) for i, x in enumerate(said)]
+        monkeypatch.setattr(book, "paragraphs", lambda: found)
+        return found
+
+    def test_the_nearest_is_told_first_and_vectors_are_kept(
+        self, run, here, small_book, monkeypatch
+    ):
+        folder = write_sentence_folder(here / "encoder")
+        question = str(small_book[2])  # as near as can be
+        code, out, _ = run("ask", question, "--model", folder, "--top", 2)
+        assert code == 0 and out.count("nbs/x/") == 2
+        said = ["1.00  nbs/x/02_y: Title, PartPart", "      two dogs run over the grass"]
+        assert out.splitlines()[:2] == said
+        (kept,) = (here.parent / "cache").rglob("ask-*.safetensors")
+        monkeypatch.setattr(SentenceEncoder, "batch", only_a_question(SentenceEncoder.batch))
+        assert run("ask", question, "--model", folder, "--top", 2)[:2] == (code, out)
+        assert run("ask", question, "--model", folder)[1].count("nbs/x/") == 3
+        assert "Title, beginning" in run("ask", question, "--model", folder, "--top", 9)[1]
+        assert kept.exists()
+
+    def test_without_the_model_one_line_says_how_to_get_it(self, run):
+        code, out, err = run("ask", "why divide by the root")
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        assert err.endswith("transformer-lit data fetch minilm\n")
+
+    def test_a_folder_that_is_no_encoder_is_one_line(self, run):
+        code, out, err = run("ask", "why", "--model", "model")
+        assert (code, out) == (2, "") and err.count("\n") == 1 and "modules.json" in err
+
+
+def only_a_question(batch):
+    "The batches of an encoder that has one text to read and no more."
+
+    def checked(self, rows):
+        assert len(rows) == 1
+        return batch(self, rows)
+
+    return checked
 
 
 @pytest.mark.machinery

@@ -143,11 +143,16 @@ class DataFile:
 LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 98 million
 
 
-def _folders() -> list[Path]:
+def cache_folder() -> Path:
+    "Where what was fetched or computed is kept for this user."
     from pooch import os_cache  # imported late: to translate a sentence needs no data
 
+    return Path(os_cache("transformer_lit"))
+
+
+def _folders() -> list[Path]:
     named = os.environ.get("TRANSFORMER_LIT_DATA")
-    return [*([Path(named)] if named else []), Path(os_cache("transformer_lit"))]
+    return [*([Path(named)] if named else []), cache_folder()]
 
 
 def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['app', 'data_app', 'data_list', 'data_fetch', 'train', 'translate', 'generate_text', 'evaluate', 'bakeoff',
-           'check_own', 'chat', 'main']
+           'check_own', 'chat', 'ask', 'main']
 
 # %% ../../nbs/recipes/07_cli.ipynb #imports
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -485,6 +486,32 @@ def _typed() -> Iterator[str]:
             return
         if line.strip():
             yield line
+
+# %% ../../nbs/recipes/07_cli.ipynb #ask
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="In English, in your own words.")],
+    top: Annotated[int, typer.Option(min=1, help="So many paragraphs.")] = 3,
+    model: Annotated[Path | None, typer.Option(help="Folder of an encoder; MiniLM.")] = None,
+) -> None:
+    "Find the paragraphs of this book that answer a question: chapter, section, score, text."
+    from transformer_lit.course.book import paragraphs
+    from transformer_lit.course.files import cache_folder, file_sha256
+    from transformer_lit.models.embed import ask_book, load_sentence_encoder
+
+    try:
+        folder = model or datasets.paths("minilm")[0].parent
+    except InputError as error:
+        raise InputError(f"{error}: transformer-lit data fetch minilm") from error
+    encoder = load_sentence_encoder(folder)
+    cache = cache_folder() / f"ask-{file_sha256(folder / 'model.safetensors')[:16]}.safetensors"
+    book = paragraphs()
+    total = 2 * len(book)  # each with its heading
+    with tqdm(total=total, desc="read the book", file=sys.stderr, delay=2) as bar:
+        answers = ask_book(question, encoder, book, cache, top=top, progress=bar.update)
+    for found, score in answers:
+        typer.echo(f"{score:.2f}  {found.page}: {found.chapter}, {found.section or 'beginning'}")
+        typer.echo(textwrap.indent(textwrap.fill(found.text, 90), "      "))
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
 _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it

@@ -1,0 +1,62 @@
+"Folders of the library sentence-transformers: a small random encoder and what stands behind it."
+
+import json
+
+import torch
+import transformers as hf
+from checkpoints import wide_model
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+WORDS = ["a", "man", "is", "rid", "##ing", "bike", "the", "dog", "##s", "two", "run", "over"]
+WORDS += ["grass", ".", "who", "wa", "##nt", "that", "why"]
+VOCABULARY = ["<s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]  # 1 pads, as RoBERTa's does
+SIZES = {"hidden_size": 42, "num_hidden_layers": 3, "num_attention_heads": 3}
+SIZES |= {"intermediate_size": 29, "max_position_embeddings": 71, "layer_norm_eps": 0.01}
+SIZES |= {"pad_token_id": 1}
+DISTIL = {"dim": 42, "n_layers": 3, "n_heads": 3, "hidden_dim": 29, "pad_token_id": 1}
+DISTIL |= {"max_position_embeddings": 71}
+
+
+def backend():
+    "Words and their pieces, between [CLS] and [SEP]; padded to 50, as published files may be."
+    ids = {word: i for i, word in enumerate(VOCABULARY)}
+    found = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer()
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 3), ("[SEP]", 4)]
+    )
+    found.enable_padding(length=50, pad_id=1)
+    return found
+
+
+def models_of(V):
+    "Name -> class and configuration of a small encoder."
+    return {
+        "bert": (hf.BertModel, hf.BertConfig(vocab_size=V, **SIZES)),
+        "roberta": (hf.RobertaModel, hf.RobertaConfig(vocab_size=V, **SIZES)),
+        "distilbert": (hf.DistilBertModel, hf.DistilBertConfig(vocab_size=V, **DISTIL)),
+    }
+
+
+def write_sentence_folder(
+    folder,
+    name="bert",
+    *,
+    kinds=("Transformer", "Pooling", "Normalize"),
+    pooling="mean_tokens",
+    **sentence,
+):
+    "The folder; its weights are drawn from seed 0."
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        wide_model(*models_of(len(VOCABULARY))[name]).save_pretrained(folder)
+    backend().save(str(folder / "tokenizer.json"))
+    places = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
+    told = [{"type": f"library.{kind}", "path": p} for kind, p in zip(kinds, places)]
+    (folder / "modules.json").write_text(json.dumps(told))
+    (folder / "1_Pooling").mkdir()
+    told = {f"pooling_mode_{mode}": mode == pooling for mode in ("mean_tokens", "cls_token", "max")}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(told))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(sentence))
+    return folder
