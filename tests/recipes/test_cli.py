@@ -248,8 +248,8 @@ class TestCheck:
         assert (code, out) == (2, "") and "is there already" in err and err.count("\n") == 1
         assert (here / "my_transformer.py").read_text() == begun
         code, out, err = run("check")
-        assert code == 0 and out.count(" open ") == 13
-        assert out.endswith("\nmy_transformer.py: 0 of 13 steps pass.\n")
+        assert code == 0 and out.count(" open ") == 17
+        assert out.endswith("\nmy_transformer.py: 0 of 17 steps pass.\n")
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -259,14 +259,14 @@ class TestCheck:
         ]
         code, out, _ = run("check", "mine.py", "--json")
         found = json.loads(out)
-        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 13)
+        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 17)
         assert [step["state"] for step in found["steps"]].count("not yet") == 1
 
     def test_the_whole_file_passes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())
         code, out, _ = run("check", "--json")
         found = json.loads(out)
-        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 13
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 17
 
     def test_one_step_alone(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")

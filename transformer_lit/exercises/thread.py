@@ -1,4 +1,4 @@
-"""The thread: `my_transformer.py` grows from self-attention to a LLaMA, checked step by step."""
+"""The thread: `my_transformer.py` grows from self-attention to a LLaMA that answers, step by step."""
 
 import ast
 import difflib
@@ -119,11 +119,35 @@ STEPS = {
             "inference/sampling",
             "Greedy: the ids and max_new more behind them.",
         ),
+        Step(
+            "dequantise",
+            "answers.3",
+            "capstones/it_answers",
+            "packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.",
+        ),
+        Step(
+            "open_llama",
+            "answers.4",
+            "capstones/it_answers",
+            "A MyLlama of the sizes in c, with the tensors of a GGUF file.",
+        ),
+        Step(
+            "encode",
+            "answers.5",
+            "capstones/it_answers",
+            "The ids of a text: special tokens, and byte pairs by rank.",
+        ),
+        Step(
+            "answer",
+            "answers.6",
+            "capstones/it_answers",
+            "Gives the ids of the answer, one at a time, up to <|im_end|>.",
+        ),
     )
 }
 
 
-_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a LLaMA.
+_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a LLaMA that answers.
 
 Write a function or a class in place of `raise NotImplementedError`, then run
 `transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
@@ -134,7 +158,8 @@ A notebook in a folder below takes your parts from here:
 """
 
 import math
-from itertools import islice
+import re
+from itertools import islice, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -160,6 +185,12 @@ def _empty(name: str, step: Step) -> str:
 def starter() -> str:
     "The file with empty functions."
     return "\n\n".join((_HEAD, *(_empty(name, step) for name, step in STEPS.items())))
+
+
+def solved_file() -> str:
+    "The file as the book solves it."
+    imports = _HEAD.rpartition('"""')[2].strip()
+    return "\n\n\n".join([imports, *(find_exercise(s.id).source for s in STEPS.values())]) + "\n"
 
 
 def write_starter(path: str | Path) -> None:
@@ -194,9 +225,9 @@ class Progress:
 
     @property
     def next(self) -> str:
-        "What to do with a file that is complete; nothing where it is not."
-        whole = not self.error and sum(map(bool, self.verdicts.values())) == len(STEPS)
-        return "Train your model and let it write: transformer-lit check --write" if whole else ""
+        "What to do with a file whose model can be trained and writes; else nothing."
+        ready = not self.error and all(map(self.verdicts.get, ("MyLlama", "train", "generate")))
+        return "Train your model and let it write: transformer-lit check --write" if ready else ""
 
     def as_dict(self) -> dict[str, Any]:
         "For JSON: file, error, whether all that is written passes, how many do, and the steps."
