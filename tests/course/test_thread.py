@@ -117,7 +117,11 @@ FAULTS = {  # what stands in the solution, what stands there instead, and the st
     "SwiGLU": ("F.silu(self.gate_proj(x))", "F.gelu(self.gate_proj(x))", {"MyLlama", "open_llama"}),
     "Block": ("return x + self.ffn", "return self.ffn", {"MyLlama", "open_llama"}),
     "Cache": ("torch.cat([self.k, k]", "torch.cat([k, self.k]", set()),
-    "repeat_heads": ("k.repeat_interleave(", "(lambda n, dim: k.repeat(1, n, 1, 1))(", {"MyLlama", "open_llama"}),
+    "repeat_heads": (
+        "k.repeat_interleave(",
+        "(lambda n, dim: k.repeat(1, n, 1, 1))(",
+        {"MyLlama", "open_llama"},
+    ),
     "MyLlama": ("self.lm_head(self.norm(x))", "self.lm_head(x)", {"open_llama"}),
     "train": ("        optimizer.zero_grad()\n", "", set()),
     "generate": ("model(ids)[:, -1]", "model(ids)[:, 0]", {"answer"}),

@@ -172,7 +172,10 @@ LOST = "model.layers.0.input_layernorm.weight"
 def small_folder(said, seed, lost=None):
     "A folder as published ones are, of a random Llama; it is removed when Python ends."
     c, scratch = json.loads(said), tempfile.TemporaryDirectory()
-    whole = {"head_dim": c["hidden_size"] // c["num_attention_heads"], **c.get("rope_parameters", {})}
+    whole = {
+        "head_dim": c["hidden_size"] // c["num_attention_heads"],
+        **c.get("rope_parameters", {}),
+    }
     model = Llama(whole | c).float()
     fill_weights(model, seed)
     names, ours = (

@@ -184,9 +184,7 @@ def gigabytes():
         self.tok_emb = → self.lm_head = nn.Linear(d_model, vocab_size, bias=False)⏎self.tok_emb =
 """)
 class MyLlama(nn.Module):
-    def __init__(
-        self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff, base=10000.0
-    ):
+    def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff, base=10000.0):
         super().__init__()
 
         def block():

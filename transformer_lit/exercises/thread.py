@@ -1,4 +1,4 @@
-"""The thread: `my_transformer.py` grows from self-attention to a LLaMA that answers, step by step."""
+"""The thread: `my_transformer.py` grows from self-attention to a chat model, step by step."""
 
 import ast
 import difflib
@@ -147,7 +147,7 @@ STEPS = {
 }
 
 
-_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a LLaMA that answers.
+_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a chat model.
 
 Write a function or a class in place of `raise NotImplementedError`, then run
 `transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
