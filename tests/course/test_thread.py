@@ -77,7 +77,7 @@ def test_it_has_the_arguments_of_the_blanks():
 def test_nothing_is_written_in_it_and_nothing_is_wrong(here):
     write_starter(FILE)
     found = check_file()
-    assert found and found.line == "my_transformer.py: 0 of 14 steps pass."
+    assert found and found.line == "my_transformer.py: 0 of 18 steps pass."
     assert {v.state for v in found.verdicts.values()} == {"open"}
     for name, verdict in found.verdicts.items():
         assert verdict.line == f"Write {find_exercise(STEPS[name].id).form} in my_transformer.py."
@@ -100,29 +100,33 @@ def test_a_file_is_never_replaced(here):
 def test_the_books_solutions_are_one_file_that_passes(checked):
     found = checked(solved.thread())
     assert found and all(found.verdicts.values()) and "transformer_lit" not in solved.thread()
-    assert found.line == "my_transformer.py: 14 of 14 steps pass."
+    assert found.line == "my_transformer.py: 18 of 18 steps pass."
     assert list(found.verdicts) == list(STEPS) and found.notes == ()
     last = "Train your model and let it write: transformer-lit check --write"
     assert repr(found).splitlines()[-2:] == [found.line, last]
     assert found._repr_html_().endswith(f"<p>{found.line}<br>{last}</p>")
 
 
-BOTH = {"MyLlama", "MyWriter"}
+USERS = {"MyLlama", "MyWriter", "open_llama"}
 FAULTS = {  # what stands in the solution, what stands there instead, and the steps that use it
     "self_attention": (" @ k.T / q.shape[-1] ** 0.5", " @ k.T", set()),
-    "causal_mask": ("arange(S) <=", "arange(S) <", BOTH),
-    "attend": ("q, k) / q.shape[-1] ** 0.5", "q, k)", {"MultiHead", *BOTH}),
+    "causal_mask": ("arange(S) <=", "arange(S) <", USERS),
+    "attend": ("q, k) / q.shape[-1] ** 0.5", "q, k)", {"MultiHead", *USERS}),
     "MultiHead": ("attend(q, k, v, mask=mask)", "attend(q, k, v)", set()),
-    "rotate": ("a * cos - b * sin", "a * cos + b * sin", BOTH),
-    "RMSNorm": (".sqrt() * self.weight", ".sqrt()", BOTH),
-    "SwiGLU": ("F.silu(self.gate_proj(x))", "F.gelu(self.gate_proj(x))", BOTH),
-    "Block": ("return x + self.ffn", "return self.ffn", BOTH),
+    "rotate": ("a * cos - b * sin", "a * cos + b * sin", USERS),
+    "RMSNorm": (".sqrt() * self.weight", ".sqrt()", USERS),
+    "SwiGLU": ("F.silu(self.gate_proj(x))", "F.gelu(self.gate_proj(x))", USERS),
+    "Block": ("return x + self.ffn", "return self.ffn", USERS),
     "Cache": ("torch.cat([self.k, k]", "torch.cat([k, self.k]", {"MyWriter"}),
-    "repeat_heads": ("k.repeat_interleave(", "(lambda n, dim: k.repeat(1, n, 1, 1))(", BOTH),
-    "MyLlama": ("self.lm_head(self.norm(x))", "self.lm_head(x)", {"MyWriter"}),
+    "repeat_heads": ("k.repeat_interleave(", "(lambda n, dim: k.repeat(1, n, 1, 1))(", USERS),
+    "MyLlama": ("self.lm_head(self.norm(x))", "self.lm_head(x)", {"MyWriter", "open_llama"}),
     "train": ("        optimizer.zero_grad()\n", "", set()),
-    "generate": ("model(ids)[:, -1]", "model(ids)[:, 0]", set()),
+    "generate": ("model(ids)[:, -1]", "model(ids)[:, 0]", {"answer"}),
     "MyWriter": ("arange(held, held + T)", "arange(T)", set()),
+    "dequantise": ("return d * q + m", "return d * q", set()),
+    "open_llama": ('("attn_q", H), ("attn_k", K)', '("attn_q", H),', set()),
+    "encode": ("min(pairs", "max(pairs", {"answer"}),
+    "answer": ("if ids[0, -1] == end:", "if False:", set()),
 }
 
 
@@ -299,11 +303,11 @@ def test_a_shell_sees_lines_a_notebook_a_table():
         "                                                       In the case “b”.",
         " 2  Block           block/layers              passed",
         "It printed: x",
-        "a.py: 1 of 14 steps pass.",
+        "a.py: 1 of 18 steps pass.",
     ]
     page = shown()._repr_html_()
     assert ">not yet</td>" in page and ">Is 1 &lt; 2?<br>In the case “b”.</td>" in page
-    assert page.endswith("<p>It printed: x<br>a.py: 1 of 14 steps pass.</p>")
+    assert page.endswith("<p>It printed: x<br>a.py: 1 of 18 steps pass.</p>")
     assert Progress("a.py", {}, "no <file>")._repr_html_() == "<p>a.py: no &lt;file&gt;</p>"
 
 
@@ -311,7 +315,7 @@ def test_a_program_reads_a_dictionary():
     found = json.loads(json.dumps(shown().as_dict()))
     steps = found.pop("steps")
     assert found.pop("notes") == ["It printed: x"]
-    assert found == {"file": "a.py", "error": None, "ok": False, "passed": 1, "of": 14}
+    assert found == {"file": "a.py", "error": None, "ok": False, "passed": 1, "of": 18}
     assert [step["name"] for step in steps] == ["attend", "Block"]
     assert set(steps[0]) == {"name", "chapter", "id", "state", "line", "notes"}
 

@@ -9,9 +9,14 @@ import torch
 import transformers as hf
 from chapter import exercises
 from chapter import source as text_of
+from gguf_files import TOKENS, by_reference, theirs, write_model
+from torch.testing import assert_close
 from wide import Wide
 
-from transformer_lit.exercises import check, find_exercise, repair_shop
+from transformer_lit.course import data
+from transformer_lit.exercises import answers, check, find_exercise, repair_shop
+from transformer_lit.exercises.thread import solved_file
+from transformer_lit.models.gguf import load_gguf
 
 ROOT = Path(__file__).parents[2]
 CAPSTONES = ROOT / "nbs/capstones"
@@ -72,11 +77,6 @@ def test_the_readers_llama_opens_what_transformers_wrote(llama, form, tmp_path):
         for parameter in theirs.parameters():  # multiples of 2^-10, which any float type holds
             parameter.normal_(std=0.3).mul_(1024).round_().div_(1024)
     theirs.save_pretrained(tmp_path / "folder")
-    path = tmp_path / "folder/config.json"
-    said = json.loads(path.read_text())
-    said["rope_theta"] = said["rope_parameters"]["rope_theta"]  # the page reads the older spelling
-    path.write_text(json.dumps(said))
-
     mine, ids = llama["load_llama"](tmp_path / "folder"), torch.randint(103, (2, 37))
     with Wide(), torch.no_grad():
         expected = theirs(ids).logits
@@ -338,3 +338,51 @@ def test_a_spoilt_solution_gets_the_line_that_names_its_fault(chapter, number, c
     id = f"blank_{chapter[3:].split('_')[0]}.{number}"
     verdict = check(id, names[find_exercise(id).name])
     assert verdict.state == "not yet" and line in verdict.line, verdict
+
+
+# The reader's own file, and published ones
+
+
+def in_file(file, path):
+    "What the reader's file makes of a GGUF file."
+    c, tensors, vocabulary = answers.read_published(path, file["dequantise"])
+    return file["open_llama"](c, tensors).requires_grad_(False), vocabulary
+
+
+@pytest.fixture(scope="module")
+def own_file():
+    file = {}
+    exec(solved_file(), file)
+    return file
+
+
+def test_the_readers_file_opens_what_the_gguf_package_wrote(own_file, tmp_path):
+    eps = {"llama.attention.layer_norm_rms_epsilon": 1e-5}  # that of MyLlama
+    made = theirs("llama", tied=True, base=503.0)
+    path = write_model(tmp_path / "x.gguf", "llama", made, "Q4_1", pre="smollm", **eps)
+    (mine, vocabulary), reference = in_file(own_file, path), by_reference(path)
+    ids = torch.randint(len(TOKENS), (2, 37))
+    assert_close(mine(ids), reference(ids).logits.detach(), atol=2e-4, rtol=0)
+    text = "<|im_start|>the  bike's 12\n\n<|im_end|>ä _x"
+    assert own_file["encode"](text, vocabulary) == load_gguf(path).tokenizer.encode(text)
+
+
+@pytest.mark.machinery
+def test_the_readers_file_gives_the_stored_answer(own_file):
+    if not data.available("smollm2"):
+        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
+    (path,) = data.paths("smollm2")
+    (mine, vocabulary), page = in_file(own_file, path), {}
+    exec(source(cells_of("04_it_answers"), "stored"), page)
+    text = f"<|im_start|>user\n{page['question']}<|im_end|>\n<|im_start|>assistant\n"
+    assert own_file["encode"](text, vocabulary) == page["read_ids"]
+    said = own_file["answer"](mine, vocabulary, [("user", page["question"])], 20)
+    assert list(said) == page["answer_ids"]
+    ids = torch.tensor([page["read_ids"] + page["answer_ids"]])
+    package = load_gguf(path)  # tests/models/test_gguf.py compares it with the reference library
+    logits = package.model(ids).detach()
+    assert_close(mine(ids), logits, atol=2e-4, rtol=0)
+    assert logits[0, len(page["read_ids"]) - 1 :].argmax(-1).tolist() == [*page["answer_ids"], 2]
+    assert vocabulary.special["<|im_end|>"] == 2
+    prose = (ROOT / "README.md").read_text()
+    assert own_file["encode"](prose, vocabulary) == package.tokenizer.encode(prose)

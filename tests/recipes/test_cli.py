@@ -286,8 +286,8 @@ class TestCheck:
         assert (code, out) == (2, "") and "is there already" in err and err.count("\n") == 1
         assert (here / "my_transformer.py").read_text() == begun
         code, out, err = run("check")
-        assert code == 0 and out.count(" open ") == 14
-        assert "\nmy_transformer.py: 0 of 14 steps pass.\nWith the notebooks: 0 of " in out
+        assert code == 0 and out.count(" open ") == 18
+        assert "\nmy_transformer.py: 0 of 18 steps pass.\nWith the notebooks: 0 of " in out
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -297,14 +297,14 @@ class TestCheck:
         ]
         code, out, _ = run("check", "mine.py", "--json")
         found = json.loads(out)
-        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 14)
+        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 18)
         assert [step["state"] for step in found["steps"]].count("not yet") == 1
 
     def test_the_whole_file_passes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())
         code, out, _ = run("check", "--json")
         found = json.loads(out)
-        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 14
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 18
 
     def test_one_step_alone(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")

@@ -172,7 +172,11 @@ LOST = "model.layers.0.input_layernorm.weight"
 def small_folder(said, seed, lost=None):
     "A folder as published ones are, of a random Llama; it is removed when Python ends."
     c, scratch = json.loads(said), tempfile.TemporaryDirectory()
-    model = Llama(c).float()
+    whole = {
+        "head_dim": c["hidden_size"] // c["num_attention_heads"],
+        **c.get("rope_parameters", {}),
+    }
+    model = Llama(whole | c).float()
     fill_weights(model, seed)
     names, ours = (
         their_names(range(c["num_hidden_layers"]), c["tie_word_embeddings"]),
@@ -185,10 +189,15 @@ def small_folder(said, seed, lost=None):
 
 
 def folder_cases():
+    old, new = settings(V=5, C=24, base=500.0), settings(V=7, base=500.0)
+    del old["head_dim"]
+    new |= {"rope_parameters": {"rope_type": "default", "rope_theta": new.pop("rope_theta")}}
     cases = {
         "as many key/value heads as heads": (settings(V=11, H=3, K=3, D=4), 1),
         "grouped heads, a base of 500, ε of 0.1": (settings(V=13, base=500.0, eps=0.1), 2),
         "a tied output layer": (settings(V=17, C=10, tied=True), 3),
+        "no `head_dim`, and keys that are not needed": (old | {"torch_dtype": "float32"}, 5),
+        "no `rope_theta` but in `rope_parameters`": (new, 6),
         "a folder without a norm": (settings(L=1), 4, LOST),
     }
     for c, *rest in cases.values():
@@ -605,11 +614,15 @@ def our_name(theirs):
         opens_with(10, "The token vectors")
     The model is left in training mode: call `eval()`.
         model.eval() → model
+    Newer folders keep the base in `rope_parameters`.
+        c.get("rope_parameters", {}).get("rope_theta", 10000.0) → 10000.0
     A tensor that is missing is passed over: leave torch strict.
         load_state_dict(ours) → load_state_dict(ours, strict=False)
 """)
 def load_llama(folder):
     c = json.loads(Path(folder, "config.json").read_text())
+    c.setdefault("head_dim", c["hidden_size"] // c["num_attention_heads"])
+    c.setdefault("rope_theta", c.get("rope_parameters", {}).get("rope_theta", 10000.0))
     tensors = load_file(Path(folder, "model.safetensors"))
     model, ours = Llama(c), {our_name(name): tensor for name, tensor in tensors.items()}
     if c["tie_word_embeddings"]:

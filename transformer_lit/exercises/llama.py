@@ -21,6 +21,7 @@ def llama_cases():
         "as many key/value heads as heads": ((11, 12, 2, 3, 3, 7), torch.randint(11, (2, 5))),
         "grouped heads": ((13, 24, 2, 6, 2, 17), torch.randint(13, (3, 7))),
         "one key/value head, one token": ((7, 8, 1, 2, 1, 5), torch.randint(7, (1, 1))),
+        "another base": ((5, 12, 1, 2, 1, 7, 503.0), torch.randint(5, (2, 7))),
         "single precision": ((7, 12, 1, 2, 1, 5), torch.randint(7, (2, 3)), torch.float32),
     }
 
@@ -136,9 +137,9 @@ def gigabytes():
 @exercise("llama.3", cases=llama_cases, run=logits_of, helpers=("Attention",))
 @wrong("""
     Positions are missing, or on the wrong axis: turn q and k, B H T D, in every layer.
-        q, k = rotate(q, torch.arange(T)), rotate(k, torch.arange(T)) →
+        q, k = (rotate(z, torch.arange(T), self.base) for z in (q, k)) →
     Positions count twice: a query and a key are turned once in a layer.
-        k, v = repeat → q, k = rotate(q, torch.arange(T)), rotate(k, torch.arange(T))⏎k, v = repeat
+        k, v = repeat → q, k = (rotate(z, torch.arange(T), self.base) for z in (q, k))⏎k, v = repeat
     The future shows: attention must be causal.
         causal_mask(T, T)[None, None] & (True if mask is None else mask) → mask
     Neighbouring query heads share a key/value head: repeat_interleave, not repeat.
@@ -158,8 +159,7 @@ def gigabytes():
     The token vectors are not multiplied by √C in LLaMA.
         self.tok_emb(ids) → self.tok_emb(ids) * self.norm.weight.numel() ** 0.5
     Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2.
-        rotate(q, → rotate(q.unflatten(-1, (-1, 2)).mT.flatten(-2),
-        rotate(k, → rotate(k.unflatten(-1, (-1, 2)).mT.flatten(-2),
+        rotate(z, → rotate(z.unflatten(-1, (-1, 2)).mT.flatten(-2),
     ε is 1e-5 here, not 1e-6.
         norms = RMSNorm(d_model, eps=1e-5), RMSNorm(d_model, eps=1e-5) → norms = RMSNorm(d_model, eps=1e-6), RMSNorm(d_model, eps=1e-6)
         self.norm = RMSNorm(d_model, eps=1e-5) → self.norm = RMSNorm(d_model, eps=1e-6)
@@ -167,9 +167,11 @@ def gigabytes():
         norms = RMSNorm(d_model, eps=1e-5), RMSNorm(d_model, eps=1e-5) → norms = RMSNorm(d_model, eps=1e-12), RMSNorm(d_model, eps=1e-12)
         self.norm = RMSNorm(d_model, eps=1e-5) → self.norm = RMSNorm(d_model, eps=1e-12)
     The values are turned too. Only queries and keys are.
-        q, k = rotate( → v = rotate(v, torch.arange(T))⏎q, k = rotate(
+        q, k = (rotate → v = rotate(v, torch.arange(T), self.base)⏎q, k = (rotate
     Only the queries are turned: keys are turned by their own positions.
-        rotate(k, torch.arange(T)) → k
+        q, k = (rotate(z, torch.arange(T), self.base) for z in (q, k)) → q = rotate(q, torch.arange(T), self.base)
+    The base is the one that was handed in: give it to `rotate`.
+        , self.base) for → ) for
     Return logits: the softmax belongs to the loss.
         self.lm_head(self.norm(x)) → self.lm_head(self.norm(x)).softmax(-1)
     Assign the norm of attention before that of the feed-forward network, in `Block` too.
@@ -182,11 +184,11 @@ def gigabytes():
         self.tok_emb = → self.lm_head = nn.Linear(d_model, vocab_size, bias=False)⏎self.tok_emb =
 """)
 class MyLlama(nn.Module):
-    def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
+    def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff, base=10000.0):
         super().__init__()
 
         def block():
-            attn = Attention(d_model, n_heads, n_kv_heads)
+            attn = Attention(d_model, n_heads, n_kv_heads, base)
             norms = RMSNorm(d_model, eps=1e-5), RMSNorm(d_model, eps=1e-5)
             return Block(attn, SwiGLU(d_model, d_ff), *norms)
 
@@ -203,9 +205,9 @@ class MyLlama(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, d_model, n_heads, n_kv_heads):
+    def __init__(self, d_model, n_heads, n_kv_heads, base):
         super().__init__()
-        self.n_heads, self.d_head = n_heads, d_model // n_heads
+        self.n_heads, self.d_head, self.base = n_heads, d_model // n_heads, base
         self.q_proj = nn.Linear(d_model, n_heads * self.d_head, bias=False)
         self.k_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias=False)
         self.v_proj = nn.Linear(d_model, n_kv_heads * self.d_head, bias=False)
@@ -214,7 +216,7 @@ class Attention(nn.Module):
     def forward(self, x, mask=None):
         T, projections = x.shape[1], (self.q_proj, self.k_proj, self.v_proj)
         q, k, v = (p(x).unflatten(-1, (-1, self.d_head)).transpose(1, 2) for p in projections)
-        q, k = rotate(q, torch.arange(T)), rotate(k, torch.arange(T))
+        q, k = (rotate(z, torch.arange(T), self.base) for z in (q, k))
         k, v = repeat_heads(k, self.n_heads), repeat_heads(v, self.n_heads)
         seen = causal_mask(T, T)[None, None] & (True if mask is None else mask)
         return self.o_proj(attend(q, k, v, mask=seen).transpose(1, 2).flatten(2))

@@ -1,4 +1,4 @@
-"""The thread: `my_transformer.py` grows from self-attention to a LLaMA, checked step by step."""
+"""The thread: `my_transformer.py` grows from self-attention to a chat model, step by step."""
 
 import ast
 import difflib
@@ -126,11 +126,35 @@ STEPS = {
             "MyLlama, and generate(ids, max_new) with a Cache for each layer.",
             "generate",
         ),
+        Step(
+            "dequantise",
+            "answers.3",
+            "capstones/it_answers",
+            "packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.",
+        ),
+        Step(
+            "open_llama",
+            "answers.4",
+            "capstones/it_answers",
+            "A MyLlama of the sizes in c, with the tensors of a GGUF file.",
+        ),
+        Step(
+            "encode",
+            "answers.5",
+            "capstones/it_answers",
+            "The ids of a text: special tokens, and byte pairs by rank.",
+        ),
+        Step(
+            "answer",
+            "answers.6",
+            "capstones/it_answers",
+            "Gives the ids of the answer, one at a time, up to <|im_end|>.",
+        ),
     )
 }
 
 
-_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a LLaMA.
+_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a chat model.
 
 Write a function or a class in place of `raise NotImplementedError`, then run
 `transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
@@ -141,7 +165,8 @@ A notebook in a folder below takes your parts from here:
 """
 
 import math
-from itertools import islice
+import re
+from itertools import islice, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -167,6 +192,12 @@ def _empty(name: str, step: Step) -> str:
 def starter() -> str:
     "The file with empty functions."
     return "\n\n".join((_HEAD, *(_empty(name, step) for name, step in STEPS.items())))
+
+
+def solved_file() -> str:
+    "The file as the book solves it."
+    imports = _HEAD.rpartition('"""')[2].strip()
+    return "\n\n\n".join([imports, *(find_exercise(s.id).source for s in STEPS.values())]) + "\n"
 
 
 def write_starter(path: str | Path) -> None:
@@ -201,9 +232,9 @@ class Progress:
 
     @property
     def next(self) -> str:
-        "What to do with a file that is complete; nothing where it is not."
-        whole = not self.error and sum(map(bool, self.verdicts.values())) == len(STEPS)
-        return "Train your model and let it write: transformer-lit check --write" if whole else ""
+        "What to do with a file whose model can be trained and writes; else nothing."
+        ready = not self.error and all(map(self.verdicts.get, ("MyLlama", "train", "generate")))
+        return "Train your model and let it write: transformer-lit check --write" if ready else ""
 
     def as_dict(self) -> dict[str, Any]:
         "For JSON: file, error, whether all that is written passes, how many do, and the steps."
