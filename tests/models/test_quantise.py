@@ -109,11 +109,12 @@ class TestLinear8:
         x = x.T if shape == (48, 7) else x
         y, weight = layer(x), layer.weight.double()
         expected = x.double() @ weight.T + layer.bias
-        room = (
-            2**-7 * (x.double().abs() @ weight.abs().T + layer.bias.abs()) + 2**-7 * expected.abs()
-        )
+        sizes = x.double().abs() @ weight.abs().T + layer.bias.abs()
         assert y.dtype == torch.promote_types(dtype, layer.bias.dtype)
-        assert y.shape == expected.shape and ((y.double() - expected).abs() <= 2**-7 * sizes).all()
+        assert (
+            y.shape == expected.shape
+            and ((y.double() - expected).abs() <= 1.01 * 2**-7 * sizes).all()
+        )
 
     @pytest.mark.parametrize("c", [48, 37, 8])
     def test_in_float64_and_for_any_width_the_formula_computes(self, c):
