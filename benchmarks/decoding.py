@@ -1,12 +1,17 @@
-"""A decoding step: with a preallocated cache, with a growing one, and without.
+"""A decoding step with and without a cache; and a published model in 32, 8 and fewer bits.
 
 `steps` times one more token when `held` tokens are there; without a cache the whole text goes
-through again. `python -m benchmarks` has our decoders beside those of a library.
+through again. Weights are random: the time does not depend on what is drawn. `python -m benchmarks`
+has our decoders beside those of a library.
 
-Weights are random: the time does not depend on what is drawn. `--quick` takes tiny sizes and few
-pairs, and stores nothing.
+`smollm2` times 64 tokens of SmolLM2 from one file: ours in float32 and int8, the reference library
+in float32, and llama.cpp where xllamacpp is installed; and how long it takes to read the weights,
+which no decoder in float32 can undercut. It needs the file: `transformer-lit data fetch smollm2`.
+
+`--quick` takes tiny sizes, few tokens and few pairs, and stores nothing.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -15,8 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import peers
 from benchmarks.common import choose, command_line, compared, report, take_turns
+from benchmarks.models import hf_writes
 from transformer_lit.attention.cache import DecodingState, GrowingCache
+from transformer_lit.course.data import paths
+from transformer_lit.inference.sampling import generate
+from transformer_lit.models.gguf import load_gguf
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 SIZES = {"d_model": 384, "n_layers": 6, "n_heads": 6, "d_ff": 1536, "vocab_size": 256}
@@ -62,6 +72,52 @@ def step_rows(sizes: dict[str, int], lengths: Sequence[int], pairs: int) -> list
     return rows
 
 
+# --- a published model, in several numbers of bits ----------------------------------------------
+
+PROMPT = "A man is riding a bike. He"
+
+
+def held(model: torch.nn.Module) -> int:
+    "Bytes of the parameters, a tied table once; a decoder reads about as many for each token."
+    return sum(w.numel() * w.element_size() for w in model.parameters())
+
+
+def smollm2_rows(new: int, pairs: int) -> list[dict[str, Any]]:
+    "Tokens a second of each side, and what share of the bandwidth its weights take up."
+    (path,) = paths("smollm2")
+    published, eight = load_gguf(path), load_gguf(path, weights="int8").model
+    theirs = peers.hf_llama(published.model).eval()
+    ids = published.tokenizer.encode(PROMPT)
+    prompt = torch.tensor([ids])
+    ours = {"float32": published.model, "int8": eight}
+    sides: dict[str, Callable[[], Any]] = {
+        name: partial(generate, model, prompt, max_new=new, temperature=0)
+        for name, model in ours.items()
+    }
+    options = {"max_new_tokens": new}
+    sides["transformers"] = partial(hf_writes, theirs, prompt, torch.ones_like(prompt), **options)
+    sizes = {name: held(model) for name, model in ours.items()}
+    sizes["transformers"] = sizes["float32"]
+    if peers.HAS_LLAMA_CPP:
+        sides["llama.cpp"] = peers.llama_cpp_writes(path, ids, new)
+        sizes["llama.cpp"] = path.stat().st_size
+    assert sides["float32"]() == sides["transformers"](), "they must write the same"
+
+    @torch.inference_mode()
+    def read() -> list[Tensor]:
+        return [w.sum() for w in published.model.parameters()]
+
+    spent = take_turns([*sides.values(), read], pairs, time.process_time)
+    reading = sizes["float32"] / median(spent.pop())  # bytes a second
+    rows = []
+    for name, seconds in zip(sides, spent, strict=True):
+        rate = new / median(seconds)
+        row = {"side": name, "tokens_s": rate, "mb": sizes[name] / 1e6}
+        row["of_bandwidth"] = rate * sizes[name] / reading
+        rows.append(row | {"read_gb_s": reading / 1e9} | compared([seconds, spent[0]]))
+    return rows
+
+
 # --- the command --------------------------------------------------------------------------------
 
 MODEL = "6 layers, width 384, 6 heads, d_ff 1536, 256 tokens in the vocabulary, fp32"
@@ -69,11 +125,19 @@ ABOUT = {
     "steps": f"One more token when `held` are there, by a Llama of {MODEL}, batch 1. cache: "
     "preallocated (KVCache), growing (GrowingCache), or none (the whole text goes through again). "
     "ms: median; ratio: to the preallocated cache, median over the turns with its 95 % interval.",
+    "smollm2": "SmolLM2-135M-Instruct from its Q4_1 file: 64 greedy tokens after a prompt of 8, "
+    "batch 1; sides in turn; seconds of the process. tokens_s: new tokens a second, by the median "
+    "time. ratio: time / that of ours in float32, median over the turns with its 95 % interval. "
+    "mb: of the weights as the side keeps them; for llama.cpp the size of the file. read_gb_s: "
+    "bytes a second when all float32 weights are added up, in the same turns. of_bandwidth: "
+    "tokens_s times mb over that. transformers writes the same tokens as float32.",
 }
 
 
-def measure(quick: bool) -> list[dict[str, Any]]:
+def measure(part: str, quick: bool) -> list[dict[str, Any]]:
     torch.manual_seed(0)
+    if part == "smollm2":
+        return smollm2_rows(*((2, 3) if quick else (64, 11)))
     return step_rows(TINY, (3, 7), 3) if quick else step_rows(SIZES, (16, 64, 256, 1023), 21)
 
 
@@ -84,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = choose(parser, arguments, ABOUT)
     torch.set_num_threads(given.threads)
     for part in given.parts:
-        rows = [row | {"threads": given.threads} for row in measure(given.quick)]
+        rows = [row | {"threads": given.threads} for row in measure(part, given.quick)]
         command = f"python -m benchmarks.decoding {part} --threads {given.threads}"
         report(f"decoding_{part}", ABOUT[part], command, rows, given)
 

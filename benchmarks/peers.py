@@ -1,11 +1,13 @@
 """The peers: models of other libraries, and nanoGPT's, of the sizes and with the weights of ours.
 
 Each function makes a peer of one of our models. Peers have no dropout, and use torch's fused
-attention where they can. litgpt is a peer where it is installed.
+attention where they can. litgpt and llama.cpp are peers where they are installed.
 """
 
 import importlib.util
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +65,9 @@ def hf_llama(ours: Llama) -> LlamaForCausalLM:
         hidden_size=c.d_model,
         num_hidden_layers=c.n_layers,
         num_attention_heads=c.n_heads,
+        num_key_value_heads=c.n_kv_heads,
+        head_dim=c.d_head,
+        tie_word_embeddings=c.tied,
         intermediate_size=c.d_ff,
         max_position_embeddings=c.max_len,
         rms_norm_eps=c.eps,
@@ -351,3 +356,28 @@ def litgpt_writes(model: nn.Module, ids: Tensor, new: int) -> list[list[int]]:
         found.append(ids)
         position = torch.tensor([end], device=ids.device)
     return torch.cat(found, 1).tolist()
+
+
+# --- llama.cpp ----------------------------------------------------------------------------------
+
+HAS_LLAMA_CPP = importlib.util.find_spec("xllamacpp") is not None
+
+
+def llama_cpp_writes(path: Path, ids: list[int], new: int) -> Callable[[], str]:
+    "Writes the most probable tokens after a prompt, with as many threads as torch has."
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
+    params.n_ctx, params.n_parallel, params.verbosity = 512, 1, 0
+    server = xllamacpp.Server(params)
+    asked = {"prompt": ids, "n_predict": new, "temperature": 0, "ignore_eos": True}
+
+    def write() -> str:
+        answer = server.handle_completions(asked | {"cache_prompt": False})
+        if answer["usage"]["completion_tokens"] != new:
+            raise ValueError(f"llama.cpp wrote {answer['usage']}, not {new} tokens")
+        return answer["choices"][0]["text"]
+
+    return write

@@ -10,6 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import attention, block, decoding, models, peers, swap
 from benchmarks.attention import peak_in_child
 from benchmarks.common import interval, store, take_turns
+from transformer_lit.course import data
 from transformer_lit.course.records import read_measurement
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 
@@ -27,9 +28,18 @@ def seed(monkeypatch):
 
 def test_attention_and_decoding_store_nothing_when_quick(capsys, tmp_path):
     attention.main(["time", "decode", "--quick", "--out", str(tmp_path)])
-    decoding.main(["--quick", "--threads", "1", "--out", str(tmp_path)])
+    decoding.main(["steps", "--quick", "--threads", "1", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("attend_fused", "tokens_per_second", "preallocated"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_published_model_is_compared_in_several_numbers_of_bits(capsys, tmp_path):
+    if not data.available("smollm2"):
+        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
+    decoding.main(["smollm2", "--quick", "--threads", "1", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("float32", "int8", "transformers", "of_bandwidth"))
     assert not list(tmp_path.iterdir())
 
 

@@ -29,6 +29,7 @@ from tokenizers import pre_tokenizers
 from transformer_lit.course import data
 from transformer_lit.course.files import InputError
 from transformer_lit.models.gguf import GGUF, KINDS, Reader, half_split_rows, load_gguf
+from transformer_lit.models.quantise import quantised
 
 pytestmark = pytest.mark.usefixtures("single")
 ALL = [kind.name for kind in KINDS.values()]
@@ -185,6 +186,28 @@ class TestModels:
         path = write_model(tmp_path / "x.gguf", "llama", theirs("llama"))
         model = load_gguf(path, dtype=torch.bfloat16).model
         assert {x.dtype for x in model.parameters()} == {torch.bfloat16}
+
+    @pytest.mark.parametrize("tied", [False, True])
+    def test_weights_in_eight_bits_are_those_of_the_whole_model(self, tmp_path, tied):
+        path = write_model(tmp_path / "x.gguf", "qwen2", theirs("qwen2", tied))  # with biases
+        opened, whole = load_gguf(path, weights="int8").model, quantised(load_gguf(path).model)
+        assert opened.state_dict().keys() == whole.state_dict().keys()
+        for name, x in whole.state_dict().items():
+            assert torch.equal(opened.state_dict()[name], x), name
+        ids = torch.randint(len(TOKENS), (3, 17))
+        assert torch.equal(opened(ids), whole(ids)) and not opened.training
+        assert (opened.lm_head.q is getattr(opened.tok_emb, "q", None)) == tied
+        with pytest.raises(ValueError, match="int3"):
+            load_gguf(path, weights="int3")
+
+    @pytest.mark.machinery
+    def test_smollm2_in_eight_bits_takes_less_than_half_of_its_float32(self, smollm2):
+        before = peak(anew=True)
+        model = load_gguf(smollm2, weights="int8").model
+        grown = peak() - before
+        numbers = sum(w.numel() for w in load_gguf(smollm2).model.parameters())
+        assert grown <= 0.45 * 4 * numbers
+        assert sum(w.numel() * w.element_size() for w in model.parameters()) < 0.255 * 4 * numbers
 
 
 class TestTokenizer:

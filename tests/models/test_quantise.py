@@ -1,5 +1,7 @@
 """Blocks have the bits of ggml's, and no number moves further than its bound."""
 
+import copy
+
 import pytest
 import torch
 from gguf import GGMLQuantizationType
@@ -7,7 +9,13 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_lit.course import data
 from transformer_lit.models import quantise
+from transformer_lit.models.bert import Bert, BertConfig
+from transformer_lit.models.gguf import load_gguf
+from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.models.transformer import Transformer, TransformerConfig
 
 KINDS = ("Q8_0", "Q4_0", "Q4_1")
 
@@ -69,3 +77,113 @@ def test_nibbles_go_out_and_come_back():
 def test_an_unknown_kind_has_no_bound():
     with pytest.raises(ValueError, match="Q2_K"):
         quantise.error_bound(torch.randn(32), "Q2_K")
+
+
+class TestRows:
+    def test_ten_thousand_rows_stay_within_half_a_step(self):
+        w = blocks(0, 10_000).double()
+        q, d = quantise.quantise_rows(w)
+        share = (w - q * d.double()[:, None]).abs() / d.double()[:, None]
+        assert 0.49 < share.max() <= 0.5 and q.abs().max() <= 127
+        assert (q[~w.any(-1)] == 0).all()
+
+    @pytest.mark.usefixtures("single")
+    def test_a_scale_is_rounded_up_and_by_little(self):
+        w = torch.rand(10_000, 1) * 10 ** (12 * torch.rand(10_000, 1) - 9)
+        d, exact = quantise.quantise_rows(w)[1].double(), w[:, 0].double() / 127
+        assert (exact <= d).all() and (d <= 1.012 * exact).all()
+
+
+def layer8(n, c, bias=False):
+    linear = torch.nn.Linear(c, n, bias)
+    return quantise.quantised(torch.nn.Sequential(linear))[0]
+
+
+class TestLinear8:
+    @pytest.mark.usefixtures("single")
+    @pytest.mark.parametrize("shape", [(48,), (1, 48), (3, 5, 48), (48, 7), (0, 48)])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_the_kernel_gives_the_formula_s_numbers(self, shape, dtype):
+        "bfloat16 rounds x, and what comes out: by 2^-8 of a number, each; a bias in its own type."
+        layer, x = layer8(11, 48, bias=True), torch.randn(shape).to(dtype)
+        x = x.T if shape == (48, 7) else x
+        y, weight = layer(x), layer.weight.double()
+        expected = x.double() @ weight.T + layer.bias
+        sizes = x.double().abs() @ weight.abs().T + layer.bias.abs()
+        assert y.dtype == torch.promote_types(dtype, layer.bias.dtype)
+        assert (
+            y.shape == expected.shape
+            and ((y.double() - expected).abs() <= 1.01 * 2**-7 * sizes).all()
+        )
+
+    @pytest.mark.parametrize("c", [48, 37, 8])
+    def test_in_float64_and_for_any_width_the_formula_computes(self, c):
+        layer, x = layer8(11, c, bias=True), torch.randn(3, 5, c)
+        expected = x @ layer.weight.double().T + layer.bias
+        torch.testing.assert_close(layer(x), expected)
+        if c % 16:
+            layer = layer.float()
+            torch.testing.assert_close(layer(x.float()), expected.float())
+
+
+def models():
+    sizes = {"d_model": 24, "n_layers": 2, "n_heads": 2, "d_ff": 17}
+    yield "llama", Llama(LlamaConfig(11, **sizes))
+    yield "tied llama", Llama(LlamaConfig(11, **sizes, tied=True))
+    yield "gpt", GPT(GPTConfig(11, **sizes, max_len=7))
+    yield "bert", Bert(BertConfig(11, **sizes, max_len=7))
+    yield "transformer", Transformer(TransformerConfig(11, 24, 17, 2, 2))
+
+
+class TestQuantised:
+    @pytest.mark.parametrize(
+        ("name", "model"), [*models()], ids=lambda x: x if isinstance(x, str) else ""
+    )
+    def test_a_model_computes_with_the_rounded_weights(self, name, model):
+        "In float64: the same model, whose weights of linear layers were rounded by hand."
+        model = model.double().eval()
+        ids = [torch.randint(11, (3, 7))] * (2 if name == "transformer" else 1)
+        changed = quantise.quantised(copy.deepcopy(model), "int8").double()
+        with torch.no_grad():
+            users = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
+            for weight in {id(w): w for w in users}.values():
+                q, d = quantise.quantise_rows(weight)
+                weight.copy_(q * d.double()[:, None])
+            torch.testing.assert_close(changed(*ids), model(*ids))
+        assert not any(isinstance(m, torch.nn.Linear) for m in changed.modules())
+        assert not any(p.requires_grad for p in changed.parameters())
+
+    def test_a_tied_table_is_in_memory_once_and_stays_so(self):
+        model = quantise.quantised(Llama(LlamaConfig(11, 24, 2, 2, d_ff=17, tied=True)))
+        for changed in (model, copy.deepcopy(model), model.to(torch.float32)):
+            assert changed.tok_emb.q is changed.lm_head.q and changed.tok_emb.d is changed.lm_head.d
+
+    def test_another_table_stays_as_it_was(self):
+        model = Llama(LlamaConfig(11, 24, 2, 2, d_ff=17))
+        table = model.tok_emb.weight
+        assert quantise.quantised(model).tok_emb.weight is table
+
+    def test_what_weights_cannot_be_kept_as(self):
+        with pytest.raises(ValueError, match="int3"):
+            quantise.quantised(torch.nn.Linear(2, 2), "int3")
+
+
+@pytest.mark.machinery
+@pytest.mark.usefixtures("single")
+def test_eight_bits_raise_the_perplexity_of_smollm2_by_one_percent_at_most():
+    "On 1,536 tokens of this book, which SmolLM2 has not seen; as its file is, and by the kernel."
+    if not data.available("smollm2"):
+        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
+    found = load_gguf(*data.paths("smollm2"))
+    ids = torch.tensor(found.tokenizer.encode(data.load_text("book", "train")[20_000:30_000]))
+    ids = ids[: 3 * 512].view(3, 512)
+
+    def perplexity(model):
+        with torch.inference_mode():
+            logits = model(ids)[:, :-1]
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).exp()
+
+    before = perplexity(found.model)
+    after = perplexity(quantise.quantised(found.model, "int8"))
+    assert 20 < before < 100  # it reads
+    assert before * 0.99 < after < before * 1.01 and after != before

@@ -521,6 +521,13 @@ class TestChat:
         code, out, _ = run("generate", "Hi", "--model", file, "--max-new", "3")
         assert code == 0 and out.startswith("Hi")
 
+    def test_a_published_file_may_keep_eight_bits_and_another_model_not(self, run, here, file):
+        eight = ("--weights", "int8", "--max-new", "3")
+        code, out, _ = run("generate", "Hi", "--model", file, *eight)
+        assert code == 0 and out.startswith("Hi")
+        code, out, err = run("generate", "Hi", "--model", "shakespeare", *eight)
+        assert (code, out) == (2, "") and "shakespeare is no published file" in err
+
 
 class TestAsk:
     @pytest.fixture

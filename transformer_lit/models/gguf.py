@@ -36,6 +36,7 @@ from transformer_lit.models.quantise import (
     dequantise_q8_0,
     half_at,
     in_blocks,
+    keep_int8,
     unpack_nibbles,
 )
 from transformer_lit.position.rope import RoPE, interleaved_order, rope_frequencies
@@ -439,12 +440,18 @@ class Published:
     chat_template: str | None
 
 
-def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
+def load_gguf(
+    path: str | Path, *, dtype: torch.dtype = torch.float32, weights: str | None = None
+) -> Published:
     """The model in a GGUF file as a module of this package, with its tokenizer and chat template.
 
     Architectures: see `LAYOUTS`; numbers: see `KINDS`. The model is in eval mode, its weights are
-    dequantised to `dtype`. `InputError` names the file, and what is cut, damaged or not built.
+    dequantised to `dtype`. With weights="int8" it is what `quantised` makes of that model, one
+    tensor after the other: it is never in memory as a whole in `dtype`. `InputError` names the
+    file, and what is cut, damaged or not built.
     """
+    if weights not in (None, "int8"):
+        raise ValueError(f"weights can be kept as int8, not as {weights!r}")
     file = GGUF(path)
     c = settings_of(file)
     family, names = LAYOUTS[file.metadata["general.architecture"]]
@@ -463,5 +470,9 @@ def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Publis
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
         _stretch(model, file)
-    fill(model, file, names, dtype)
+    if weights is None:
+        fill(model, file, names, dtype)
+    else:
+        fill(model, file, names, dtype, keep_int8)
+        model.requires_grad_(False)
     return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None))

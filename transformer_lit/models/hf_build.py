@@ -482,9 +482,16 @@ def shared_names(module: nn.Module) -> list[list[str]]:
 
 
 def fill(
-    module: nn.Module, tensors: Tensors, names: Names, dtype: torch.dtype = torch.float32
+    module: nn.Module,
+    tensors: Tensors,
+    names: Names,
+    dtype: torch.dtype = torch.float32,
+    keep: Callable[[nn.Module, list[str], Tensor], bool] = lambda *_: False,
 ) -> None:
-    "Put the tensors of a folder into a module, which may stand on the meta device."
+    """Put the tensors of a folder into a module, which may stand on the meta device.
+
+    `keep(module, its names there, tensor)` is True where it has put a tensor in its own way.
+    """
     there, plan, missing, weights = {*tensors.mapped}, [], [], {}
     left = set(there)
     for ours in shared_names(module):
@@ -504,8 +511,9 @@ def fill(
             if not torch.equal(tensors.read(other, shape, dtype), x):
                 tied = f"{first.names[0]} and {other.names[0]} are tied, and differ"
                 raise InputError(f"{tensors.folder}: {tied}")
-        weights |= dict.fromkeys(ours, nn.Parameter(x))
-    module.load_state_dict(weights, assign=True)
+        if not keep(module, ours, x):
+            weights |= dict.fromkeys(ours, nn.Parameter(x))
+    module.load_state_dict(weights, assign=True, strict=False)  # what was kept is there
 
 # %% ../../nbs/models/09_hf_build.ipynb #load
 class Undrawn(TorchFunctionMode):

@@ -4,12 +4,15 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'Bytes', 'Numbers', 'in_blocks', 'as_bytes', 'half_at', 'quantise_q8_0', 'dequantise_q8_0', 'pack_nibbles',
-           'unpack_nibbles', 'quantise_q4_0', 'dequantise_q4_0', 'quantise_q4_1', 'dequantise_q4_1', 'error_bound']
+           'unpack_nibbles', 'quantise_q4_0', 'dequantise_q4_0', 'quantise_q4_1', 'dequantise_q4_1', 'error_bound',
+           'quantise_rows', 'Linear8', 'Embedding8', 'keep_int8', 'quantised']
 
 # %% ../../nbs/models/11_quantise.ipynb #imports
 import torch
-from jaxtyping import Float, UInt8
-from torch import Tensor
+from jaxtyping import BFloat16, Float, Int, Int8, UInt8
+from torch import Tensor, nn
+
+from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/11_quantise.ipynb #tools
 BLOCK = 32  # numbers that share a scale
@@ -122,3 +125,95 @@ def error_bound(x: Numbers, kind: str) -> Float[Tensor, "... n 1"]:
     else:
         raise ValueError(f"no bound is known for {kind}; for Q8_0, Q4_0 and Q4_1 it is")
     return bound * (1 + 2.0**-12)
+
+# %% ../../nbs/models/11_quantise.ipynb #rows
+def quantise_rows(
+    w: Float[Tensor, "N C"],
+) -> tuple[Int8[Tensor, "N C"], BFloat16[Tensor, "N"]]:
+    """Integers from -127 to 127, and for each row the scale that makes them weights again.
+
+    No weight moves further than half of its row's scale.
+    """
+    low, high = w.aminmax(dim=-1)
+    d = (torch.maximum(-low, high) / 127 * (1 + 2**-7)).bfloat16()  # N, rounded up
+    d = torch.where(d == 0, 1, d)  # of a row of zeros
+    parts = zip(
+        w.split(4096), d[:, None].split(4096)
+    )  # a large table needs no second one in floats
+    return torch.cat([(rows / its.to(w.dtype)).round().to(torch.int8) for rows, its in parts]), d
+
+# %% ../../nbs/models/11_quantise.ipynb #linear8
+class Linear8(nn.Module):
+    """A linear layer C → N whose weights stay in 8 bits; for inference, no gradient passes.
+
+    On a CPU, `x` in float32 or bfloat16 is rounded to bfloat16 on its way in, and `y` on its way
+    out, for torch's kernel, which asks for a C that 16 divides. Elsewhere the weights become
+    floats of the type of `x` first.
+    """
+
+    def __init__(self, q: nn.Parameter, d: nn.Parameter, bias: nn.Parameter | None = None):
+        super().__init__()
+        self.q, self.d, self.bias = q, d, bias  # N C, N, N
+
+    @property
+    def weight(self) -> Float[Tensor, "N C"]:
+        "The weights as float32 (or wider, as `d`) numbers."
+        return self.q.float() * self.d[:, None]
+
+    def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... N"]:
+        fast = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+        if not fast or x.shape[-1] % 16:  # it takes 16 at a time, and reads past the end
+            return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
+        rows = x.reshape(-1, x.shape[-1]).bfloat16().contiguous()  # BT C
+        y = torch._weight_int8pack_mm(rows, self.q, self.d.bfloat16()).to(x.dtype)  # BT N
+        y = y.view(*x.shape[:-1], len(self.q))  # B T N
+        return y if self.bias is None else y + self.bias
+
+
+class Embedding8(nn.Module):
+    "A `TokenEmbedding` whose rows stay in 8 bits; its parameters are those of a `Linear8`."
+
+    def __init__(self, q: nn.Parameter, d: nn.Parameter, scale: float = 1.0):
+        super().__init__()
+        self.q, self.d, self.scale = q, d, scale  # V C, V
+
+    def forward(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
+        return self.q[ids].float() * self.d[ids][..., None] * self.scale  # … C
+
+# %% ../../nbs/models/11_quantise.ipynb #quantised
+def keep_int8(model: nn.Module, names: list[str], w: Float[Tensor, "..."]) -> bool:
+    """Put `w` into a model in 8 bits, where its `names` are weights of linear layers.
+
+    A token table may be among them. False, and nothing is done, for any other parameter.
+    """
+    users = {}
+    for name in names:
+        path, _, leaf = name.rpartition(".")
+        users[path] = model.get_submodule(path) if leaf == "weight" else None
+    if not all(isinstance(user, nn.Linear | TokenEmbedding) for user in users.values()):
+        return False
+    if not any(isinstance(user, nn.Linear) for user in users.values()):
+        return False
+    q, d = (nn.Parameter(x, requires_grad=False) for x in quantise_rows(w.detach()))
+    for path, user in users.items():
+        linear = isinstance(user, nn.Linear)
+        new = Linear8(q, d, user.bias) if linear else Embedding8(q, d, user.scale)
+        model.set_submodule(path, new)
+    return True
+
+
+def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
+    """The model, changed in place: its linear layers keep 8 bits a weight, and a scale a row.
+
+    A token table that an output layer shares goes along, and stays one. The rest is as it was:
+    other tables, norms, biases. For inference: no parameter has a gradient any more. `ValueError`
+    for other `weights` than "int8".
+    """
+    if weights != "int8":
+        raise ValueError(f"weights can be kept as int8, not as {weights!r}")
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)  # a tied table has two
+    for its in names.values():
+        keep_int8(model, its, model.get_parameter(its[0]))
+    return model.requires_grad_(False)

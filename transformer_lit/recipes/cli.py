@@ -32,6 +32,10 @@ class _Dtype(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class _Weights(StrEnum):
+    int8 = "int8"
+
+
 app = typer.Typer(
     help="Learn the Transformer by building it: train, translate, generate, evaluate, check.",
     rich_markup_mode=None,  # plain help: it reads the same in a pipe
@@ -148,14 +152,17 @@ _Model = Annotated[str, typer.Option(help="A shipped model, or a folder with one
 _Beam = Annotated[int, typer.Option(min=1, max=1000, help="Width of the beam; 1 is greedy.")]
 _AT_ONCE = 256  # lines of a file that are translated before they are written
 _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+_Kept = Annotated[
+    _Weights | None, typer.Option(help="How a published model keeps them; float32 unless given.")
+]
 
 
-def _load(model: str, device: str, method: str, does: str) -> Any:
+def _load(model: str, device: str, method: str, does: str, weights: str | None = None) -> Any:
     "The trained model of that name or folder; `InputError` if it lacks the method."
     from transformer_lit.course.records import pick_device
     from transformer_lit.recipes.zoo import load
 
-    trained = load(model, pick_device(device))
+    trained = load(model, pick_device(device), weights=weights)
     if not hasattr(trained, method):
         raise InputError(f"{model} is a {trained.task} model; it does not {does}")
     return trained
@@ -259,9 +266,10 @@ def generate_text(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")] = None,
     device: _Device = "auto",
+    weights: _Kept = None,
 ) -> None:
     "Continue a text with a language model, on standard output, as it is written."
-    writer = _load(model, device, "stream", "continue a text")
+    writer = _load(model, device, "stream", "continue a text", weights)
     choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": list(filter(None, stop or ()))}
     pieces = writer.stream(prompt, max_new=max_new, **choose, **plugs)
@@ -446,13 +454,14 @@ def chat(
     top_p: Annotated[float, typer.Option(help="Draw from so much probability.", **_share)] = 0.9,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a chat.")] = None,
     device: _Device = "auto",
+    weights: _Kept = None,
 ) -> None:
     "Talk with a published model, a line at a time; Ctrl-C stops an answer."
     import torch
 
     from transformer_lit.inference.chat import Chat
 
-    trained = _load(model, device, "stream", "answer")
+    trained = _load(model, device, "stream", "answer", weights)
     if (template := trained.info.get("chat_template")) is None:
         raise InputError(f"{model} has no chat template; it continues texts: see generate")
     generator = torch.Generator(trained.device)

@@ -32,18 +32,23 @@ def model_names() -> list[str]:
     return sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))
 
 
-def load(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Trained:
+def load(
+    name_or_folder: str | Path, device: torch.device | str = "cpu", *, weights: str | None = None
+) -> Trained:
     """A trained model: one that comes with the package, by name, or one in a folder or file.
 
     The folder is one that `save` wrote, or that of a finished training; the file a published one,
-    in GGUF, or the name of one in `PUBLISHED` that was fetched. `InputError` when there is no such
+    in GGUF, or the name of one in `PUBLISHED` that was fetched. With weights="int8", linear layers
+    of a published file keep 8 bits a weight (see `quantised`). `InputError` when there is no such
     model, or when its files are damaged.
     """
     folder = Path(name_or_folder)
     if str(name_or_folder) in PUBLISHED:
         folder = _fetched(str(name_or_folder))
     if folder.suffix == ".gguf":
-        return _published(folder, device)
+        return _published(folder, device, weights)
+    if weights is not None:
+        raise InputError(f"{name_or_folder} is no published file; these alone open in {weights}")
     if str(name_or_folder) in model_names():
         folder = _WEIGHTS / folder
     elif (folder / "model").is_dir():  # where a training leaves it
@@ -63,10 +68,10 @@ def _fetched(name: str) -> Path:
     return path
 
 
-def _published(path: Path, device: torch.device | str) -> LanguageModel:
+def _published(path: Path, device: torch.device | str, weights: str | None) -> LanguageModel:
     from transformer_lit.models.gguf import load_gguf
 
-    found = load_gguf(path)
+    found = load_gguf(path, weights=weights)
     info = {"dataset": path.name, "chat_template": found.chat_template}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
