@@ -144,7 +144,7 @@ def test_a_folder_belongs_to_one_training(recipe, tmp_path):
         open_training(recipe, tmp_path, device="cpu")
     for change, told in (
         ({"recipe": replace(recipe, peak=0.1)}, r"peak 0\.004 → 0\.1"),
-        ({"recipe": replace(recipe, steps=2)}, "steps 1 → 2"),
+        ({"recipe": replace(recipe, average=3)}, "average 2 → 3"),
         ({"seed": 3}, "seed 0 → 3"),
         ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
     ):
@@ -281,8 +281,8 @@ def test_presets_are_found_by_name_and_changed_by_field():
     assert preset(Translation, "numbers", steps=3, source=None) == replace(first, steps=3)
     with pytest.raises(InputError, match=r"unknown preset 'large'; known are: numbers"):
         preset(Translation, "large")
-    with pytest.raises(InputError, match="language-model training has no form, source; leave"):
-        preset(LanguageModeling, source="en", form="raw")
+    with pytest.raises(InputError, match="language-model training has no source; leave it out"):
+        preset(LanguageModeling, source="en")
     with pytest.raises(InputError, match="unknown model 'mamba'; known are: transformer, gpt"):
         replace(first, model="mamba").build(7)
 
