@@ -1,20 +1,26 @@
 """Data of your own: read, split by a rule, hashed, refused in a line; the sizes that you want."""
 
+import io
+import json
 import random
+import signal
+import sys
 from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 
+from transformer_lit import __version__
 from transformer_lit.course.data import number_pairs
 from transformer_lit.course.files import InputError, read_json
 from transformer_lit.course.own import own_hashes, own_pairs, own_text
 from transformer_lit.course.settings import field_words
 from transformer_lit.models.llama import LlamaConfig
+from transformer_lit.recipes.cli import _spread, main
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.recipes.zoo import RECIPES, load
+from transformer_lit.recipes.zoo import RECIPES, load, model_names
 from transformer_lit.training.run import checkpoints, read_log
 
 SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "d_ff": 13}
@@ -270,3 +276,136 @@ class TestLonger:
             shorter = replace(self.recipe(3, "cosine"), warmup=1)
             open_training(shorter, "run", device="cpu", resume=True)
         assert (here / "run/run.json").read_bytes() == before
+
+
+FEW_SET = ("d_model=8", "n_layers=1", "d_ff=13", "length=11", "batch_size=3", "tokens=characters")
+FEW_LM = ("train", "language-model", "--text", "mytext", "--set", *FEW_SET, "n_heads=2")
+FEW_PAIRS = ("--set", *(f"{name}={value}" for name, value in PAIRS.items()))
+
+
+@pytest.fixture
+def run(capfd, monkeypatch):
+    "Run the command in this process: exit code, standard output, standard error."
+    monkeypatch.setattr("transformer_lit.training.options.keep_freed_memory", lambda: None)
+
+    def run(*args):
+        capfd.readouterr()
+        return main(list(args)), *capfd.readouterr()
+
+    return run
+
+
+class TestCommand:
+    def test_a_folder_to_a_text(self, run, here):
+        train = (*FEW_LM, "steps=4", "--every", "2", "--out", "runs/my")
+        code, out, err = run(*train)
+        assert (code, err) == (0, "")  # no bar in a file
+        said, _, sample = out.partition("\n\n")
+        assert "bits per byte; model in runs/my/model" in said
+        assert sample == (here / "runs/my/sample.txt").read_text()
+        (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
+        assert record["data_sha256"] == own_hashes(["mytext"])
+        assert record["command"].startswith("transformer-lit train language-model --text mytext ")
+        assert "--every 2 --set " in record["command"] and "d_model=8" in record["command"]
+        code, scored, err = run("evaluate", "--checkpoint", "runs/my")
+        assert (code, scored.strip()) == (0, said.split(";")[0]), err
+        metrics = json.loads(run("evaluate", "--checkpoint", "runs/my", "--json")[1])
+        assert metrics["val_loss"] == pytest.approx(record["metrics"]["val_loss"])
+        say = ("generate", "A bike", "--model", "runs/my", "--max-new", "5", "--seed", "0")
+        told = json.loads(run(*say, "--json")[1])
+        assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
+
+        code, out, err = run("train", "language-model", "--text", "src", "--from", "runs/my")
+        assert code == 2 and "never seen the character" in err
+        more = ("--from", "runs/my", "--steps", "1", "--out", "more", "--json")
+        code, out, err = run("train", "language-model", "--text", "mytext/b", *more)
+        assert code == 0 and json.loads(out)["config"]["sizes"]["d_model"] == 8
+        assert (
+            json.loads(out)["name"].endswith("-from-my")
+            and "start" in json.loads(out)["data_sha256"]
+        )
+
+    @pytest.mark.parametrize("files", [("src", "tgt"), ("both.tsv",)], ids=["two", "one"])
+    def test_pairs_to_a_translation(self, run, files, monkeypatch):
+        train = ("train", "translation", "--pairs", *files, *FEW_PAIRS, "steps=2", "average=1")
+        code, out, err = run(*train, "--out", "run")
+        assert (code, err) == (0, "") and "BLEU" in out and out.count("\n→ ") == 3
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n\ntwo\n")))
+        code, out, err = run("translate", "-", "--model", "run", "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [row["source"] for row in rows] == ["one", "", "two"] and rows[1]["target"] == ""
+
+    @pytest.mark.parametrize(
+        ("args", "told"),
+        [
+            ((*FEW_LM, "d_modle=3"), "training has no d_modle; did you mean d_model?"),
+            ((*FEW_LM, "steps=soon"), "steps must be a whole number, got 'soon'"),
+            ((*FEW_LM, "steps"), "--set takes NAME=VALUE, got 'steps'"),
+            ((*FEW_LM, "n_kv_heads=3"), "not a multiple of"),
+            ((*FEW_LM, "length=999"), "too short for blocks of 999"),
+            (("train", "language-model", "--text", "nowhere"), "cannot read nowhere: No such"),
+            (("train", "language-model", "--pairs", "src", "tgt"), "training has no pairs"),
+            (("train", "translation", "--text", "src"), "training has no text"),
+            (("train", "translation", "--pairs", "src"), "src, line 1 has no tab"),
+            (("train", "language-model", "--preset", "own"), "give your files: --text"),
+            ((*FEW_LM, "--from", "shakespeare"), "does not fit this model"),
+            ((*FEW_LM, "--from", "multi30k-en-de"), "starts no language-model training"),
+            (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
+        ],
+        ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+    )
+    def test_a_failure_is_one_line_and_leaves_nothing(self, run, here, args, told):
+        before = sorted(here.rglob("*"))
+        code, out, err = run(*args)
+        assert (code, out, err.count("\n")) == (2, "", 1) and told in err, err
+        assert sorted(here.rglob("*")) == before
+
+    @pytest.mark.parametrize("task", RECIPES)
+    def test_the_help_of_a_recipe_lists_its_settings_with_their_words(self, run, task):
+        code, out, _ = run("train", task, "--help")
+        assert code == 0
+        for name, said in field_words(RECIPES[task]).items():
+            assert name in ("paths", "sizes") or (f"  {name}=" in out and said in out)
+        assert "  d_model=" in out and f"Presets: {next(iter(RECIPES[task].presets))}" in out
+
+    def test_the_help_of_train_names_every_recipe(self, run):
+        assert all(task in run("train", "--help")[1] for task in RECIPES)
+
+    def test_words_belong_to_the_option_before_them(self):
+        words = ["x", "--set", "a=1", "b=2", "--out", "o", "--text", "-", "f"]
+        spread = ["x", "--set", "a=1", "--set", "b=2", "--out", "o", "--text", "-", "--text", "f"]
+        assert _spread(words, {"--set", "--text"}) == spread
+
+    def test_what_there_is(self, run):
+        assert run("--version") == (0, f"{__version__}\n", "")
+        code, out, _ = run("models", "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert code == 0 and {row["name"] for row in rows} >= set(model_names())
+        assert run("models")[1].count("\n") == len(rows)
+        rows = [json.loads(line) for line in run("data", "list", "--json")[1].splitlines()]
+        assert {row["state"] for row in rows} <= {"here", "to fetch", "damaged"}
+
+    def test_ctrl_c_saves_and_says_how_to_go_on(self, run, here, monkeypatch):
+        "And what goes on is a run that never stopped, though it saved between its checkpoints."
+        train = (*FEW_LM, "steps=7", "average=2", "--every", "3", "--out")
+        assert run(*train, "whole")[0] == 0
+        from transformer_lit.recipes import cli
+
+        def stop(bar, loss):
+            signal.raise_signal(signal.SIGINT)
+
+        with monkeypatch.context() as once:
+            once.setattr(cli, "_show", stop)
+            code, out, err = run(*train, "cut")
+        assert (code, out) == (130, "")
+        told, last = err.splitlines()
+        assert last == "interrupted" and told.startswith("step-0000002 is saved; go on with: ")
+        assert told.endswith(" --out cut --resume")
+        code, out, err = run(*train, "cut", "--resume")
+        assert (code, err) == (0, "step 2 is done\n")
+        ends = [checkpoints(f"{name}/checkpoints") for name in ("cut", "whole")]
+        assert [path.name for path in ends[0]] == ["step-0000006", "step-0000007"]
+        for path in ("model.safetensors", "optimizer.safetensors"):
+            assert (ends[0][1] / path).read_bytes() == (ends[1][1] / path).read_bytes()
+        models = [here / name / "model/model.safetensors" for name in ("cut", "whole")]
+        assert models[0].read_bytes() == models[1].read_bytes()

@@ -42,6 +42,8 @@ def own_text(files: Sequence[str | Path], split: str) -> str:
     Held out is the last tenth of the characters of each file.
     """
     _split(split, ("train", "val"))
+    if not files:
+        raise InputError("give your files: --text, or from_files in Python")
     parts = []
     for text in (_text(member) for path in files for member in _members(Path(path))):
         cut = len(text) - len(text) // 10

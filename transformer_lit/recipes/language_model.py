@@ -127,8 +127,8 @@ class LanguageModeling(Recipe):
         return {**super().sizes_of(model), "length": model.config.max_len}
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
-        if self.files:
-            return own_text(self.files, split)
+        if self.dataset == "own":
+            return own_text(self.paths, split)
         return load_text(self.dataset, split, progressbar=progressbar)
 
     def train_tokenizer(self, examples: str) -> Tokenizer:

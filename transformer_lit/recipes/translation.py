@@ -199,7 +199,7 @@ class Translation(Recipe):
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
-    remembers = ("dataset", "files", "form", "source", "target", "metric", "alpha")
+    remembers = ("dataset", "paths", "form", "source", "target", "metric", "alpha")
     named = ("source", "target", "form")
     reads = "pairs"
 
@@ -212,8 +212,8 @@ class Translation(Recipe):
         return f"{self.direction}-{self.form}"
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
-        if self.files:
-            return own_pairs(self.files, split)
+        if self.dataset == "own":
+            return own_pairs(self.paths, split)
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 

@@ -343,10 +343,10 @@ class Run:
                     over = self.stop(self.val_losses)
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-                if due or asked:
+                if (stopping := bool(asked)) or due:
                     self._save()
                 on_step(done)
-                if asked:
+                if stopping:
                     raise KeyboardInterrupt
                 if over:
                     break
