@@ -154,7 +154,7 @@ FAILURES = {
     "top-p of 0": (generate("a", "--top-p", "0"), "'--top-p': must be above 0 and at most 1"),
     "min-p that is a word": (generate("a", "--min-p", "low"), "'--min-p'"),
     "penalty below 1": (generate("a", "--repetition-penalty", "0.5"), "finite and at least 1"),
-    "a language model has one language": ((*WRITER, "--target", "de"), "has no target; leave it"),
+    "a language model has one language": ((*WRITER, "--target", "de"), "training has no target"),
     "parts of one": ((*TRAIN, "--shard"), "use torchrun"),
     "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
     "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),
@@ -230,7 +230,7 @@ class TestHelp:
         "command",
         [
             *("", "data", "data list", "data fetch", "train", "translate", "generate"),
-            *("evaluate", "bakeoff", "chat", "check", "ask"),
+            *("evaluate", "bakeoff", "chat", "check", "ask", "models"),
         ],
     )
     def test_every_command_explains_itself(self, run, command):
@@ -588,7 +588,7 @@ class TestLanguageModel:
         options = ("--preset", "shakespeare-cpu", "--seed", "3")
         code, out, err = run("train", "language-model", *options, "--out", "run")
         assert code == 0, err
-        assert out.count("\n") == 1 and "bits per byte" in out and "model in run/model" in out
+        assert "bits per byte; model in run/model\n\na cab" in out
         (record,) = read_results(here / "results")
         assert record.name == "shakespeare-cpu-seed3"
         assert record.command == (
@@ -605,8 +605,8 @@ class TestTraining:
     def test_train_then_evaluate_then_translate(self, run, here, tiny_preset):
         code, out, err = run("train", "translation", "--seed", "3", "--out", "run")
         assert code == 0, err
-        assert "exact" in out and "model in run/model" in out and out.count("\n") == 1
-        assert "train" in err and "score" in err  # the bars
+        assert "exact" in out and "model in run/model" in out and out.count("\n→ ") == 3
+        assert not err  # no bar where it is no terminal
         (record,) = read_results(here / "results")
         assert record.name == "numbers-en-de-raw-seed3"
         assert record.command == "transformer-lit train translation --preset numbers --seed 3"

@@ -59,12 +59,19 @@ KILLS = """
 import os, pathlib, random, signal, sys, time
 from transformer_lit.course import data
 from transformer_lit.recipes.recipe import open_training, preset
+from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.translation import Translation
 
 pairs = data.number_pairs
 data.number_pairs = lambda split: pairs(split)[:53]  # each process cuts them into tokens anew
-changes = {"sizes": %s, "vocab_size": 271, "max_tokens": 500, "steps": 211, "every": 3}
-recipe, folder = preset(Translation, "numbers", **changes), pathlib.Path(sys.argv[1])
+folder = pathlib.Path(sys.argv[1])
+changes = {"sizes": %s, "steps": 211, "every": 3}
+if sys.argv[2] == "numbers":
+    recipe = preset(Translation, "numbers", vocab_size=271, max_tokens=500, **changes)
+else:
+    short = {"length": 11, "batch_size": 3, "tokens": 263}
+    changes["sizes"].pop("max_len")
+    recipe = LanguageModeling.from_files(folder / "mytext", **short, **changes)
 log, rng = folder / "killed/log.jsonl", random.Random(0)
 open_training(recipe, folder / "never trained", device="cpu")  # imports what each would import
 
@@ -97,11 +104,14 @@ assert end(begin("killed")) == end(whole) == 0
 
 
 @pytest.mark.machinery
-def test_twenty_kills_change_no_bit_of_the_weights(tmp_path):
+@pytest.mark.parametrize("data", ["numbers", "own text"])
+def test_twenty_kills_change_no_bit_of_the_weights(tmp_path, data):
     "Every third step writes a checkpoint, so a part of the kills hits the writing."
+    (tmp_path / "mytext").mkdir()
+    (tmp_path / "mytext/a.txt").write_text("A man is riding a bike.\n" * 90)
     code = KILLS % {**SIZES, "max_len": 97}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", code, tmp_path, data], env=environment, check=True)
     logs = [losses(tmp_path / run / "log.jsonl") for run in ("whole", "killed")]
     assert logs[0] == logs[1] and len(logs[0]) == 211
     ends = [checkpoints(tmp_path / run / "checkpoints")[-1] for run in ("whole", "killed")]
@@ -144,7 +154,7 @@ def test_a_folder_belongs_to_one_training(recipe, tmp_path):
         open_training(recipe, tmp_path, device="cpu")
     for change, told in (
         ({"recipe": replace(recipe, peak=0.1)}, r"peak 0\.004 → 0\.1"),
-        ({"recipe": replace(recipe, steps=2)}, "steps 1 → 2"),
+        ({"recipe": replace(recipe, average=3)}, "average 2 → 3"),
         ({"seed": 3}, "seed 0 → 3"),
         ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
     ):
@@ -281,8 +291,8 @@ def test_presets_are_found_by_name_and_changed_by_field():
     assert preset(Translation, "numbers", steps=3, source=None) == replace(first, steps=3)
     with pytest.raises(InputError, match=r"unknown preset 'large'; known are: numbers"):
         preset(Translation, "large")
-    with pytest.raises(InputError, match="language-model training has no form, source; leave"):
-        preset(LanguageModeling, source="en", form="raw")
+    with pytest.raises(InputError, match="language-model training has no source; leave it out"):
+        preset(LanguageModeling, source="en")
     with pytest.raises(InputError, match="unknown model 'mamba'; known are: transformer, gpt"):
         replace(first, model="mamba").build(7)
 

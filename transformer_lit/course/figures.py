@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,6 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from transformer_lit.course.files import atomic_path
 
 # Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
 PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")
@@ -99,6 +102,22 @@ def heatmap(
             ink = "white" if cell < 0.179 else "black"  # above it black has the higher contrast
             ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=ink, fontsize=8)
     return image
+
+
+def draw_curve(curve: Sequence[dict[str, Any]], path: str | Path, *, title: str = "") -> None:
+    "Training and validation loss over the steps of a run, as an SVG file."
+    with plt.rc_context():
+        use_style()
+        fig, ax = plt.subplots()
+        at = [row["step"] for row in curve]
+        mark = "o" if len(at) < 2 else None  # one point is no line
+        ax.plot(at, [row["train_loss"] for row in curve], marker=mark, label="training")
+        ax.plot(at, [row["val_loss"] for row in curve], marker=mark, label="validation")
+        ax.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+        ax.legend()
+        with atomic_path(path) as temporary:
+            fig.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(fig)
 
 
 # --- boxes and arrows ---------------------------------------------------------------------------

@@ -8,12 +8,13 @@ __all__ = ['language_step', 'LanguageModel', 'LanguageModeling']
 # %% ../../nbs/recipes/03_language_model.ipynb #imports
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text
+from transformer_lit.course.own import own_text
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build
@@ -89,6 +90,11 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         progress(len(ids))
         return {"val_loss": loss, "bits_per_byte": in_bits}
 
+    def sample(self, examples: str) -> str:
+        "How it goes on from the first line of a text."
+        start = examples.strip().partition("\n")[0][:60]
+        return start + "".join(self.stream(start, max_new=120, seed=0))
+
     @staticmethod
     def describe(metrics: dict[str, Any]) -> str:
         "A loss as one line for people."
@@ -101,21 +107,28 @@ class LanguageModeling(Recipe):
     "Running text to a decoder-only model; its context is `length`, so `sizes` has no max_len."
 
     length: int  # T, the context
-    batch_size: int
+    batch_size: int  # blocks of a step
     final: float = 0.1  # share of the peak rate at the end
-    tokens: str | int = "characters"  # or the size of a BPE vocabulary
+    tokens: Literal["characters"] | int = "characters"  # or the size of a BPE vocabulary
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
     weight_decay: float = 0.1
 
+    given_sizes = ("vocab_size", "max_len")
     kind = LanguageModel
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
         return build(self.model, vocab_size=vocab_size, max_len=self.length, **self.sizes)
 
+    @classmethod
+    def sizes_of(cls, model: nn.Module) -> dict[str, Any]:
+        return {**super().sizes_of(model), "length": model.config.max_len}
+
     def examples(self, split: str, *, progressbar: bool = False) -> str:
+        if self.dataset == "own":
+            return own_text(self.paths, split)
         return load_text(self.dataset, split, progressbar=progressbar)
 
     def train_tokenizer(self, examples: str) -> Tokenizer:
@@ -157,6 +170,10 @@ LanguageModeling.presets |= {
     # the prose of this book: always at hand
     "book": replace(_CPU, dataset="book", tokens=512, steps=1500, every=500),
     "shakespeare-cpu": _CPU,
+    # for `from_files`: a text of your own
+    "own": replace(
+        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=1500, every=250
+    ),
     # orthogonal steps, and a longer context
     "shakespeare-muon": replace(
         _CPU, optimizer="muon", length=256, batch_size=4, steps=1200, every=600

@@ -7,7 +7,7 @@ __all__ = ['hide', 'masked_step', 'MaskedModel', 'MaskedModeling']
 
 # %% ../../nbs/recipes/04_masked.ipynb #imports
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -71,6 +71,7 @@ class MaskedModeling(LanguageModeling):
     "Running text to an encoder, whose vocabulary has one more id: the one that hides."
 
     kind = MaskedModel
+    variant = "masked"  # a preset of the same name may be another task's
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
@@ -83,7 +84,7 @@ class MaskedModeling(LanguageModeling):
         return masked_step(model, batch, generator=torch.Generator().manual_seed(0))
 
 
-MaskedModeling.presets["book"] = MaskedModeling(
+_BOOK = MaskedModeling(
     dataset="book",
     model="bert",
     sizes={"d_model": 128, "n_layers": 4, "n_heads": 4, "d_ff": 512, "dropout": 0.0},
@@ -95,3 +96,7 @@ MaskedModeling.presets["book"] = MaskedModeling(
     peak=1e-3,
     every=500,
 )
+MaskedModeling.presets |= {
+    "book": _BOOK,
+    "own": replace(_BOOK, dataset="own", tokens=1024),  # for `from_files`
+}

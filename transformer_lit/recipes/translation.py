@@ -9,16 +9,17 @@ __all__ = ['translation_loss', 'Translator', 'Translation']
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
 from transformer_lit.course.files import InputError
+from transformer_lit.course.own import own_pairs
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
-from transformer_lit.recipes.recipe import Recipe, Trained
+from transformer_lit.recipes.recipe import MODELS, Recipe, Trained
 from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import (
     PairBatch,
@@ -109,6 +110,12 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
             measured[f"greedy_{metric}"] = greedy[metric]
         return {**measured, "sentences": len(examples)}
 
+    def sample(self, examples: Sequence[tuple[str, str]]) -> str:
+        "Three sources, what it makes of them, and their references."
+        found = self.translate([source for source, _ in examples[:3]])
+        rows = zip(examples[:3], found, strict=True)
+        return "\n\n".join(f"{source}\n→ {said}\n= {target}" for (source, target), said in rows)
+
     @staticmethod
     def describe(metrics: dict[str, Any]) -> str:
         "A score as one line for people."
@@ -181,19 +188,20 @@ class Translation(Recipe):
     model: str = "transformer"
     vocab_size: int  # of one tokenizer for both languages
     max_tokens: int  # a side and batch, padding included
-    smoothing: float = 0.1
-    form: str = "raw"  # of the data set
-    source: str = "en"
-    target: str = "de"
-    metric: str = "bleu"  # of the final score; or "exact"
+    smoothing: float = 0.1  # of the labels, in training
+    form: str = "raw"  # of the data set: raw, or tok for multi30k
+    source: str = "en"  # the language to translate from
+    target: str = "de"  # the language to translate to
+    metric: Literal["bleu", "exact"] = "bleu"  # of the final score
     alpha: float = 1.0  # strength of the length penalty when the trained model searches
     fall: str = "inverse_sqrt"  # of the rate; or "cosine", down to a twentieth of the peak
     average: int = 5
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
-    remembers = ("dataset", "form", "source", "target", "metric", "alpha")
-    said = ("source", "target", "form", "steps")
+    remembers = ("dataset", "paths", "form", "source", "target", "metric", "alpha")
+    named = ("source", "target", "form")
+    reads = "pairs"
 
     @property
     def direction(self) -> str:
@@ -204,6 +212,8 @@ class Translation(Recipe):
         return f"{self.direction}-{self.form}"
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
+        if self.dataset == "own":
+            return own_pairs(self.paths, split)
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
@@ -212,10 +222,16 @@ class Translation(Recipe):
 
     def stream(self, tokenizer: BPETokenizer, examples: _Pairs, seed: int) -> PairStream:
         ids, special = _ids(tokenizer, examples), _special(tokenizer)
-        return PairStream(ids, max_tokens=self.max_tokens, seed=seed, **special)
+        stream = PairStream(ids, max_tokens=self.max_tokens, seed=seed, **special)
+        stream.epoch(0)  # a pair that is too long is told now
+        return stream
 
     def batches(self, tokenizer: BPETokenizer, examples: _Pairs) -> list[PairBatch]:
-        return fixed_batches(_ids(tokenizer, examples), self.max_tokens, **_special(tokenizer))
+        ids = _ids(tokenizer, examples)
+        most = self.sizes.get("max_len", MODELS[self.model][1].max_len) - 1
+        for number, (source, _) in enumerate(ids, 1):  # what will be translated for the score
+            _check_length(number, len(source), most)
+        return fixed_batches(ids, self.max_tokens, **_special(tokenizer))
 
     def step(self, model: nn.Module, batch: PairBatch) -> tuple[Tensor, int]:
         return translation_loss(model, batch, smoothing=self.smoothing)
@@ -284,6 +300,18 @@ Translation.presets |= {
         _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, peak=3e-3, fall="cosine"
     ),
     "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}, peak=5e-4),  # 4 C, lr / 4
+    "own": replace(  # for `from_files`: sentence pairs of your own
+        _CPU,
+        dataset="own",
+        source="source",
+        target="target",
+        sizes={**_CPU.sizes, "dropout": 0.2},
+        steps=3000,
+        peak=3e-3,
+        fall="cosine",
+        test="test",
+        every=250,
+    ),
     "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
         _CPU,
         dataset="tatoeba",

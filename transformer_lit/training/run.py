@@ -11,6 +11,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -265,6 +267,7 @@ class Run:
     recipe: Any = None  # what was asked for
     seed: int = 0
     trained: Any = None  # what comes out
+    data: dict[str, str] = field(default_factory=dict)  # hashes of what no registry knows
     seconds: float = field(
         default=0.0, init=False
     )  # spent in steps; this and these: in all resumes
@@ -285,12 +288,13 @@ class Run:
         "Go back to the newest sound checkpoint, if there is one, and cut the log to what it knows."
         log, world = self.out / "log.jsonl", self.trainer.world
         with self.locked():
-            sound, damaged = self._go_back()
+            damaged = self._go_back()
             world.wait()  # until all have read
             if world.rank:
                 return
-            for path in (*damaged, *sound[: -self.keep]):
+            for path in damaged:
                 remove_folder(path)
+            self._prune()
             for folder in (self.out, self.out / "checkpoints"):
                 remove_leftovers(folder)
             rows = read_log(log) if log.exists() else []
@@ -299,8 +303,8 @@ class Run:
                 self.notes.append(f"{log} has lost {lost} of {self.trainer.done} steps")
             write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
 
-    def _go_back(self) -> tuple[list[Path], list[Path]]:
-        "Load the newest checkpoint before which all are sound; gives these, and all after them."
+    def _go_back(self) -> list[Path]:
+        "Load the newest checkpoint before which all are sound; gives all after it."
         found = sound = checkpoints(self.out / "checkpoints")
         for place, path in enumerate(found):  # all of them: the last ones may be averaged
             try:
@@ -319,7 +323,7 @@ class Run:
             self.trainer.done = progress["step"]
             self.trainer.batches.position = tuple(progress["position"])
             vars(self).update({name: progress[name] for name in _KEPT})
-        return sound, found[len(sound) :]
+        return found[len(sound) :]
 
     def train(self, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
         "Train to the last step: a log line each, now and then a checkpoint and validation."
@@ -327,7 +331,7 @@ class Run:
         log = os.devnull if world.rank else self.out / "log.jsonl"
         over = bool(self.val_losses) and self.stop(self.val_losses)  # it was resumed
         self.processes = max(self.processes, world.size)
-        with self.locked(), open(log, "a", encoding="utf-8") as file:
+        with self.locked(), self._ctrl_c() as asked, open(log, "a", encoding="utf-8") as file:
             for done in self.trainer.run(self.trainer.done if over else self.steps):
                 self.seconds += done.seconds
                 self.tokens += done.tokens
@@ -339,9 +343,11 @@ class Run:
                     over = self.stop(self.val_losses)
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-                if due:
+                if (stopping := bool(asked)) or due:
                     self._save()
                 on_step(done)
+                if stopping:
+                    raise KeyboardInterrupt
                 if over:
                     break
         world.wait()  # until the first process has written
@@ -357,4 +363,36 @@ class Run:
         progress = {"step": trainer.done, "position": trainer.batches.position}
         progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._hashes}
         folder = self.out / "checkpoints"
-        save_checkpoint(folder, trainer.model, trainer.optimizer, progress, keep=self.keep)
+        save_checkpoint(folder, trainer.model, trainer.optimizer, progress)
+        self._prune()
+
+    def _prune(self) -> None:
+        "Keep the newest that are due, and beside them the last one where Ctrl-C has written it."
+        found = checkpoints(self.out / "checkpoints")
+        steps = [int(path.name.removeprefix("step-")) for path in found]
+        due = [path for path, step in zip(found, steps) if step % self.every == 0]
+        kept = due[-self.keep :]
+        if found and found[-1] not in due:  # the end of the run, or beside them, Ctrl-C's
+            kept = [*due, found[-1]][-self.keep - (steps[-1] != self.steps) :]
+        for path in {*found} - {*kept}:
+            remove_folder(path)
+
+    @contextmanager
+    def _ctrl_c(self) -> Iterator[list[bool]]:
+        "Inside, the first Ctrl-C is noted: the step that has begun is ended. The second ends it."
+        asked: list[bool] = []
+
+        def note(*_: Any) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            asked.append(True)
+
+        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ours &= threading.current_thread() is threading.main_thread()
+        if not ours or self.trainer.world.size > 1:  # of several, each would end at another step
+            yield asked
+            return
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield asked
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,411 @@
+"""Data of your own: read, split by a rule, hashed, refused in a line; the sizes that you want."""
+
+import io
+import json
+import random
+import signal
+import sys
+from dataclasses import dataclass, fields, replace
+
+import pytest
+import torch
+
+from transformer_lit import __version__
+from transformer_lit.course.data import number_pairs
+from transformer_lit.course.files import InputError, read_json
+from transformer_lit.course.own import own_hashes, own_pairs, own_text
+from transformer_lit.course.settings import field_words
+from transformer_lit.models.llama import LlamaConfig
+from transformer_lit.recipes.cli import _spread, main
+from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.recipe import finish_training, open_training, preset
+from transformer_lit.recipes.translation import Translation
+from transformer_lit.recipes.zoo import RECIPES, load, model_names
+from transformer_lit.training.run import checkpoints, read_log
+
+SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "d_ff": 13}
+FEW = {"length": 11, "batch_size": 3, "steps": 4, "every": 2, "tokens": "characters"}
+PAIRS = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "vocab_size": 270}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    "A folder with a text, a folder of two, and pairs of sentences in both forms."
+    texts = {"a": "A man is riding a bike.\n" * 20, "b/c": "A bike is riding a man.\n" * 10}
+    for name, text in texts.items():
+        path = tmp_path / f"mytext/{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    pairs = number_pairs("train")[:150]
+    for side, name in enumerate(("src", "tgt")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    (tmp_path / "both.tsv").write_text("".join(f"{a}\t{b}\tby me\n" for a, b in pairs))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_lines_that_the_trial_needed():
+    "Nine lines in Python, from a folder to a text: what practitioners type first."
+    recipe = LanguageModeling.from_files("mytext", **SMALL, **FEW)
+    training = open_training(recipe, "runs/my", device="cpu")
+    training.train()
+    record = finish_training(training, name="my", command="lm.py", results="results")
+    assert len("".join(load("runs/my").stream("A bike", max_new=8))) == 8
+    assert record.data_sha256 == own_hashes(["mytext"]) and record.dataset == "own"
+    assert (training.out / "curve.svg").read_text().count("<svg") == 1
+    sample = (training.out / "sample.txt").read_text()
+    assert sample.startswith(own_text(["mytext"], "val").strip().partition("\n")[0])
+
+
+def test_a_folder_is_its_txt_files_and_a_tenth_of_each_is_held_out(here):
+    (here / "mytext/notes.md").write_text("not read")
+    texts = [(here / f"mytext/{name}.txt").read_text() for name in ("a", "b/c")]
+    train, val = (own_text(["mytext"], split) for split in ("train", "val"))
+    assert val == "\n".join(text[-(len(text) // 10) :] for text in texts)
+    assert train == "\n".join(text[: -(len(text) // 10)] for text in texts)
+    assert own_text(["mytext/a.txt", "mytext/b"], "train") == train
+
+
+def test_a_hash_knows_names_and_texts_of_a_folder(here):
+    before = own_hashes(["mytext", "src"])
+    assert set(before) == {"mytext", "src"}
+    (here / "mytext/a.txt").rename(here / "mytext/z.txt")
+    assert own_hashes(["mytext"])["mytext"] != before["mytext"]
+
+
+def test_two_files_and_one_table_are_the_same_pairs():
+    for split in ("train", "val", "test"):
+        assert own_pairs(["src", "tgt"], split) == own_pairs(["both.tsv"], split)
+
+
+def test_what_is_held_out_stays_so_whatever_is_added(here):
+    "By the letters of the source alone; and no sentence of it is trained on, on either side."
+    parts = {split: own_pairs(["both.tsv"], split) for split in ("train", "val", "test")}
+    lines = (here / "both.tsv").read_text().splitlines()
+    more = [f"{a}\t{b}" for a, b in number_pairs("val")[:70]]
+    (here / "more.tsv").write_text("\n".join(random.Random(0).sample(lines + more, 220)))
+    for split in ("val", "test"):
+        assert set(parts[split]) < set(own_pairs(["more.tsv"], split))
+    held = parts["val"] + parts["test"]
+    assert len(parts["train"]) + len(held) == 150 and 5 < len(held) < 30
+    repeated = [f"{held[0][0]}\tetwas\n", f"something\t{held[0][1]}\n"]
+    (here / "twice.tsv").write_text("\n".join([*lines, *map(str.strip, repeated)]))
+    assert own_pairs(["twice.tsv"], "train") == parts["train"]
+
+
+BAD_TEXTS = {
+    "missing": (None, "cannot read bad.txt"),
+    "empty": (b" \n", "bad.txt is empty"),
+    "binary": (b"\x7fELF\x00\x01", "bad.txt is no text: it holds a zero byte"),
+    "of two encodings": ("fährt ".encode() + "fährt".encode("latin-1"), "bad.txt is not UTF-8"),
+    "short": (b"A man is riding.", "is too short for blocks of|has no block of"),
+}
+BAD_PAIRS = {
+    "unequal": (("src", "short"), "src 150 lines and short 2 lines: line n of one must"),
+    "without a tab": (("src",), "src, line 1 has no tab"),
+    "three": (("src", "src", "tgt"), "give two files of sentences"),
+    "few": (("few.tsv",), "of 1 pairs none falls into"),
+    "empty": (("src", "empty"), "empty is empty"),
+    "long": (("long.tsv",), "max_tokens=1500"),
+}
+
+
+@pytest.mark.parametrize(("data", "told"), BAD_TEXTS.values(), ids=BAD_TEXTS)
+def test_a_text_that_cannot_be_trained_on_is_one_line_and_leaves_nothing(here, data, told):
+    if data is not None:
+        (here / "bad.txt").write_bytes(data)
+    with pytest.raises(InputError, match=told) as failure:
+        open_training(LanguageModeling.from_files("bad.txt", **SMALL, **FEW), "run", device="cpu")
+    assert "\n" not in str(failure.value) and not (here / "run").exists()
+
+
+@pytest.mark.parametrize(("files", "told"), BAD_PAIRS.values(), ids=BAD_PAIRS)
+def test_pairs_that_cannot_be_trained_on_are_one_line_and_leave_nothing(here, files, told):
+    (here / "short").write_text("one\ntwo\n")
+    (here / "few.tsv").write_text("one\teins\n")
+    (here / "empty").write_text("")
+    (here / "long.tsv").write_text((here / "both.tsv").read_text() + "one\t" + "eins " * 2000)
+    with pytest.raises(InputError, match=told) as failure:
+        open_training(Translation.from_files(*files, **PAIRS), "run", device="cpu")
+    assert "\n" not in str(failure.value) and not (here / "run").exists()
+
+
+def test_a_run_goes_on_with_what_it_has_read_and_with_nothing_else(here):
+    recipe = LanguageModeling.from_files("mytext", **SMALL, **FEW)
+    open_training(recipe, "run", device="cpu")
+    open_training(recipe, "run", device="cpu", resume=True)
+    (here / "mytext/a.txt").write_text("A man is driving a car.\n" * 20)
+    with pytest.raises(InputError, match=r"other settings: sha256 of mytext '\w{12}' → '\w{12}'$"):
+        open_training(recipe, "run", device="cpu", resume=True)
+
+
+def test_a_task_that_reads_its_own_is_hashed_too(here):
+    "A subclass with examples of its own, as the recipe chapter has it: nothing fails at the end."
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(LanguageModeling):
+        def examples(self, split, *, progressbar=False):
+            return "A man is riding a bike.\n" * (20 if split == "train" else 3)
+
+    recipe = preset(Mine, "shakespeare-cpu", dataset="mine", **SMALL, **FEW)
+    assert type(recipe) is Mine
+    training = open_training(recipe, "run", device="cpu")
+    training.train()
+    record = finish_training(training, name="n", command="c", results="results")
+    assert set(record.data_sha256) == {"train", "val"}
+
+
+class TestSettings:
+    def test_a_change_is_a_field_or_a_size_and_texts_are_read_by_type(self):
+        changed = preset(
+            LanguageModeling, "own", d_model="96", steps="400", betas="0.9,0.95", tied="true"
+        )
+        assert changed.sizes["d_model"] == 96 and changed.sizes["n_layers"] == 4
+        assert (changed.steps, changed.betas, changed.sizes["tied"]) == (400, (0.9, 0.95), True)
+        assert preset(LanguageModeling, "own", **{"sizes.eps": 1e-6}).sizes["eps"] == 1e-6
+        assert preset(LanguageModeling, "own", eps="1e-6").eps == 1e-6
+        assert preset(LanguageModeling, "own", tokens="512").tokens == 512
+        assert preset(LanguageModeling, "own", n_kv_heads="none").sizes["n_kv_heads"] is None
+
+    @pytest.mark.parametrize(
+        ("name", "value", "told"),
+        [
+            ("d_modle", "96", "training has no d_modle; did you mean d_model?"),
+            ("step", "9", "did you mean steps?"),
+            ("steps", "many", "steps must be a whole number, got 'many'"),
+            ("steps", "4.5", "steps must be a whole number, got '4.5'"),
+            ("steps", "0", "steps must be a positive whole number"),
+            ("peak", "nan", "peak must be a number, got 'nan'"),
+            ("tokens", "letters", "tokens must be characters or a whole number"),
+            ("tied", "maybe", "tied must be true or false"),
+            ("model", "mamba", "unknown model 'mamba'"),
+        ],
+    )
+    def test_a_wrong_name_or_value_is_told_with_the_nearest(self, name, value, told):
+        with pytest.raises(InputError, match=told.replace("?", r"\?")):
+            preset(LanguageModeling, "own", **{name: value})
+
+    def test_another_model_keeps_the_sizes_that_it_has(self):
+        assert set(preset(LanguageModeling, "own", model="gpt").sizes) == {
+            *("d_model", "n_layers", "n_heads", "d_ff")
+        }
+
+    def test_sizes_that_do_not_fit_each_other_leave_nothing(self, here):
+        recipe = LanguageModeling.from_files("mytext", **{**SMALL, "n_heads": 3}, **FEW)
+        with pytest.raises(InputError, match="n_heads=3 is not a multiple of n_kv_heads=2"):
+            open_training(recipe, "run", device="cpu")
+        assert not (here / "run").exists()
+
+    @pytest.mark.parametrize("kind", RECIPES.values(), ids=RECIPES)
+    def test_every_field_has_words(self, kind):
+        assert not [name for name, said in field_words(kind).items() if not said]
+        assert set(field_words(kind)) == {field.name for field in fields(kind)}
+        assert field_words(LlamaConfig)["d_model"] == "C"
+
+    def test_the_command_repeats_what_was_changed(self):
+        recipe = LanguageModeling.from_files("my text", steps=400, d_model=96, peak=0.002)
+        assert recipe.command("own", seed=1) == (
+            "transformer-lit train language-model --text 'my text' --preset own --seed 1 "
+            "--steps 400 --set peak=0.002 d_model=96"
+        )
+        assert recipe.run_name("own", seed=1) == ("own-my-text-steps400-peak0.002-d_model96-seed1")
+
+
+class TestStart:
+    def trained(self, out, **changes):
+        recipe = LanguageModeling.from_files("mytext", **{**SMALL, **FEW, **changes})
+        run = open_training(recipe, out, device="cpu")
+        run.train()
+        finish_training(run, name=str(out), command="c", results="results")
+        return load(out)
+
+    def test_weights_and_tokenizer_are_those_of_the_start(self, here):
+        start = self.trained("first")
+        (here / "new.txt").write_text("a man is a bike.\n" * 30)
+        recipe = LanguageModeling.from_files("new.txt", like=start, steps=2, batch_size=2)
+        assert recipe.sizes == {**recipe.sizes, **SMALL} and recipe.length == FEW["length"]
+        run = open_training(recipe, "second", device="cpu", start=start)
+        assert run.trained.tokenizer.characters == start.tokenizer.characters
+        torch.testing.assert_close(
+            run.trained.model.state_dict(), start.model.state_dict(), rtol=0, atol=0
+        )
+        assert run.data["start"] and set(run.data) == {"new.txt", "start"}
+        with pytest.raises(InputError, match="sha256 of start"):
+            open_training(recipe, "second", device="cpu", resume=True)
+
+    def test_what_does_not_fit_is_one_line_and_leaves_nothing(self, here):
+        start = self.trained("first")
+        other = LanguageModeling.from_files("mytext", like=start, d_model=12)
+        with pytest.raises(InputError, match="what it starts from does not fit this model: ") as no:
+            open_training(other, "second", device="cpu", start=start)
+        assert "\n" not in str(no.value) and not (here / "second").exists()
+        (here / "new.txt").write_text("Ünknown.\n" * 30)
+        other = LanguageModeling.from_files("new.txt", like=start)
+        with pytest.raises(InputError, match="never seen the character 'Ü'"):
+            open_training(other, "second", device="cpu", start=start)
+
+
+class TestLonger:
+    "A run that has ended goes on to more steps where the rates of its steps stay what they were."
+
+    def recipe(self, steps, fall="inverse_sqrt"):
+        how = {"every": 3, "warmup": 2, "average": 2, "fall": fall}
+        return Translation.from_files("both.tsv", **PAIRS, **how, steps=steps)
+
+    def test_a_longer_run_is_one_that_was_always_so_long(self, here):
+        for steps in (5, 11):
+            open_training(self.recipe(steps), "cut", device="cpu", resume=steps == 11).train()
+        open_training(self.recipe(11), "whole", device="cpu").train()
+        rows = [[row["loss"] for row in read_log(f"{name}/log.jsonl")] for name in ("cut", "whole")]
+        assert rows[0] == rows[1] and len(rows[0]) == 11
+        ends = [checkpoints(f"{name}/checkpoints") for name in ("cut", "whole")]
+        assert [[path.name for path in end] for end in ends] == [
+            ["step-0000009", "step-0000011"]
+        ] * 2
+        for one, other in zip(*ends, strict=True):
+            names = ("model.safetensors", "optimizer.safetensors")
+            assert all((one / n).read_bytes() == (other / n).read_bytes() for n in names)
+        assert read_json("cut/run.json") == read_json("whole/run.json")
+
+    def test_where_the_rate_ends_with_the_steps_it_says_so(self, here):
+        open_training(self.recipe(5, "cosine"), "run", device="cpu")
+        before = (here / "run/run.json").read_bytes()
+        with pytest.raises(InputError, match="begun with 5 steps and rates that end with them: 11"):
+            open_training(self.recipe(11, "cosine"), "run", device="cpu", resume=True)
+        with pytest.raises(InputError, match=r"other settings: steps 5 → 3; warmup 2 → 1$"):
+            shorter = replace(self.recipe(3, "cosine"), warmup=1)
+            open_training(shorter, "run", device="cpu", resume=True)
+        assert (here / "run/run.json").read_bytes() == before
+
+
+FEW_SET = ("d_model=8", "n_layers=1", "d_ff=13", "length=11", "batch_size=3", "tokens=characters")
+FEW_LM = ("train", "language-model", "--text", "mytext", "--set", *FEW_SET, "n_heads=2")
+FEW_PAIRS = ("--set", *(f"{name}={value}" for name, value in PAIRS.items()))
+
+
+@pytest.fixture
+def run(capfd, monkeypatch):
+    "Run the command in this process: exit code, standard output, standard error."
+    monkeypatch.setattr("transformer_lit.training.options.keep_freed_memory", lambda: None)
+
+    def run(*args):
+        capfd.readouterr()
+        return main(list(args)), *capfd.readouterr()
+
+    return run
+
+
+class TestCommand:
+    def test_a_folder_to_a_text(self, run, here):
+        train = (*FEW_LM, "steps=4", "--every", "2", "--out", "runs/my")
+        code, out, err = run(*train)
+        assert (code, err) == (0, "")  # no bar in a file
+        said, _, sample = out.partition("\n\n")
+        assert "bits per byte; model in runs/my/model" in said
+        assert sample == (here / "runs/my/sample.txt").read_text()
+        (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
+        assert record["data_sha256"] == own_hashes(["mytext"])
+        assert record["command"].startswith("transformer-lit train language-model --text mytext ")
+        assert "--every 2 --set " in record["command"] and "d_model=8" in record["command"]
+        code, scored, err = run("evaluate", "--checkpoint", "runs/my")
+        assert (code, scored.strip()) == (0, said.split(";")[0]), err
+        metrics = json.loads(run("evaluate", "--checkpoint", "runs/my", "--json")[1])
+        assert metrics["val_loss"] == pytest.approx(record["metrics"]["val_loss"])
+        say = ("generate", "A bike", "--model", "runs/my", "--max-new", "5", "--seed", "0")
+        told = json.loads(run(*say, "--json")[1])
+        assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
+
+        code, out, err = run("train", "language-model", "--text", "src", "--from", "runs/my")
+        assert code == 2 and "never seen the character" in err
+        more = ("--from", "runs/my", "--steps", "1", "--out", "more", "--json")
+        code, out, err = run("train", "language-model", "--text", "mytext/b", *more)
+        assert code == 0 and json.loads(out)["config"]["sizes"]["d_model"] == 8
+        assert (
+            json.loads(out)["name"].endswith("-from-my")
+            and "start" in json.loads(out)["data_sha256"]
+        )
+
+    @pytest.mark.parametrize("files", [("src", "tgt"), ("both.tsv",)], ids=["two", "one"])
+    def test_pairs_to_a_translation(self, run, files, monkeypatch):
+        train = ("train", "translation", "--pairs", *files, *FEW_PAIRS, "steps=2", "average=1")
+        code, out, err = run(*train, "--out", "run")
+        assert (code, err) == (0, "") and "BLEU" in out and out.count("\n→ ") == 3
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n\ntwo\n")))
+        code, out, err = run("translate", "-", "--model", "run", "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [row["source"] for row in rows] == ["one", "", "two"] and rows[1]["target"] == ""
+
+    @pytest.mark.parametrize(
+        ("args", "told"),
+        [
+            ((*FEW_LM, "d_modle=3"), "training has no d_modle; did you mean d_model?"),
+            ((*FEW_LM, "steps=soon"), "steps must be a whole number, got 'soon'"),
+            ((*FEW_LM, "steps"), "--set takes NAME=VALUE, got 'steps'"),
+            ((*FEW_LM, "n_kv_heads=3"), "not a multiple of"),
+            ((*FEW_LM, "length=999"), "too short for blocks of 999"),
+            (("train", "language-model", "--text", "nowhere"), "cannot read nowhere: No such"),
+            (("train", "language-model", "--pairs", "src", "tgt"), "training has no pairs"),
+            (("train", "translation", "--text", "src"), "training has no text"),
+            (("train", "translation", "--pairs", "src"), "src, line 1 has no tab"),
+            (("train", "language-model", "--preset", "own"), "give your files: --text"),
+            ((*FEW_LM, "--from", "shakespeare"), "does not fit this model"),
+            ((*FEW_LM, "--from", "multi30k-en-de"), "starts no language-model training"),
+            (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
+        ],
+        ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+    )
+    def test_a_failure_is_one_line_and_leaves_nothing(self, run, here, args, told):
+        before = sorted(here.rglob("*"))
+        code, out, err = run(*args)
+        assert (code, out, err.count("\n")) == (2, "", 1) and told in err, err
+        assert sorted(here.rglob("*")) == before
+
+    @pytest.mark.parametrize("task", RECIPES)
+    def test_the_help_of_a_recipe_lists_its_settings_with_their_words(self, run, task):
+        code, out, _ = run("train", task, "--help")
+        assert code == 0
+        for name, said in field_words(RECIPES[task]).items():
+            assert name in ("paths", "sizes") or (f"  {name}=" in out and said in out)
+        assert "  d_model=" in out and f"Presets: {next(iter(RECIPES[task].presets))}" in out
+
+    def test_the_help_of_train_names_every_recipe(self, run):
+        assert all(task in run("train", "--help")[1] for task in RECIPES)
+
+    def test_words_belong_to_the_option_before_them(self):
+        words = ["x", "--set", "a=1", "b=2", "--out", "o", "--text", "-", "f"]
+        spread = ["x", "--set", "a=1", "--set", "b=2", "--out", "o", "--text", "-", "--text", "f"]
+        assert _spread(words, {"--set", "--text"}) == spread
+
+    def test_what_there_is(self, run):
+        assert run("--version") == (0, f"{__version__}\n", "")
+        code, out, _ = run("models", "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert code == 0 and {row["name"] for row in rows} >= set(model_names())
+        assert run("models")[1].count("\n") == len(rows)
+        rows = [json.loads(line) for line in run("data", "list", "--json")[1].splitlines()]
+        assert {row["state"] for row in rows} <= {"here", "to fetch", "damaged"}
+
+    def test_ctrl_c_saves_and_says_how_to_go_on(self, run, here, monkeypatch):
+        "And what goes on is a run that never stopped, though it saved between its checkpoints."
+        train = (*FEW_LM, "steps=7", "average=2", "--every", "3", "--out")
+        assert run(*train, "whole")[0] == 0
+        from transformer_lit.recipes import cli
+
+        def stop(bar, loss):
+            signal.raise_signal(signal.SIGINT)
+
+        with monkeypatch.context() as once:
+            once.setattr(cli, "_show", stop)
+            code, out, err = run(*train, "cut")
+        assert (code, out) == (130, "")
+        told, last = err.splitlines()
+        assert last == "interrupted" and told.startswith("step-0000002 is saved; go on with: ")
+        assert told.endswith(" --out cut --resume")
+        code, out, err = run(*train, "cut", "--resume")
+        assert (code, err) == (0, "step 2 is done\n")
+        ends = [checkpoints(f"{name}/checkpoints") for name in ("cut", "whole")]
+        assert [path.name for path in ends[0]] == ["step-0000006", "step-0000007"]
+        for path in ("model.safetensors", "optimizer.safetensors"):
+            assert (ends[0][1] / path).read_bytes() == (ends[1][1] / path).read_bytes()
+        models = [here / name / "model/model.safetensors" for name in ("cut", "whole")]
+        assert models[0].read_bytes() == models[1].read_bytes()

@@ -1,0 +1,77 @@
+"""Settings that a person gives by name: what each means, and whether a value fits its type."""
+
+import inspect
+import math
+import re
+from dataclasses import fields
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from transformer_lit.course.files import InputError
+
+_FIELD = re.compile(r"^    (\w+): [^#\n]*#\s*(.+)$", re.M)
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+
+
+def field_words(kind: type) -> dict[str, str]:
+    "What each field of a dataclass means: the comment behind it, in its class or one above."
+    words = {field.name: "" for field in fields(kind)}
+    for above in reversed(kind.__mro__[:-1]):
+        try:
+            found = _FIELD.findall(inspect.getsource(above))
+        except OSError:  # typed into an interpreter
+            continue
+        words |= {name: said for name, said in found if name in words}
+    return words
+
+
+def nearest(name: str, known: Any) -> str:
+    "A question that names the nearest known name; empty where none is near."
+    found = get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {found[0]}?" if found else ""
+
+
+def fitted(name: str, value: Any, kind: Any) -> Any:
+    "The value, from its text too, where it is of that type; `InputError` where it is not."
+    options = get_args(kind) if isinstance(kind, UnionType) or _is_union(kind) else (kind,)
+    for option in options:
+        try:
+            return _as(value, option)
+        except (TypeError, ValueError, KeyError):
+            continue
+    raise InputError(f"{name} must be {' or '.join(map(_said, options))}, got {value!r}")
+
+
+def _is_union(kind: Any) -> bool:
+    return str(get_origin(kind)) == "typing.Union"
+
+
+def _said(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "two numbers with a comma" if len(get_args(kind)) == 2 else "names"
+    return "none" if kind is NoneType else _WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}")
+
+
+def _as(value: Any, kind: Any) -> Any:
+    if get_origin(kind) is Literal and value in get_args(kind):
+        return value
+    if get_origin(kind) is tuple:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        kinds = get_args(kind)
+        kinds = kinds[:1] * len(parts) if kinds[-1] is ... else kinds
+        return tuple(_as(part, one) for part, one in zip(parts, kinds, strict=True))
+    if kind is NoneType and value in (None, "none"):
+        return None
+    if kind is bool:
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
+    if kind in (int, float) and not isinstance(value, bool):
+        number = kind(value) if isinstance(value, str) else value
+        if isinstance(number, (int, float) if kind is float else int) and math.isfinite(number):
+            return number
+    plain = get_origin(kind) or kind
+    if plain in (str, dict) and isinstance(value, plain):
+        return value
+    raise TypeError(value)
