@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORMS', 'TEXT', 'ARRAY', 'KINDS', 'LAYOUTS', 'WORDS', 'CONTROL', 'USER_DEFINED', 'Reader', 'read_value',
            'dequantise_q4_k', 'dequantise_q6_k', 'Kind', 'Stored', 'GGUF', 'half_split_rows', 'settings_of',
-           'tokenizer_of', 'Published', 'load_gguf']
+           'tokenizer_of', 'load_gguf']
 
 # %% ../../nbs/models/12_gguf.ipynb #imports
 import math
@@ -26,7 +26,14 @@ from torch import Tensor
 from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
 from transformer_lit.models.hf import Made, Names
-from transformer_lit.models.hf_build import FAMILIES, Settings, Tensors, Undrawn, fill
+from transformer_lit.models.hf_build import (
+    FAMILIES,
+    Published,
+    Settings,
+    Tensors,
+    Undrawn,
+    fill,
+)
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
     Bytes,
@@ -430,15 +437,6 @@ def _stretch(model: Llama, file: GGUF) -> None:
         layer.attn.position = stretched
 
 # %% ../../nbs/models/12_gguf.ipynb #load
-@dataclass(frozen=True)
-class Published:
-    "What a published file holds: a model, its tokenizer, and how a chat is written, in Jinja."
-
-    model: Llama
-    tokenizer: PublishedTokenizer
-    chat_template: str | None
-
-
 def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
     """The model in a GGUF file as a module of this package, with its tokenizer and chat template.
 
@@ -464,4 +462,6 @@ def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Publis
     if _FACTORS in file.mapped:
         _stretch(model, file)
     fill(model, file, names, dtype)
-    return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None))
+    ends = (tokenizer.eos, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
+    ends = tuple(dict.fromkeys(i for i in ends if i is not None))
+    return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None), ends)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Heads', 'FAMILIES', 'WHOLE', 'INDEX', 'Settings', 'Window', 'PerHead', 'Scaled', 'InBlocks', 'Nothing', 'Family',
-           'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'save_hf']
+           'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'Published', 'load_published', 'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
@@ -26,10 +26,17 @@ from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
-from transformer_lit.course.files import InputError, atomic_path, read_json, write_json
+from transformer_lit.course.files import (
+    InputError,
+    atomic_path,
+    read_json,
+    read_table,
+    read_text,
+    write_json,
+)
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
-from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
 from transformer_lit.models.hf import (
     BERT,
     BERT_SIZES,
@@ -54,6 +61,7 @@ from transformer_lit.position.relative import T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.embedding import TokenEmbedding
+from transformer_lit.text.tokenizer import PublishedTokenizer
 
 # %% ../../nbs/models/09_hf_build.ipynb #settings
 class Settings(dict):
@@ -70,9 +78,7 @@ class Settings(dict):
 
     @classmethod
     def read(cls, folder: str | Path) -> "Settings":
-        said = read_json(Path(folder) / "config.json")
-        if not isinstance(said, dict):
-            raise InputError(f"{folder}/config.json is not a table of settings")
+        said = read_table(Path(folder) / "config.json")
         if said.get("quantization_config"):
             raise InputError(f"{folder} is quantised; only weights in floating point are read")
         return cls(said)
@@ -524,6 +530,50 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
         raise InputError(f"{folder}: {str(error).partition(chr(10))[0]}") from error
     fill(model, tensors, family.names, dtype)
     return model.to(dtype).eval()  # what a folder does not hold, as Marian's sinusoids
+
+# %% ../../nbs/models/09_hf_build.ipynb #published
+@dataclass(frozen=True)
+class Published:
+    "A model, its tokenizer, how a chat is written, in Jinja, and the tokens that end a text."
+
+    model: DecoderOnly
+    tokenizer: PublishedTokenizer
+    chat_template: str | None
+    ends: tuple[int, ...]
+
+
+def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
+    """The language model in a folder of Hugging Face's, as `load_hf` opens it, and its tokenizer.
+
+    `InputError` where the model does not continue texts, and as in `load_hf`.
+    """
+    folder, model = Path(folder), load_hf(folder, dtype=dtype)
+    if not isinstance(model, DecoderOnly):
+        kind = type(model).__name__
+        raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
+    tokenizer = PublishedTokenizer.load(folder / "tokenizer.json")
+    own, rows = tokenizer.backend.get_vocab_size(with_added_tokens=False), model.config.vocab_size
+    if own > rows:
+        raise InputError(f"{folder} has a tokenizer of {own} tokens, and {rows} rows in its table")
+    return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer))
+
+
+def _template(folder: Path) -> str | None:
+    if (file := folder / "chat_template.jinja").exists():
+        return read_text(file)
+    said = read_table(folder / "tokenizer_config.json", optional=True).get("chat_template")
+    if isinstance(said, list):  # several, by name
+        said = {one["name"]: one["template"] for one in said}.get("default")
+    return said
+
+
+def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
+    "What the first file that names any names."
+    files = (folder / name for name in ("generation_config.json", "config.json"))
+    said = (read_table(file, optional=True).get("eos_token_id") for file in files)
+    found = next((ids for ids in said if ids is not None), tokenizer.eos)
+    return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
+
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
 def _llama_settings(model: Llama) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from pathlib import Path
 import torch
 
 from transformer_lit.course.data import DATASETS, paths
-from transformer_lit.course.files import InputError, read_text, remove_folder, write_text
+from transformer_lit.course.files import (
+    InputError,
+    read_table,
+    read_text,
+    remove_folder,
+    write_text,
+)
 from transformer_lit.course.records import Result
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
@@ -35,9 +41,9 @@ def model_names() -> list[str]:
 def load(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """A trained model: one that comes with the package, by name, or one in a folder or file.
 
-    The folder is one that `save` wrote, or that of a finished training; the file a published one,
-    in GGUF, or the name of one in `PUBLISHED` that was fetched. `InputError` when there is no such
-    model, or when its files are damaged.
+    The folder is one that `save` wrote, that of a finished training, or a published language model
+    as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
+    were fetched. `InputError` when there is no such model, or when its files are damaged.
     """
     folder = Path(name_or_folder)
     if str(name_or_folder) in PUBLISHED:
@@ -52,6 +58,8 @@ def load(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Trai
         raise InputError(f"no model {str(folder)!r}: no folder, and shipped are {_names()}")
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
+    if "architectures" in read_table(folder / "config.json"):
+        return _published(folder, device)
     return RECIPES[read_description(folder)["task"]].kind.load(folder, device)
 
 
@@ -64,10 +72,13 @@ def _fetched(name: str) -> Path:
 
 
 def _published(path: Path, device: torch.device | str) -> LanguageModel:
-    from transformer_lit.models.gguf import load_gguf
+    if path.suffix == ".gguf":
+        from transformer_lit.models.gguf import load_gguf as opened
+    else:
+        from transformer_lit.models.hf_build import load_published as opened
 
-    found = load_gguf(path)
-    info = {"dataset": path.name, "chat_template": found.chat_template}
+    found = opened(path)
+    info = {"dataset": path.name, "chat_template": found.chat_template, "ends": found.ends}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
 
