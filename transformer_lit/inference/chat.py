@@ -128,7 +128,7 @@ class Chat:
     def _next(self, new: list[int]) -> Float[Tensor, "1 V"]:
         device = next(self.model.parameters()).device
         with torch.inference_mode():
-            logits = self.model.step(torch.tensor([new], device=device), self.state)  # 1 T V
+            logits = self.model.step(torch.tensor([new], device=device), self.state, last=1)
         self.read += new
         return logits[:, -1]  # 1 V
 

@@ -93,7 +93,7 @@ def stream(
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
                 inputs = (x if x is None else x[rows] for x in (src, src_mask))
                 held, state = 0, model.start(len(rows), room, *inputs)
-            logits = model.step(new, state)[:, -1]  # B T V -> B V
+            logits = model.step(new, state, last=1)[:, -1]  # B V
             token = next_token(adjust(logits, ids), **choose)  # B
             held += new.shape[1]
             alive = torch.isin(token, ends, invert=True)
@@ -215,10 +215,12 @@ class LeftPadded(nn.Module):
         self.started = True
         return _PaddedState(self.model.start(batch_size, max_len, src, src_mask), self.padding)
 
-    def step(self, ids: Int[Tensor, "B T"], state: _PaddedState) -> Float[Tensor, "B T V"]:
-        "Logits after each of the next T ids; those after padding mean nothing."
+    def step(
+        self, ids: Int[Tensor, "B T"], state: _PaddedState, *, last: int | None = None
+    ) -> Float[Tensor, "B _ V"]:
+        "Logits after the next T ids, or the `last` of them; those after padding mean nothing."
         before, padding = state.length, state.padding[:, None]
         state.length += ids.shape[1]
         place = torch.arange(state.length, device=ids.device)
         mask, pos = (place >= padding)[:, None, None], (place[before:] - padding).clamp(min=0)
-        return self.model.step(ids, state.inner, pos=pos, mask=mask)
+        return self.model.step(ids, state.inner, last=last, pos=pos, mask=mask)

@@ -574,7 +574,6 @@ def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     found = next((ids for ids in said if ids is not None), tokenizer.eos)
     return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
 
-
 # %% ../../nbs/models/09_hf_build.ipynb #save
 def _llama_settings(model: Llama) -> dict[str, Any]:
     c, base = model.config, model.config.rope_base
