@@ -1,4 +1,4 @@
-"""Of the last ids alone, logits are those that all ids would give; the output layer reads no more."""
+"""Of the last ids alone, logits are those that all ids give; the output layer reads no more."""
 
 import pytest
 import torch

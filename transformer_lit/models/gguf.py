@@ -176,6 +176,9 @@ class Stored:
         return math.prod(self.shape) // self.kind.numbers * self.kind.bytes
 
 
+_PIECE = 2**18  # numbers that are made at once: 1 MB
+
+
 class GGUF(Tensors):
     "A GGUF file: `metadata` by name, and tensors, of which each is made when it is asked for."
 
@@ -235,12 +238,18 @@ class GGUF(Tensors):
             reader.take(stored.size)
 
     def tensor(self, name: str) -> Tensor:
-        "The tensor of that name in float32; F32 is not copied."
-        stored = self.mapped[name]
-        x = torch.frombuffer(
+        "The tensor of that name in float32. F32 is not copied; others are made a piece at a time."
+        stored, kind = self.mapped[name], self.mapped[name].kind
+        packed = torch.frombuffer(
             self.reader.bytes, dtype=torch.uint8, count=stored.size, offset=stored.start
         )
-        x = stored.kind.dequantise(x.view(*stored.shape[:-1], -1))
+        if kind.name == "F32":
+            x = packed.view(torch.float32).view(stored.shape)
+        else:  # what a piece takes beside the tensor is small, and the next piece takes it again
+            x, n = torch.empty(stored.shape, dtype=torch.float32), _PIECE // kind.numbers
+            pieces = zip(x.view(-1, kind.numbers).split(n), packed.view(-1, kind.bytes).split(n))
+            for numbers, blocks in pieces:  # n numbers; n bytes
+                numbers.copy_(kind.dequantise(blocks))
         check_finite({name: x}, self.folder)
         self.reader.forget()
         return x
@@ -461,7 +470,9 @@ def load_gguf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Publis
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
         _stretch(model, file)
-    fill(model, file, names, dtype)
+    template = file.get("tokenizer.chat_template", str, None)
     ends = (tokenizer.eos, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
-    return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None), ends)
+    file.metadata.clear()  # tokens and merges: the tokenizer has them
+    fill(model, file, names, dtype)
+    return Published(model.eval(), tokenizer, template, ends)
