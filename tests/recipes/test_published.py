@@ -11,6 +11,7 @@ from hf_folders import TEMPLATE, tell, write_folder
 
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.chat import Chat, render
+from transformer_lit.models.hf_build import save_hf
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.zoo import load
 
@@ -205,3 +206,57 @@ class TestRefused:
     def test_settings_that_are_no_table(self, copy, name):
         (copy / name).write_text("[3]")
         self.told(copy, f"{name} is not a table of settings")
+
+
+class TestSaved:
+    "The reference library opens what we write: the same ids, and the same greedy text."
+
+    @staticmethod
+    def opened(folder):
+        return hf.AutoTokenizer.from_pretrained(folder), reference(folder)
+
+    @staticmethod
+    def same(writer, folder, prompts, max_new):
+        save_hf(
+            writer.model,
+            folder,
+            writer.tokenizer,
+            chat_template=writer.info.get("chat_template"),
+            ends=writer.info.get("ends", ()),
+        )
+        reader, model = TestSaved.opened(folder)
+        for text in (*TEXTS[:2], TEXTS[3], "<eos> and <bos>ä"):
+            ids = writer.tokenizer.encode(text)
+            assert reader(text).input_ids == ids
+            assert reader.decode(ids, skip_special_tokens=True) == writer.tokenizer.decode(ids)
+        for prompt in prompts:
+            given = reader(prompt, return_tensors="pt")
+            out = model.generate(**given, max_new_tokens=max_new, do_sample=False)
+            text = "".join(writer.stream(prompt, max_new=max_new, temperature=0))
+            new = out[0, given.input_ids.shape[1] :].tolist()
+            new = new[:-1] if new[-1] in writer.info.get("ends", ()) else new
+            assert reader.decode(new, skip_special_tokens=True) == text and text
+        return reader, model
+
+    def test_a_model_trained_here(self, tmp_path):
+        reader, model = self.same(load("book"), tmp_path / "book", ("A mask ",), 23)
+        assert reader.chat_template is None and model.generation_config.eos_token_id is None
+        assert (reader.pad_token_id, reader.bos_token_id, reader.eos_token_id) == (0, 1, 2)
+
+    def test_a_model_published_by_others(self, folder, copy, tmp_path):
+        ends = continued(copy, load(copy).tokenizer.encode("The 12 bikes"))[7:9]
+        tell(copy / "generation_config.json", eos_token_id=ends)
+        reader, model = self.same(load(copy), tmp_path / "again", ("The 12 bikes",), 23)
+        assert model.generation_config.eos_token_id == ends
+        messages = [{"role": "user", "content": "Hi"}]
+        first = hf.PreTrainedTokenizerFast.from_pretrained(folder)
+        more = {"add_generation_prompt": True, "tokenize": False}
+        said = reader.apply_chat_template(messages, **more)
+        assert said == first.apply_chat_template(messages, **more) and START in said
+        assert load(tmp_path / "again").info["chat_template"] == TEMPLATE
+
+    def test_a_tokenizer_that_cannot_be_written_is_refused(self, tmp_path):
+        writer = load("shakespeare")
+        with pytest.raises(InputError, match=r"a CharTokenizer cannot be written .*; leave it out"):
+            save_hf(writer.model, tmp_path / "x", writer.tokenizer)
+        assert not (tmp_path / "x").exists()

@@ -61,7 +61,7 @@ from transformer_lit.position.relative import T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.embedding import TokenEmbedding
-from transformer_lit.text.tokenizer import PublishedTokenizer
+from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Tokenizer
 
 # %% ../../nbs/models/09_hf_build.ipynb #settings
 class Settings(dict):
@@ -590,14 +590,44 @@ def _llama_settings(model: Llama) -> dict[str, Any]:
     }
 
 
-def save_hf(model: Llama, folder: str | Path) -> None:
+def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> dict[str, Any]:
+    backend, ids = tokenizer.backend, {x: getattr(tokenizer, x) for x in ("pad", "bos", "eos")}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{x}_token": backend.id_to_token(i) for x, i in ids.items() if i is not None},
+        "split_special_tokens": backend.encode_special_tokens,  # special ones in a text are letters
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        **({} if chat_template is None else {"chat_template": chat_template}),
+    }
+
+
+def save_hf(
+    model: Llama,
+    folder: str | Path,
+    tokenizer: Tokenizer | None = None,
+    *,
+    chat_template: str | None = None,  # in Jinja
+    ends: Sequence[int] = (),  # tokens that end a text
+) -> None:
     """Write a `Llama` to a new folder that `transformers` opens with the same logits.
 
-    One safetensors file and `config.json`; no tokenizer. What its configuration does not name is
-    not written: a part that you have exchanged, such as a window or other positions.
+    One safetensors file and `config.json`; with a tokenizer, which is of byte-level BPE, also what
+    gives the same ids there. What the model's configuration does not name is not written: a part
+    that you have exchanged, such as a window or other positions.
     """
+    if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
+        kind = type(tokenizer).__name__
+        raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
+    settings, marks = _llama_settings(model), {"eos_token_id": [*ends] or None}
+    if tokenizer is not None:
+        marks |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
     weights = {made_from(ours, LLAMA).names[0]: x for ours, x in model.state_dict().items()}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_tensors(weights, temporary / WHOLE)
-        write_json(temporary / "config.json", _llama_settings(model))
+        write_json(temporary / "config.json", settings | marks)
+        if tokenizer is not None:
+            tokenizer.save(temporary / "tokenizer.json")
+            told = _tokenizer_settings(tokenizer, chat_template)
+            write_json(temporary / "tokenizer_config.json", told)
