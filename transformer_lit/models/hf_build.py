@@ -376,13 +376,12 @@ class Family:
     spellings: tuple[tuple[str, str], ...] = ()  # (pattern, replacement) for their names
 
 
-_BERT_REST = r"position_ids$|^bert\.pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
+_BERT_OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"), (r"^(?=embeddings|encoder)", "bert."))
+_BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
 FAMILIES: dict[str, Family] = {
     "GPT2LMHeadModel": Family(_gpt2, GPT2, r"\.attn\.(masked_)?bias$", ((r"^transformer\.", ""),)),
-    "BertForMaskedLM": Family(
-        _bert, BERT, _BERT_REST, ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
-    ),
+    "BertForMaskedLM": Family(_bert, BERT, _BERT_REST, _BERT_OLD),
     "LlamaForCausalLM": Family(_llama, LLAMA),
     "MistralForCausalLM": Family(_mistral, LLAMA),
     "Qwen2ForCausalLM": Family(_qwen2, LLAMA),
