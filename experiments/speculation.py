@@ -87,7 +87,7 @@ class Counted(nn.Module):
         "Nothing read; one text at a time."
         return Read()
 
-    def step(self, ids: Tensor, state: Read) -> Tensor:
+    def step(self, ids: Tensor, state: Read, *, last: int | None = None) -> Tensor:
         "Logits after each id: 1 T V."
         out = []
         for i in ids[0].tolist():

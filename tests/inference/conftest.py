@@ -37,7 +37,7 @@ class PrefixModel(nn.Module):
             sources = [tuple(s[i] for i in k) for s, k in zip(sources, keep, strict=True)]
         return Prefixes((s, ()) for s in sources)
 
-    def step(self, ids, state):
+    def step(self, ids, state, last=None):
         self.rows_seen.append(len(ids))
         out = []
         for row, new in enumerate(ids.tolist()):

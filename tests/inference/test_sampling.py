@@ -347,7 +347,7 @@ def test_a_stream_gives_each_token_before_it_computes_the_next(prefix_model):
 
 def test_an_empty_batch_gives_nothing(prefix_model):
     class Never(prefix_model):
-        def step(self, ids, state):
+        def step(self, ids, state, last=None):
             return torch.zeros(len(ids), ids.shape[1], self.vocab_size)
 
     assert generate(Never(5, seed=0), torch.zeros(0, 2).long(), max_new=3, eos=1) == []

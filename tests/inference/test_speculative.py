@@ -257,7 +257,7 @@ def test_a_model_that_reads_a_source():
 
 def test_each_model_reads_a_token_once_unless_it_was_taken_back(prefix_model):
     class Watched(prefix_model):
-        def step(self, ids, state):
+        def step(self, ids, state, last=None):
             self.read.append((state[0][1], tuple(ids[0].tolist())))
             return super().step(ids, state)
 

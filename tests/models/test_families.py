@@ -267,43 +267,46 @@ def test_each_family_gives_its_class(tmp_path):
         assert type(load_hf(folder_of(name, tmp_path / name)[0])) is kind
 
 
-def test_gpt2_as_openai_wrote_it(tmp_path):
-    "Without a prefix, with masks that are no weights, with and without the tied head."
-    folder, model = folder_of("gpt2", tmp_path)
+def as_found(name, tensors, *, prefix, head):
+    "The tensors of a folder under old names, and beside them what is no weight of ours."
+    start, tied = {"gpt2": ("transformer.", "wte"), "bert": ("bert.", "word_embeddings")}[name]
+    table = next(x for n, x in tensors.items() if n.endswith(f"{tied}.weight"))
+    if name == "gpt2":
+        tensors |= {f"{start}h.{i}.attn.bias": torch.ones(1, 1, 71, 71).tril() for i in range(3)}
+        tensors |= {f"{start}h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(3)}
+        tensors |= {"lm_head.weight": table.clone()} if head else {}
+    else:
+        tensors[f"{start}embeddings.position_ids"] = torch.arange(71)[None]
+        tensors |= {f"{start}pooler.dense.{x}": torch.ones(5) for x in ("weight", "bias")}
+        tensors |= {f"cls.seq_relationship.{x}": torch.ones(2) for x in ("weight", "bias")}
+        tensors |= {"cls.predictions.decoder.weight": table.clone()} if head else {}
+    found = {}
+    for n, x in tensors.items():
+        n = n.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        )
+        found[n if prefix else n.removeprefix(start)] = x
+    return found
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16])
+def test_a_folder_as_it_is_found(name, prefix, head, kept, tmp_path):
+    "As Google, OpenAI and others wrote them; the reference library has the same rounded weights."
+    folder, model = folder_of(name, tmp_path)
 
     def change(tensors):
-        old = {name.removeprefix("transformer."): x for name, x in tensors.items()}
-        for i in range(3):
-            old[f"h.{i}.attn.bias"] = torch.ones(1, 1, 71, 71).tril()
-            old[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
-        return old
+        found = as_found(name, tensors, prefix=prefix, head=head)
+        return {n: x.to(kept) if x.is_floating_point() else x for n, x in found.items()}
 
     rewrite(folder, change)
-    ids = torch.randint(V, (2, 19))
-    torch.testing.assert_close(load_hf(folder).double()(ids), logits(model, ids))
-    rewrite(folder, lambda tensors: tensors | {"lm_head.weight": tensors["wte.weight"].clone()})
-    torch.testing.assert_close(load_hf(folder).double()(ids), logits(model, ids))
-
-
-def test_bert_as_google_wrote_it(tmp_path):
-    folder, model = folder_of("bert", tmp_path)
-
-    def change(tensors):
-        old = {}
-        for name, x in tensors.items():
-            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-            old[name.replace("LayerNorm.bias", "LayerNorm.beta")] = x
-        old["bert.embeddings.position_ids"] = torch.arange(71)[None]
-        old |= {f"bert.pooler.dense.{x}": torch.ones(5) for x in ("weight", "bias")}
-        old |= {f"cls.seq_relationship.{x}": torch.ones(2) for x in ("weight", "bias")}
-        old["cls.predictions.decoder.weight"] = tensors[
-            "bert.embeddings.word_embeddings.weight"
-        ].clone()
-        return old
-
-    rewrite(folder, change)
-    ids = torch.randint(V, (2, 19))
-    torch.testing.assert_close(load_hf(folder).double()(ids), logits(model, ids))
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(kept).double()
+    ids, ours = torch.randint(V, (2, 19)), load_hf(folder).double()
+    torch.testing.assert_close(ours(ids), logits(model, ids))
+    assert ours.lm_head.weight is ours.tok_emb.weight
 
 
 def test_llama_with_the_tables_of_old_versions(tmp_path):

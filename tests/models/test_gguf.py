@@ -3,6 +3,8 @@
 import random
 import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import gguf
@@ -80,6 +82,20 @@ def random_bytes(kind, rows, columns):
     for at in {"F16": (0,), "BF16": (0,), "F32": (2,)}.get(kind, halves.get(kind, ())):
         raw[..., at + 1] &= 0xBF  # the upper bit of the exponent
     return raw.reshape(rows, -1)
+
+
+MEMORY = """
+import sys, torch
+from transformer_lit.models.gguf import load_gguf
+
+def told(name):
+    with open("/proc/self/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+before = told("VmRSS")
+model = load_gguf(sys.argv[1]).model
+print((told("VmHWM") - before) / sum(p.nbytes for p in model.parameters()))
+"""
 
 
 class TestTensors:
@@ -286,6 +302,14 @@ class TestSmolLM2:
     def in_pieces(model, ids, pieces):
         state = model.start(1, ids.shape[1])
         return torch.cat([model.step(piece, state) for piece in ids.split(pieces, 1)], 1)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
+    def test_opening_takes_little_more_than_the_weights(self, smollm2):
+        "Tokenizer and pages of libraries are in what is measured."
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, smollm2], check=True, capture_output=True, text=True
+        )
+        assert 0.9 < float(done.stdout) < 1.1
 
     def test_rows_that_are_not_put_back_spoil_it(self, opened, reference, smollm2, monkeypatch):
         ids = torch.tensor([opened.tokenizer.encode(self.PROMPTS[0])])

@@ -96,6 +96,15 @@ def read_json(path: str | Path) -> Any:
         raise InputError(f"{path} is not valid JSON ({error}); it may be damaged") from error
 
 
+def read_table(path: str | Path, *, optional: bool = False) -> dict[str, Any]:
+    "The table in a JSON file; with `optional` an empty one where there is no file."
+    if optional and not Path(path).exists():
+        return {}
+    if not isinstance(said := read_json(path), dict):
+        raise InputError(f"{path} is not a table of settings")
+    return said
+
+
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 

@@ -6,9 +6,12 @@
 __all__ = ['Message', 'render', 'characters', 'Chat']
 
 # %% ../../nbs/inference/05_chat.ipynb #imports
+import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -22,20 +25,26 @@ from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import next_token
 
 # %% ../../nbs/inference/05_chat.ipynb #render
-def render(template: str, messages: Sequence[dict[str, str]], **more: Any) -> str:
+def render(template: str, messages: Sequence[dict[str, str]], **names: Any) -> str:
     """What a chat template, in the language Jinja, makes of messages with a role and a content.
 
     It runs in a sandbox: a template is a program, and came with somebody's file. `InputError` where
     it is none, or refuses the messages.
     """
 
-    def raise_exception(what: str) -> None:  # templates call it
+    def raise_exception(what: str) -> None:
         raise TemplateError(what)
 
-    sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    def strftime_now(form: str) -> str:
+        return datetime.now().strftime(form)
+
+    how = {"trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.loopcontrols"]}
+    sandbox = ImmutableSandboxedEnvironment(**how)
+    sandbox.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # Jinja's own is for HTML
+    known = {"raise_exception": raise_exception, "strftime_now": strftime_now}
     try:
-        made = sandbox.from_string(template, {"raise_exception": raise_exception})
-        return made.render(messages=messages, **more)
+        made = sandbox.from_string(template, known)
+        return made.render(messages=messages, **names)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
         raise InputError(f"the chat template fails: {error}") from error
 
@@ -68,6 +77,7 @@ class Chat:
         template: str,
         system: str | None = None,
         *,
+        ends: Iterable[int] = (),  # more tokens that end an answer
         max_len: int = 2048,
     ):
         self.model, self.tokenizer, self.template = model, tokenizer, template
@@ -76,7 +86,7 @@ class Chat:
         self.messages: list[Message] = []
         if system is not None:
             self.messages = [("system", tokenizer.encode_ordinary(system))]
-        self.ends = {tokenizer.eos, *self._closing()}  # tokens that end an answer
+        self.ends = {tokenizer.eos, *ends, *self._closing()}
 
     def say(self, text: str, *, max_new: int = 512, **choose: Any) -> Iterator[str]:
         """The answer to `text`, a piece at a time; `choose`: see `next_token`.
@@ -118,7 +128,7 @@ class Chat:
     def _next(self, new: list[int]) -> Float[Tensor, "1 V"]:
         device = next(self.model.parameters()).device
         with torch.inference_mode():
-            logits = self.model.step(torch.tensor([new], device=device), self.state)  # 1 T V
+            logits = self.model.step(torch.tensor([new], device=device), self.state, last=1)
         self.read += new
         return logits[:, -1]  # 1 V
 
@@ -137,12 +147,12 @@ class Chat:
         "The conversation, up to where the answer begins."
         ids: list[int] = []
         for n, part in enumerate(self._written(messages, opened=True)):
-            ids += messages[int(part)][1] if n % 2 else self.tokenizer.encode(part)
+            ids += messages[int(part)][1] if n % 2 else self.tokenizer.encode_part(part)
         return ids
 
     def _closing(self) -> list[int]:
         "The special token that the template writes behind an answer, if it writes one."
         exchange = [*self.messages, ("user", []), ("assistant", [])]
-        closing = self.tokenizer.encode(self._written(exchange, opened=False)[-1])
+        closing = self.tokenizer.encode_part(self._written(exchange, opened=False)[-1])
         special = {self.tokenizer.backend.token_to_id(token) for token in self.tokenizer.specials}
         return [i for i in closing if i in special][:1]

@@ -71,7 +71,7 @@ def stream(
     *,
     max_new: int,  # tokens of each row, at most
     max_len: int | None = None,  # positions that the model can hold; None: as many as are needed
-    eos: int | None = None,  # a row that draws it is finished
+    eos: int | Sequence[int] | None = None,  # a row that draws it, or one of them, is finished
     src: Int[Tensor, "B S"] | None = None,
     src_mask: Bool[Tensor, "B S"] | None = None,
     adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, ids: logits,  # see the workshop
@@ -85,6 +85,7 @@ def stream(
     batch_size, room = len(ids), ids.shape[1] + max_new
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished
+    ends = torch.tensor([] if eos is None else eos, dtype=torch.long, device=ids.device)
     new, held, state = ids, room, None
     for _ in range(max_new):
         with torch.inference_mode():  # not around the yield: the caller is no part of it
@@ -92,10 +93,10 @@ def stream(
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
                 inputs = (x if x is None else x[rows] for x in (src, src_mask))
                 held, state = 0, model.start(len(rows), room, *inputs)
-            logits = model.step(new, state)[:, -1]  # B T V -> B V
+            logits = model.step(new, state, last=1)[:, -1]  # B V
             token = next_token(adjust(logits, ids), **choose)  # B
             held += new.shape[1]
-            alive = torch.ones_like(token, dtype=torch.bool) if eos is None else token != eos
+            alive = torch.isin(token, ends, invert=True)
             if not alive.all():
                 rows, ids, token = rows[alive], ids[alive], token[alive]
                 state.select(alive.nonzero().squeeze(-1))
@@ -214,10 +215,12 @@ class LeftPadded(nn.Module):
         self.started = True
         return _PaddedState(self.model.start(batch_size, max_len, src, src_mask), self.padding)
 
-    def step(self, ids: Int[Tensor, "B T"], state: _PaddedState) -> Float[Tensor, "B T V"]:
-        "Logits after each of the next T ids; those after padding mean nothing."
+    def step(
+        self, ids: Int[Tensor, "B T"], state: _PaddedState, *, last: int | None = None
+    ) -> Float[Tensor, "B _ V"]:
+        "Logits after the next T ids, or the `last` of them; those after padding mean nothing."
         before, padding = state.length, state.padding[:, None]
         state.length += ids.shape[1]
         place = torch.arange(state.length, device=ids.device)
         mask, pos = (place >= padding)[:, None, None], (place[before:] - padding).clamp(min=0)
-        return self.model.step(ids, state.inner, pos=pos, mask=mask)
+        return self.model.step(ids, state.inner, last=last, pos=pos, mask=mask)

@@ -82,7 +82,8 @@ def speculate(
             n = min(ahead, end - len(text) - 1)
             guesses, q = draft.propose(text, n) if n else ([], None)
             seen = torch.cat([text, text.new_tensor(guesses)])
-            p = choice(model.step(seen[None, held:], state)[0, len(text) - held - 1 :])
+            n = len(guesses) + 1
+            p = choice(model.step(seen[None, held:], state, last=n)[0, -n:])  # n V
             said = judge(p, p[:0] if q is None else q, guesses, generator=generator)
             held = len(text) + len(said) - 1  # the last token was not read
             state.truncate(held)
@@ -118,7 +119,7 @@ class ModelDraft:
         self.state.truncate(agreed)
         new = ids[agreed:]
         for _ in range(n):
-            q.append(self.choice(self.model.step(new[None], self.state)[0, -1]))
+            q.append(self.choice(self.model.step(new[None], self.state, last=1)[0, -1]))
             guesses.append(_draw(q[-1], self.generator))
             new = ids.new_tensor(guesses[-1:])
         self.held = text + guesses[:-1]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORMS', 'TEXT', 'ARRAY', 'KINDS', 'LAYOUTS', 'WORDS', 'CONTROL', 'USER_DEFINED', 'Reader', 'read_value',
            'dequantise_q4_k', 'dequantise_q6_k', 'Kind', 'Stored', 'GGUF', 'half_split_rows', 'settings_of',
-           'tokenizer_of', 'Published', 'load_gguf']
+           'tokenizer_of', 'load_gguf']
 
 # %% ../../nbs/models/12_gguf.ipynb #imports
 import math
@@ -26,7 +26,14 @@ from torch import Tensor
 from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
 from transformer_lit.models.hf import Made, Names
-from transformer_lit.models.hf_build import FAMILIES, Settings, Tensors, Undrawn, fill
+from transformer_lit.models.hf_build import (
+    FAMILIES,
+    Published,
+    Settings,
+    Tensors,
+    Undrawn,
+    fill,
+)
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
     Bytes,
@@ -170,6 +177,9 @@ class Stored:
         return math.prod(self.shape) // self.kind.numbers * self.kind.bytes
 
 
+_PIECE = 2**18  # numbers that are made at once: 1 MB
+
+
 class GGUF(Tensors):
     "A GGUF file: `metadata` by name, and tensors, of which each is made when it is asked for."
 
@@ -229,12 +239,18 @@ class GGUF(Tensors):
             reader.take(stored.size)
 
     def tensor(self, name: str) -> Tensor:
-        "The tensor of that name in float32; F32 is not copied."
-        stored = self.mapped[name]
-        x = torch.frombuffer(
+        "The tensor of that name in float32. F32 is not copied; others are made a piece at a time."
+        stored, kind = self.mapped[name], self.mapped[name].kind
+        packed = torch.frombuffer(
             self.reader.bytes, dtype=torch.uint8, count=stored.size, offset=stored.start
         )
-        x = stored.kind.dequantise(x.view(*stored.shape[:-1], -1))
+        if kind.name == "F32":
+            x = packed.view(torch.float32).view(stored.shape)
+        else:  # what a piece takes beside the tensor is small, and the next piece takes it again
+            x, n = torch.empty(stored.shape, dtype=torch.float32), _PIECE // kind.numbers
+            pieces = zip(x.view(-1, kind.numbers).split(n), packed.view(-1, kind.bytes).split(n))
+            for numbers, blocks in pieces:  # n numbers; n bytes
+                numbers.copy_(kind.dequantise(blocks))
         check_finite({name: x}, self.folder)
         self.reader.forget()
         return x
@@ -431,15 +447,6 @@ def _stretch(model: Llama, file: GGUF) -> None:
         layer.attn.position = stretched
 
 # %% ../../nbs/models/12_gguf.ipynb #load
-@dataclass(frozen=True)
-class Published:
-    "What a published file holds: a model, its tokenizer, and how a chat is written, in Jinja."
-
-    model: Llama
-    tokenizer: PublishedTokenizer
-    chat_template: str | None
-
-
 def load_gguf(
     path: str | Path, *, dtype: torch.dtype = torch.float32, weights: str | None = None
 ) -> Published:
@@ -470,9 +477,13 @@ def load_gguf(
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
         _stretch(model, file)
+    template = file.get("tokenizer.chat_template", str, None)
+    ends = (tokenizer.eos, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
+    ends = tuple(dict.fromkeys(i for i in ends if i is not None))
+    file.metadata.clear()  # tokens and merges: the tokenizer has them
     if weights is None:
         fill(model, file, names, dtype)
     else:
         fill(model, file, names, dtype, keep_int8)
         model.requires_grad_(False)
-    return Published(model.eval(), tokenizer, file.get("tokenizer.chat_template", str, None))
+    return Published(model.eval(), tokenizer, template, ends)

@@ -90,10 +90,16 @@ class DecoderOnly(nn.Module):
         return DecodingState([KVCache(max_len) for _ in self.layers])
 
     def step(
-        self, ids: Int[Tensor, "B T"], state: DecodingState, **places: Tensor
-    ) -> Float[Tensor, "B T V"]:
-        "Logits after the next T ids; the state moves on by T. `places`: pos, mask, as in `hidden`."
-        return self.lm_head(self.hidden(ids, state=state, **places))  # B T V
+        self,
+        ids: Int[Tensor, "B T"],
+        state: DecodingState,
+        *,
+        last: int | None = None,  # only after so many of the last ids; None: after each
+        **places: Tensor,  # pos, mask, as in `hidden`
+    ) -> Float[Tensor, "B _ V"]:
+        "Logits after the next T ids; the state moves on by T."
+        x = self.hidden(ids, state=state, **places)  # B T C
+        return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 
 # %% ../../nbs/models/03_gpt.ipynb #config
 @dataclass(frozen=True)

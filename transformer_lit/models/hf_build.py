@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROBERTA', 'DISTILBERT', 'FAMILIES', 'WHOLE', 'INDEX', 'Settings', 'PerHead', 'Scaled', 'InBlocks', 'Nothing',
-           'Family', 'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'save_hf']
+           'Family', 'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'Published', 'load_published', 'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
@@ -25,10 +25,17 @@ from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
-from transformer_lit.course.files import InputError, atomic_path, read_json, write_json
+from transformer_lit.course.files import (
+    InputError,
+    atomic_path,
+    read_json,
+    read_table,
+    read_text,
+    write_json,
+)
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
-from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
 from transformer_lit.models.hf import (
     BERT,
     BERT_SIZES,
@@ -53,6 +60,7 @@ from transformer_lit.position.relative import T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.embedding import TokenEmbedding
+from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Tokenizer
 
 # %% ../../nbs/models/09_hf_build.ipynb #settings
 class Settings(dict):
@@ -69,9 +77,7 @@ class Settings(dict):
 
     @classmethod
     def read(cls, folder: str | Path) -> "Settings":
-        said = read_json(Path(folder) / "config.json")
-        if not isinstance(said, dict):
-            raise InputError(f"{folder}/config.json is not a table of settings")
+        said = read_table(Path(folder) / "config.json")
         if said.get("quantization_config"):
             raise InputError(f"{folder} is quantised; only weights in floating point are read")
         return cls(said)
@@ -382,14 +388,15 @@ class Family:
     spellings: tuple[tuple[str, str], ...] = ()  # (pattern, replacement) for their names
 
 
-_BERT_REST = r"position_ids$|^bert\.pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
+_BERT_OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"), (r"^(?=embeddings|encoder)", "bert."))
+_BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
 _ENCODER_REST = r"position_ids$|(^|\.)pooler\.|^cls\."
 _OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
 _BARE = r"^(bert\.|roberta\.)?(?=embeddings\.|encoder\.)"  # with a prefix or without one
 FAMILIES: dict[str, Family] = {
     "GPT2LMHeadModel": Family(_gpt2, GPT2, r"\.attn\.(masked_)?bias$", ((r"^transformer\.", ""),)),
-    "BertForMaskedLM": Family(_bert, BERT, _BERT_REST, _OLD),
+    "BertForMaskedLM": Family(_bert, BERT, _BERT_REST, _BERT_OLD),
     "BertModel": Family(_encoder, BERT, _ENCODER_REST, (*_OLD, (_BARE, "bert."))),
     "RobertaModel": Family(_roberta, ROBERTA, _ENCODER_REST, ((_BARE, "bert."),)),
     "DistilBertModel": Family(_distilbert, DISTILBERT, _ENCODER_REST, ((r"^distilbert\.", ""),)),
@@ -550,6 +557,49 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     fill(model, tensors, family.names, dtype)
     return model.to(dtype).eval()  # what a folder does not hold, as Marian's sinusoids
 
+# %% ../../nbs/models/09_hf_build.ipynb #published
+@dataclass(frozen=True)
+class Published:
+    "A model, its tokenizer, how a chat is written, in Jinja, and the tokens that end a text."
+
+    model: DecoderOnly
+    tokenizer: PublishedTokenizer
+    chat_template: str | None
+    ends: tuple[int, ...]
+
+
+def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
+    """The language model in a folder of Hugging Face's, as `load_hf` opens it, and its tokenizer.
+
+    `InputError` where the model does not continue texts, and as in `load_hf`.
+    """
+    folder, model = Path(folder), load_hf(folder, dtype=dtype)
+    if not isinstance(model, DecoderOnly):
+        kind = type(model).__name__
+        raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
+    tokenizer = PublishedTokenizer.load(folder / "tokenizer.json")
+    own, rows = tokenizer.backend.get_vocab_size(with_added_tokens=False), model.config.vocab_size
+    if own > rows:
+        raise InputError(f"{folder} has a tokenizer of {own} tokens, and {rows} rows in its table")
+    return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer))
+
+
+def _template(folder: Path) -> str | None:
+    if (file := folder / "chat_template.jinja").exists():
+        return read_text(file)
+    said = read_table(folder / "tokenizer_config.json", optional=True).get("chat_template")
+    if isinstance(said, list):  # several, by name
+        said = {one["name"]: one["template"] for one in said}.get("default")
+    return said
+
+
+def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
+    "What the first file that names any names."
+    files = (folder / name for name in ("generation_config.json", "config.json"))
+    said = (read_table(file, optional=True).get("eos_token_id") for file in files)
+    found = next((ids for ids in said if ids is not None), tokenizer.eos)
+    return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
+
 # %% ../../nbs/models/09_hf_build.ipynb #save
 def _llama_settings(model: Llama) -> dict[str, Any]:
     c, base = model.config, model.config.rope_base
@@ -566,14 +616,44 @@ def _llama_settings(model: Llama) -> dict[str, Any]:
     }
 
 
-def save_hf(model: Llama, folder: str | Path) -> None:
+def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> dict[str, Any]:
+    backend, ids = tokenizer.backend, {x: getattr(tokenizer, x) for x in ("pad", "bos", "eos")}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{x}_token": backend.id_to_token(i) for x, i in ids.items() if i is not None},
+        "split_special_tokens": backend.encode_special_tokens,  # special ones in a text are letters
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        **({} if chat_template is None else {"chat_template": chat_template}),
+    }
+
+
+def save_hf(
+    model: Llama,
+    folder: str | Path,
+    tokenizer: Tokenizer | None = None,
+    *,
+    chat_template: str | None = None,  # in Jinja
+    ends: Sequence[int] = (),  # tokens that end a text
+) -> None:
     """Write a `Llama` to a new folder that `transformers` opens with the same logits.
 
-    One safetensors file and `config.json`; no tokenizer. What its configuration does not name is
-    not written: a part that you have exchanged, such as a window or other positions.
+    One safetensors file and `config.json`; with a tokenizer, which is of byte-level BPE, also what
+    gives the same ids there. What the model's configuration does not name is not written: a part
+    that you have exchanged, such as a window or other positions.
     """
+    if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
+        kind = type(tokenizer).__name__
+        raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
+    settings, marks = _llama_settings(model), {"eos_token_id": [*ends] or None}
+    if tokenizer is not None:
+        marks |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
     weights = {made_from(ours, LLAMA).names[0]: x for ours, x in model.state_dict().items()}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_tensors(weights, temporary / WHOLE)
-        write_json(temporary / "config.json", _llama_settings(model))
+        write_json(temporary / "config.json", settings | marks)
+        if tokenizer is not None:
+            tokenizer.save(temporary / "tokenizer.json")
+            told = _tokenizer_settings(tokenizer, chat_template)
+            write_json(temporary / "tokenizer_config.json", told)

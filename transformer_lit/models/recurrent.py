@@ -117,9 +117,12 @@ class Recurrent(nn.Module):
         "Logits for every target position."
         return self.lm_head(self.hidden(src, tgt_in, src_mask))  # B T V
 
-    def step(self, ids: Int[Tensor, "B T"], state: RecurrentState) -> Float[Tensor, "B T V"]:
-        "Logits after each of the next T ids; the state moves on by T positions."
-        return self.lm_head(self.decode(ids, state))  # B T V
+    def step(
+        self, ids: Int[Tensor, "B T"], state: RecurrentState, *, last: int | None = None
+    ) -> Float[Tensor, "B _ V"]:
+        "Logits after the next T ids, or after the `last` of them; the state moves on by T."
+        x = self.decode(ids, state)  # B T C
+        return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 
 # %% ../../nbs/models/06_recurrent.ipynb #fixed
 class FixedVector(nn.Module):

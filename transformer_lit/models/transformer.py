@@ -167,9 +167,12 @@ class EncoderDecoder(nn.Module):
         "What the output layer reads after each of the next T ids; the state moves on by T."
         return self._decode(ids, state.memory, state.memory_mask, state.caches, state.length)
 
-    def step(self, ids: Int[Tensor, "B T"], state: DecodingState) -> Float[Tensor, "B T V"]:
-        "Logits after each of the next T ids; the state moves on by T positions."
-        return self.lm_head(self.decode(ids, state))  # B T V
+    def step(
+        self, ids: Int[Tensor, "B T"], state: DecodingState, *, last: int | None = None
+    ) -> Float[Tensor, "B _ V"]:
+        "Logits after the next T ids, or after the `last` of them; the state moves on by T."
+        x = self.decode(ids, state)  # B T C
+        return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 
 # %% ../../nbs/models/01_transformer.ipynb #paper
 class Transformer(EncoderDecoder):

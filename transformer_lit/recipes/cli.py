@@ -610,9 +610,14 @@ def _words(file: Path, found: Any, steps: int) -> str:
         return str(first_words(file, steps=steps, progress=bar.update))
 
 # %% ../../nbs/recipes/07_cli.ipynb #chat
+_ROOM = 8192  # tokens of a chat, at most: the memory for them is set aside when it begins
+
+
 @app.command()
 def chat(
-    model: Annotated[str, typer.Option(help="A published model: smollm2, or a file.")] = "smollm2",
+    model: Annotated[
+        str, typer.Option(help="A published model: smollm2, a folder or a file.")
+    ] = "smollm2",
     system: Annotated[str | None, typer.Option(help="The system prompt: whom it plays.")] = None,
     max_new: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.2,
@@ -632,8 +637,9 @@ def chat(
     generator = torch.Generator(trained.device)
     generator.seed() if seed is None else generator.manual_seed(seed)
     choose = {"temperature": temperature, "top_p": top_p, "generator": generator}
-    room = trained.model.config.max_len
-    talk = Chat(trained.model, trained.tokenizer, template, system, max_len=room)
+    room = min(trained.model.config.max_len, _ROOM)
+    more = {"ends": trained.info["ends"], "max_len": room}
+    talk = Chat(trained.model, trained.tokenizer, template, system, **more)
     for line in _typed():
         began = first = perf_counter()
         try:

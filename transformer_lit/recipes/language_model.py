@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text
 from transformer_lit.course.own import own_text
+from transformer_lit.inference.chat import characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build
@@ -63,20 +64,14 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         generator = torch.Generator(self.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
         choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        ids = self.tokenizer.encode(prompt or "\n")  # now: a wrong prompt is told at once
+        encode = self.tokenizer.encode
+        ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new": max_new, "max_len": self.model.config.max_len}
+        most["eos"] = self.info.get("ends")  # of a published model
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
-        return until(self._pieces(token for (token,) in steps), stop)
-
-    def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
-        pending = []
-        for token in tokens:
-            pending.append(token)
-            piece = self.tokenizer.decode(pending)
-            if not piece.endswith("\ufffd"):  # the last bytes may be half a character
-                yield piece
-                pending = []
+        tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
+        return until(characters(tokens), stop)
 
     def score(
         self, examples: str, *, progress: Callable[[int], Any] = lambda done: None

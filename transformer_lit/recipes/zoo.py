@@ -12,7 +12,13 @@ from pathlib import Path
 import torch
 
 from transformer_lit.course.data import DATASETS, paths
-from transformer_lit.course.files import InputError, read_text, remove_folder, write_text
+from transformer_lit.course.files import (
+    InputError,
+    read_table,
+    read_text,
+    remove_folder,
+    write_text,
+)
 from transformer_lit.course.records import Result
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
@@ -37,18 +43,16 @@ def load(
 ) -> Trained:
     """A trained model: one that comes with the package, by name, or one in a folder or file.
 
-    The folder is one that `save` wrote, or that of a finished training; the file a published one,
-    in GGUF, or the name of one in `PUBLISHED` that was fetched. With weights="int8", linear layers
-    of a published file keep 8 bits a weight (see `quantised`). `InputError` when there is no such
-    model, or when its files are damaged.
+    The folder is one that `save` wrote, that of a finished training, or a published language model
+    as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
+    were fetched. With weights="int8", linear layers of a published model keep 8 bits a weight (see
+    `quantised`). `InputError` when there is no such model, or when its files are damaged.
     """
     folder = Path(name_or_folder)
     if str(name_or_folder) in PUBLISHED:
         folder = _fetched(str(name_or_folder))
     if folder.suffix == ".gguf":
         return _published(folder, device, weights)
-    if weights is not None:
-        raise InputError(f"{name_or_folder} is no published file; these alone open in {weights}")
     if str(name_or_folder) in model_names():
         folder = _WEIGHTS / folder
     elif (folder / "model").is_dir():  # where a training leaves it
@@ -57,6 +61,10 @@ def load(
         raise InputError(f"no model {str(folder)!r}: no folder, and shipped are {_names()}")
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
+    if "architectures" in read_table(folder / "config.json"):
+        return _published(folder, device, weights)
+    if weights is not None:
+        raise InputError(f"{name_or_folder} is no published model; these alone open in {weights}")
     return RECIPES[read_description(folder)["task"]].kind.load(folder, device)
 
 
@@ -69,10 +77,18 @@ def _fetched(name: str) -> Path:
 
 
 def _published(path: Path, device: torch.device | str, weights: str | None) -> LanguageModel:
-    from transformer_lit.models.gguf import load_gguf
+    if path.suffix == ".gguf":
+        from transformer_lit.models.gguf import load_gguf
 
-    found = load_gguf(path, weights=weights)
-    info = {"dataset": path.name, "chat_template": found.chat_template}
+        found = load_gguf(path, weights=weights)
+    else:
+        from transformer_lit.models.hf_build import load_published
+        from transformer_lit.models.quantise import quantised
+
+        found = load_published(path)
+        if weights is not None:
+            quantised(found.model, weights)
+    info = {"dataset": path.name, "chat_template": found.chat_template, "ends": found.ends}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
 

@@ -17,7 +17,14 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from transformer_lit.course.files import InputError, read_json, read_text, write_json, write_text
+from transformer_lit.course.files import (
+    InputError,
+    read_json,
+    read_table,
+    read_text,
+    write_json,
+    write_text,
+)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
 SPECIALS = ("<pad>", "<bos>", "<eos>")
@@ -54,6 +61,14 @@ def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
         raise ValueError(f"id {outside[0]} is outside the vocabulary of {vocab_size} tokens")
     return ids
+
+
+def _read(path: str | Path) -> Backend:
+    text = read_text(path)
+    try:
+        return Backend.from_str(text)
+    except Exception as error:  # the library raises a bare Exception
+        raise InputError(f"{path} is not a tokenizer file ({error})") from error
 
 
 def _is_ours(backend: Backend) -> bool:
@@ -137,6 +152,15 @@ class BPETokenizer:
         "The text of `ids`; special tokens are left out, bytes that are not UTF-8 become `�`."
         return self.backend.decode(_known(ids, self.vocab_size), skip_special_tokens=True)
 
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        "The bytes of `ids`, which may end inside a character; special tokens are left out."
+        tokens = map(self.backend.id_to_token, _known(ids, self.vocab_size))
+        return b"".join(self._bytes_of(token) for token in tokens if token not in self.specials)
+
+    @staticmethod
+    def _bytes_of(token: str) -> bytes:
+        return bytes(_BYTES[char] for char in token)
+
     def tokens(self, text: str) -> list[str]:
         "The pieces of `text` as a reader wants to see them, one string for each id."
         return [readable(self.backend.id_to_token(i)) for i in self.encode(text)]
@@ -148,11 +172,7 @@ class BPETokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "BPETokenizer":
         "Read a tokenizer that `save` wrote; `InputError` when the file is missing or damaged."
-        text = read_text(path)
-        try:
-            backend = Backend.from_str(text)
-        except Exception as error:  # the library raises a bare Exception
-            raise InputError(f"{path} is not a tokenizer file ({error})") from error
+        backend = _read(path)
         if not _is_ours(backend):
             raise InputError(f"{path} is a tokenizer of another kind; train one and save it")
         return cls(backend)
@@ -194,6 +214,10 @@ class CharTokenizer:
         "The text of the ids."
         return "".join(self.characters[i] for i in _known(ids, self.vocab_size))
 
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        "The bytes of the ids' characters."
+        return self.decode(ids).encode()
+
     def save(self, path: str | Path) -> None:
         "Write the characters as JSON."
         write_json(path, {"characters": self.characters})
@@ -212,6 +236,8 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Iterable[int]) -> str: ...
 
+    def decode_bytes(self, ids: Iterable[int]) -> bytes: ...
+
     def save(self, path: str | Path) -> None: ...
 
 
@@ -229,7 +255,8 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
-    The ids `pad`, `bos` and `eos` are the model's; None for one that it does not have.
+    The ids `pad`, `bos` and `eos` are the model's; None for one that it does not have. `encode` is
+    for a whole text: it puts in front what the model was trained to see there, if anything.
     """
 
     def __init__(
@@ -241,6 +268,8 @@ class PublishedTokenizer(BPETokenizer):
     ):
         super().__init__(backend)
         backend.encode_special_tokens = False
+        backend.no_truncation()  # a file may ask for either
+        backend.no_padding()
         self.pad, self.bos, self.eos = pad, bos, eos
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
@@ -248,6 +277,23 @@ class PublishedTokenizer(BPETokenizer):
 
     def __reduce__(self):
         return type(self), (self.backend, self.pad, self.bos, self.eos)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PublishedTokenizer":
+        "From tokenizer.json; which tokens have a role, tokenizer_config.json beside it says."
+        path, backend = Path(path), _read(path)
+        if not isinstance(backend.decoder, decoders.ByteLevel):
+            raise InputError(f"{path} is not byte-level BPE, the only kind that is built")
+        said = read_table(path.with_name("tokenizer_config.json"), optional=True)
+        named = {role: said.get(f"{role}_token") for role in ("pad", "bos", "eos")}
+        named = {role: x["content"] if isinstance(x, dict) else x for role, x in named.items()}
+        ids = {role: x and backend.token_to_id(x) for role, x in named.items()}
+        backend.add_special_tokens([named[role] for role, i in ids.items() if i is not None])
+        return cls(backend, **ids)
+
+    def encode_part(self, text: str) -> list[int]:
+        "The ids of a piece of a text: nothing is put in front of it."
+        return self.backend.encode(_unicode(text), add_special_tokens=False).ids
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
         "The ids of a long text in one row; some of these tokenizers merge over the end of a line."
@@ -257,16 +303,17 @@ class PublishedTokenizer(BPETokenizer):
         "The ids of what a person typed: `<|im_end|>` in it is letters, and no token."
         self.backend.encode_special_tokens = True
         try:
-            return self.encode(text)
+            return self.encode_part(text)
         finally:
             self.backend.encode_special_tokens = False
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        "The bytes of `ids`, which may end inside a character; special tokens are left out."
-        tokens = [self.backend.id_to_token(i) for i in _known(ids, self.vocab_size)]
-        return b"".join(self._bytes_of(token) for token in tokens if token not in self.specials)
+    def decode(self, ids: Iterable[int]) -> str:
+        "The text of `ids`; special tokens are left out, and ids that a model has and no token."
+        return self.backend.decode(list(ids), skip_special_tokens=True)
 
-    def _bytes_of(self, token: str) -> bytes:
-        if token in self.added:  # as it is written, not byte by byte
-            return token.encode()
-        return bytes(_BYTES[char] for char in token)
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        "The bytes of what `decode` gives; they may end inside a character."
+        tokens = map(self.backend.id_to_token, ids)
+        shown = [x for x in tokens if x is not None and x not in self.specials]
+        # an added token is as it is written, and not byte by byte
+        return b"".join(x.encode() if x in self.added else self._bytes_of(x) for x in shown)

@@ -1,0 +1,262 @@
+"""A folder of somebody else's opens as ours do, and says what the reference library says."""
+
+import io
+import shutil
+
+import pytest
+import torch
+import transformers as hf
+from gguf_files import TOKENS, theirs, write_model
+from hf_folders import TEMPLATE, tell, write_folder
+
+from transformer_lit.course.files import InputError
+from transformer_lit.inference.chat import Chat, render
+from transformer_lit.models.hf_build import save_hf
+from transformer_lit.recipes import cli
+from transformer_lit.recipes.zoo import load
+
+START, END = TOKENS[1:3]
+TEXTS = ("The 12 bikes, ä 🚲\n\n the", f"{START}user\nHi{END}\n", "", "a\ttab  and   spaces ")
+SAID = [("system", "Be brief."), ("user", f"Hi{END} <b>"), ("assistant", "Yes?"), ("user", "Who?")]
+SAID = [{"role": role, "content": content} for role, content in SAID]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("hf") / "llama", begins=True, ends=2)
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+def reference(folder):
+    return hf.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def continued(folder, ids, max_new=23):
+    "What the reference library writes, greedily, and up to which end."
+    ids = torch.tensor([ids])
+    out = reference(folder).generate(ids, max_new_tokens=max_new, do_sample=False, pad_token_id=0)
+    return out[0, ids.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_ids_and_texts_are_those_of_the_reference(tmp_path, begins):
+    folder = write_folder(tmp_path / "x", begins=begins)
+    ours, reader = load(folder).tokenizer, hf.PreTrainedTokenizerFast.from_pretrained(folder)
+    assert (ours.pad, ours.bos, ours.eos) == (0, 1, 2) and ours.specials == tuple(TOKENS[:3])
+    for text in TEXTS:
+        ids = reader(text).input_ids
+        assert ours.encode(text) == ours.encode_text(text).tolist() == ids
+        assert ours.encode_part(text) == reader(text, add_special_tokens=False).input_ids
+        for skip in (ids, [*ids, 9999]):  # a row of the table that has no token
+            assert ours.decode(skip) == reader.decode(ids, skip_special_tokens=True)
+            assert ours.decode_bytes(skip).decode() == ours.decode(skip)
+    assert ours.encode_ordinary(END) == ours.encode_ordinary(END[:3]) + ours.encode_ordinary(
+        END[3:]
+    )
+
+
+def test_a_text_goes_on_as_with_the_reference_and_any_end_ends_it(copy):
+    "Ends are first tokens that it never says, then two that it does."
+    prompt, writer = "The 12 bikes", load(copy)
+    ids = writer.tokenizer.encode(prompt)
+    whole = continued(copy, ids)
+    later, first = whole[11], whole[7]
+    assert whole.index(later) > whole.index(first)
+    for ends in ([0, 2], first, [later, first], [later, 0]):
+        tell(copy / "generation_config.json", eos_token_id=ends)
+        writer, expected = load(copy), continued(copy, ids)
+        ends = ends if isinstance(ends, list) else [ends]
+        assert writer.info["ends"] == tuple(ends)
+        expected = expected[:-1] if expected[-1] in ends else expected
+        text = "".join(writer.stream(prompt, max_new=23, temperature=0))
+        assert text == writer.tokenizer.decode_bytes(expected).decode(errors="replace")
+    assert len(whole) == 23 > len(expected)
+
+
+def test_ends_stand_in_one_of_three_places(copy):
+    tell(copy / "config.json", eos_token_id=[5, 2])
+    tell(copy / "generation_config.json", eos_token_id=7)
+    assert load(copy).info["ends"] == (7,)
+    (copy / "generation_config.json").unlink()
+    assert load(copy).info["ends"] == (5, 2)
+    tell(copy / "config.json", eos_token_id=...)
+    assert load(copy).info["ends"] == (2,)
+    tell(copy / "tokenizer_config.json", eos_token=...)
+    assert load(copy).info["ends"] == ()
+
+
+TEMPLATES = {
+    "white space is trimmed": TEMPLATE,
+    "begins by itself": "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}"
+    "{% endfor %}{% if add_generation_prompt %}>{% endif %}",
+    "breaks, dates, json": """{% for m in messages %}
+{% if loop.index == 4 %}{% break %}{% endif %}
+{{ m.role | tojson }}: {{ m | length }} {{ {'a': '<b> ä'} | tojson(indent=2) }}
+  {% if strftime_now is defined %}{{ strftime_now('%Y') }}{% endif %}
+{% endfor %}""",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_writes_what_it_writes_for_the_reference(folder, name):
+    reader = hf.PreTrainedTokenizerFast.from_pretrained(folder)
+    for opened in (False, True):
+        marks = {"bos_token": START, "eos_token": END, "add_generation_prompt": opened}
+        theirs = reader.apply_chat_template(
+            SAID, chat_template=TEMPLATES[name], tokenize=False, add_generation_prompt=opened
+        )
+        assert render(TEMPLATES[name], SAID, **marks) == theirs
+
+
+@pytest.mark.parametrize("place", ["file", "settings", "one of several", "nowhere"])
+def test_a_template_stands_in_a_file_or_in_the_settings(copy, place):
+    file, settings = copy / "chat_template.jinja", copy / "tokenizer_config.json"
+    assert file.exists()
+    if place != "file":
+        file.unlink()
+    several = [{"name": "tools", "template": "no"}, {"name": "default", "template": TEMPLATE}]
+    told = {"settings": TEMPLATE, "one of several": several}.get(place)
+    if told is not None:
+        tell(settings, chat_template=told)
+    assert load(copy).info["chat_template"] == (None if place == "nowhere" else TEMPLATE)
+
+
+@pytest.fixture
+def chat(folder):
+    found = load(folder)
+    more = {"ends": found.info["ends"], "max_len": 71}
+    return Chat(found.model, found.tokenizer, found.info["chat_template"], **more)
+
+
+def test_a_chat_is_the_reference_s(folder, chat):
+    "Two turns. Nothing but the template begins: not every part of it does."
+    reader, messages = hf.PreTrainedTokenizerFast.from_pretrained(folder), []
+    more = {"add_generation_prompt": True, "return_dict": False}
+    for question in ("Hi", "Who?"):
+        messages.append({"role": "user", "content": question})
+        list(chat.say(question, max_new=5, temperature=0))
+        ids = reader.apply_chat_template(messages, **more, add_special_tokens=False)
+        assert chat._ids(chat.messages[:-1]) == ids
+        answer = chat.messages[-1][1]
+        assert answer == [i for i in continued(folder, ids, 5) if i != 2] and answer
+        messages.append({"role": "assistant", "content": "Yes?"})  # bytes alone need not be a text
+        chat.messages[-1] = ("assistant", chat.tokenizer.encode_part("Yes?"))
+
+
+def test_the_command_chats(folder, chat, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nWho?"))
+    chatting = ["chat", "--model", str(folder), "--temperature", "0", "--max-new", "5"]
+    assert cli.main(chatting) == 0
+    said = ["".join(chat.say(text, max_new=5, temperature=0)) for text in ("Hi", "Who?")]
+    assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in said)
+
+
+def test_the_command_continues_a_text(folder, capsys):
+    writing = ["generate", "The", "--model", str(folder), "--temperature", "0", "--max-new", "7"]
+    assert cli.main(writing) == 0
+    expected = "".join(load(folder).stream("The", max_new=7, temperature=0))
+    assert capsys.readouterr().out == f"The{expected}\n"
+
+
+def test_a_file_and_a_folder_of_one_model_are_the_same(folder, tmp_path):
+    file = write_model(tmp_path / "x.gguf", "llama", theirs("llama"))
+    one, other = load(file), load(folder)
+    torch.testing.assert_close(one.model.state_dict(), other.model.state_dict(), rtol=0, atol=0)
+    assert one.info["ends"] == other.info["ends"] == (2,)
+    assert one.tokenizer.encode_part(TEXTS[0]) == other.tokenizer.encode_part(TEXTS[0])
+
+
+class TestRefused:
+    @staticmethod
+    def told(path, words):
+        with pytest.raises(InputError, match=words) as caught:
+            load(path)
+        assert "\n" not in str(caught.value)
+
+    def test_what_continues_no_text(self, tmp_path):
+        config = hf.BertConfig(vocab_size=11, hidden_size=6, num_hidden_layers=1)
+        config.update({"num_attention_heads": 1, "intermediate_size": 5})
+        hf.BertForMaskedLM(config).save_pretrained(tmp_path)
+        self.told(tmp_path, "is a Bert, which continues no text; load_hf opens it")
+
+    def test_a_tokenizer_that_is_missing_or_of_another_kind(self, copy):
+        file = copy / "tokenizer.json"
+        whole = file.read_text()
+        file.unlink()
+        self.told(copy, r"cannot read .*tokenizer\.json")
+        file.write_text(whole[:-9])
+        self.told(copy, r"tokenizer\.json is not a tokenizer file")
+        file.write_text(whole)
+        tell(file, decoder=None)
+        self.told(copy, r"tokenizer\.json is not byte-level BPE")
+
+    def test_a_tokenizer_of_another_model(self, copy):
+        more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}
+        model = hf.PreTrainedTokenizerFast.from_pretrained(copy).backend_tokenizer
+        told = {"type": "BPE", "vocab": more, "merges": []}
+        assert model.get_vocab_size() == len(TOKENS)
+        tell(copy / "tokenizer.json", model=told)
+        self.told(copy, f"a tokenizer of {len(more)} tokens, and {len(TOKENS)} rows")
+
+    @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+    def test_settings_that_are_no_table(self, copy, name):
+        (copy / name).write_text("[3]")
+        self.told(copy, f"{name} is not a table of settings")
+
+
+class TestSaved:
+    "The reference library opens what we write: the same ids, and the same greedy text."
+
+    @staticmethod
+    def opened(folder):
+        return hf.AutoTokenizer.from_pretrained(folder), reference(folder)
+
+    @staticmethod
+    def same(writer, folder, prompts, max_new):
+        save_hf(
+            writer.model,
+            folder,
+            writer.tokenizer,
+            chat_template=writer.info.get("chat_template"),
+            ends=writer.info.get("ends", ()),
+        )
+        reader, model = TestSaved.opened(folder)
+        for text in (*TEXTS[:2], TEXTS[3], "<eos> and <bos>ä"):
+            ids = writer.tokenizer.encode(text)
+            assert reader(text).input_ids == ids
+            assert reader.decode(ids, skip_special_tokens=True) == writer.tokenizer.decode(ids)
+        for prompt in prompts:
+            given = reader(prompt, return_tensors="pt")
+            out = model.generate(**given, max_new_tokens=max_new, do_sample=False)
+            text = "".join(writer.stream(prompt, max_new=max_new, temperature=0))
+            new = out[0, given.input_ids.shape[1] :].tolist()
+            new = new[:-1] if new[-1] in writer.info.get("ends", ()) else new
+            assert reader.decode(new, skip_special_tokens=True) == text and text
+        return reader, model
+
+    def test_a_model_trained_here(self, tmp_path):
+        reader, model = self.same(load("book"), tmp_path / "book", ("A mask ",), 23)
+        assert reader.chat_template is None and model.generation_config.eos_token_id is None
+        assert (reader.pad_token_id, reader.bos_token_id, reader.eos_token_id) == (0, 1, 2)
+
+    def test_a_model_published_by_others(self, folder, copy, tmp_path):
+        ends = continued(copy, load(copy).tokenizer.encode("The 12 bikes"))[7:9]
+        tell(copy / "generation_config.json", eos_token_id=ends)
+        reader, model = self.same(load(copy), tmp_path / "again", ("The 12 bikes",), 23)
+        assert model.generation_config.eos_token_id == ends
+        messages = [{"role": "user", "content": "Hi"}]
+        first = hf.PreTrainedTokenizerFast.from_pretrained(folder)
+        more = {"add_generation_prompt": True, "tokenize": False}
+        said = reader.apply_chat_template(messages, **more)
+        assert said == first.apply_chat_template(messages, **more) and START in said
+        assert load(tmp_path / "again").info["chat_template"] == TEMPLATE
+
+    def test_a_tokenizer_that_cannot_be_written_is_refused(self, tmp_path):
+        writer = load("shakespeare")
+        with pytest.raises(InputError, match=r"a CharTokenizer cannot be written .*; leave it out"):
+            save_hf(writer.model, tmp_path / "x", writer.tokenizer)
+        assert not (tmp_path / "x").exists()
