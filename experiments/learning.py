@@ -8,7 +8,7 @@ from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import preset
 from transformer_lit.training.run import Run, learning_curve, read_log
 
-PROMPTS = {"shakespeare-cpu": "ROMEO:\n", "book": "Attention is"}
+PROMPTS = {"shakespeare-cpu": "ROMEO:\n", "stories": "\n"}
 WRITES_AT = (1, 25, 50, 100, 200, 400, 800)  # and at the end
 
 
@@ -21,7 +21,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
 
 def measure(run: Run) -> list[Row]:
     author, texts = run.trained, {}
-    prompt = PROMPTS["shakespeare-cpu" if run.recipe.tokens == "characters" else "book"]
+    prompt = PROMPTS["shakespeare-cpu" if run.recipe.tokens == "characters" else "stories"]
 
     def write(log: Any) -> None:
         if log.step in (*WRITES_AT, run.steps):
@@ -37,7 +37,7 @@ def measure(run: Run) -> list[Row]:
 
 
 LEARNING = Experiment(
-    "A point of a training in a row: the presets shakespeare-cpu and book, measured at every 100th "
+    "A point of a training in a row: the presets shakespeare-cpu and stories, measured at every 100th "
     "step. train_loss: nats per token, mean since the last point; val_loss: over all of the "
     "validation text; null between the points. text: what the model wrote at that step, 120 tokens "
     "at temperature 0.8 with seed 1, after a prompt; empty where it was not asked. One seed.",

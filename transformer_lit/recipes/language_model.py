@@ -154,8 +154,17 @@ _CPU = replace(
     _SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, peak=4e-3, every=800
 )
 LanguageModeling.presets |= {
-    # the prose of this book: always at hand
-    "book": replace(_CPU, dataset="book", tokens=512, steps=1500, every=500),
+    "stories": replace(  # always at hand
+        _CPU,
+        dataset="stories",
+        sizes={"d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_ff": 128},
+        length=256,  # three stories and more
+        batch_size=8,
+        tokens=640,
+        steps=1200,
+        peak=5e-3,
+        every=150,
+    ),
     "shakespeare-cpu": _CPU,
     # orthogonal steps, and a longer context
     "shakespeare-muon": replace(
