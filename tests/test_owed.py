@@ -17,7 +17,9 @@ SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 12}
 def few(monkeypatch):
     "One training of three checkpoints, and one step of one bake-off."
     base = LanguageModeling.presets["stories"]
-    tiny = replace(base, dataset="book", sizes={**base.sizes, **SIZES}, length=16, steps=6, every=2, warmup=1)
+    tiny = replace(
+        base, dataset="book", sizes={**base.sizes, **SIZES}, length=16, steps=6, every=2, warmup=1
+    )
     monkeypatch.setitem(LanguageModeling.presets, "tiny", tiny)
     monkeypatch.setattr(owed, "TRAININGS", [("language-model", {"preset": "tiny"})])
     monkeypatch.setattr(owed, "SEEDS", [3])

@@ -139,7 +139,7 @@ def test_logits_and_cross_attention_of_the_translator(engine, translator):
 @pytest.mark.parametrize("name", ["shakespeare", "stories"])
 def test_logits_and_greedy_text_of_the_writers(engine, name):
     writer, prompt = load(name), "What is a"
-    ids = writer.tokenizer.encode(prompt)
+    ids = writer.tokenizer.encode(f"\n{prompt}" if writer.lines else prompt)
     asked = """async ([name, ids]) => {
         const { model, tokenizer } = await opened(name);
         const state = model.start();
@@ -152,7 +152,9 @@ def test_logits_and_greedy_text_of_the_writers(engine, name):
     with torch.inference_mode():
         expected = writer.model(torch.tensor([ids]))[0]
     torch.testing.assert_close(torch.tensor(logits), expected, **CLOSE)
-    # 149 tokens are more than the context of 64 holds: it was left for its last half, and again
+    # 149 tokens are more than the context holds: it was left for its last half
+    if writer.lines:
+        text = text.partition("\n")[0]
     assert text == "".join(writer.stream(prompt, max_new=149, temperature=0))
 
 
@@ -391,7 +393,7 @@ def test_the_writer_changes_its_book_and_names_what_it_has_never_seen(page, addr
     root.locator(".widget-note", has_text="never seen the character “7”").wait_for()
     root.get_by_label("It has read").select_option("stories")
     root.locator("select:enabled").wait_for()
-    assert root.get_by_label("Beginning").input_value() == "Clara lives"
+    assert root.get_by_label("Beginning").input_value() == "Clara lives by the sea."
     root.get_by_label("Top-p").press("Home")
     root.get_by_role("button", name="Write").click()
     page.wait_for_function(WRITTEN)

@@ -610,6 +610,7 @@ class TestEveryTask:
             sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 7}
             changes = {
                 "length": 31,
+                "lines": False,
                 "batch_size": 2,
                 "steps": 2,
                 "every": 1,

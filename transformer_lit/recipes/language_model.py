@@ -98,7 +98,8 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         generator = torch.Generator(self.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
         choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        ids = self.tokenizer.encode(prompt or "\n")  # now: a wrong prompt is told at once
+        prompt = f"\n{prompt}" if self.lines else prompt or "\n"
+        ids = self.tokenizer.encode(prompt)  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new": max_new, "max_len": self.model.config.max_len}
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
@@ -135,7 +136,9 @@ It knows the letters and the manner of its text, and no facts. The weights are f
     def describe(metrics: dict[str, Any]) -> str:
         "A loss as one line for people."
         loss, in_bits = metrics["val_loss"], metrics["bits_per_byte"]
-        return f"{loss:.4f} nats per token, {in_bits:.4f} bits per byte"
+        said = f"{loss:.4f} nats per token, {in_bits:.4f} bits per byte"
+        per_line = metrics.get("nats_per_line")
+        return said if per_line is None else f"{said}, {per_line:.2f} nats per line"
 
 # %% ../../nbs/recipes/03_language_model.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ const WRITERS = [
   ["shakespeare", "Shakespeare's plays"],
   ["stories", "little stories (0.3 MB more)"],
 ];
-const PROMPTS = { shakespeare: "ROMEO:", stories: "Clara lives" };
+const PROMPTS = { shakespeare: "ROMEO:", stories: "Clara lives by the sea." };
 const MOST = 300; // tokens
 
 export async function mount(root, say) {
