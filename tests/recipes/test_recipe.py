@@ -303,7 +303,7 @@ def test_every_preset_has_a_schedule_for_a_few_steps(task, steps):
     for name in RECIPES[task].presets:
         recipe = preset(RECIPES[task], name, steps=steps)
         rates = list(map(recipe.schedule(), range(1, steps + 1)))
-        assert all(0 < rate <= recipe.peak for rate in rates), (name, rates)
+        assert all(0 <= rate <= recipe.peak for rate in rates) and rates[0] > 0, (name, rates)
 
 
 def test_a_wrong_schedule_is_told_before_anything_is_written(tmp_path):
