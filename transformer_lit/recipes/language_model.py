@@ -58,7 +58,6 @@ class LineStream(TextStream):
         starts = torch.arange(0, len(self.ids), self.length + 1)
         return starts[torch.randperm(len(starts), generator=generator)]
 
-
 # %% ../../nbs/recipes/03_language_model.ipynb #writer
 class LanguageModel(Trained):
     "A trained model with its tokenizer: text in, text out."
