@@ -60,11 +60,12 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
     "What the table says of the seeds of a training."
     first, metrics = group[0], [r.metrics for r in group]
     length = first.config.get("length")  # of a block: longer ones alone lower a loss
+    rows = "each line alone" if first.config.get("lines") else f"blocks of {length}"
     counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
     return {
         "training": f"`{name}`",
         "test": first.split,
-        "score": score(metrics) + (f", blocks of {length}" if length else ""),
+        "score": score(metrics) + (f", {rows}" if length else ""),
         "loss": mean([m["val_loss"] for m in metrics], ".3f"),
         "parameters": f"{first.parameters:,}",
         "seed": ", ".join(str(r.seed) for r in group),

@@ -261,8 +261,8 @@ WRITTEN = Experiment(
     "known: share of words that occur in the training part. text: beginning and end of the first.",
     written,
     quick={
-        "model": "book",
-        "dataset": "book",
+        "model": "stories",
+        "dataset": "stories",
         "texts": 2,
         "turns": 2,
         "seeds": 1,

@@ -182,8 +182,8 @@ SPECULATIVE = Experiment(
     "guesses; refused: calls in which a guess was refused.",
     speculated,
     quick={
-        "model": "book",
-        "dataset": "book",
+        "model": "stories",
+        "dataset": "stories",
         "steps": 2,
         "texts": 1,
         "prompt": 5,

@@ -16,8 +16,10 @@ SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 12}
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     "One training of three checkpoints, and one step of one bake-off."
-    book = LanguageModeling.presets["book"]
-    tiny = replace(book, sizes={**book.sizes, **SIZES}, length=16, steps=6, every=2, warmup=1)
+    base = LanguageModeling.presets["stories"]
+    tiny = replace(
+        base, dataset="book", sizes={**base.sizes, **SIZES}, length=16, steps=6, every=2, warmup=1
+    )
     monkeypatch.setitem(LanguageModeling.presets, "tiny", tiny)
     monkeypatch.setattr(owed, "TRAININGS", [("language-model", {"preset": "tiny"})])
     monkeypatch.setattr(owed, "SEEDS", [3])

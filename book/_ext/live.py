@@ -29,7 +29,7 @@ from transformer_lit.course.records import read_results
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
-MODELS = ("multi30k-en-de", "book", "shakespeare")  # those that the widgets name
+MODELS = ("multi30k-en-de", "shakespeare", "stories")  # those that the widgets name
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 

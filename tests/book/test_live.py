@@ -91,7 +91,7 @@ def strings():
     return texts + ["".join(map(chr, rng.choices(every, k=20))) for _ in range(200)]
 
 
-@pytest.mark.parametrize("name", ["multi30k-en-de", "book"])
+@pytest.mark.parametrize("name", ["multi30k-en-de", "stories"])
 def test_the_tokenizer_gives_the_same_ids_and_texts(engine, name):
     tokenizer, texts, rng = load(name).tokenizer, strings(), random.Random(1)
     ids = [tokenizer.encode(text) for text in texts]
@@ -108,7 +108,7 @@ def test_the_tokenizer_gives_the_same_ids_and_texts(engine, name):
 def test_half_a_character_and_an_unknown_one_are_refused(engine):
     asked = """async () => {
         const said = [];
-        for (const [name, text] of [["book", "a\\ud800"], ["shakespeare", "ROMEO 漢"]]) {
+        for (const [name, text] of [["stories", "a\\ud800"], ["shakespeare", "ROMEO 漢"]]) {
             const { tokenizer } = await opened(name);
             try { tokenizer.encode(text); } catch (error) { said.push(error.message); }
         }
@@ -136,10 +136,10 @@ def test_logits_and_cross_attention_of_the_translator(engine, translator):
     torch.testing.assert_close(weights, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["book", "shakespeare"])
+@pytest.mark.parametrize("name", ["shakespeare", "stories"])
 def test_logits_and_greedy_text_of_the_writers(engine, name):
     writer, prompt = load(name), "What is a"
-    ids = writer.tokenizer.encode(prompt)
+    ids = writer.tokenizer.encode(f"\n{prompt}" if writer.lines else prompt)
     asked = """async ([name, ids]) => {
         const { model, tokenizer } = await opened(name);
         const state = model.start();
@@ -152,7 +152,9 @@ def test_logits_and_greedy_text_of_the_writers(engine, name):
     with torch.inference_mode():
         expected = writer.model(torch.tensor([ids]))[0]
     torch.testing.assert_close(torch.tensor(logits), expected, **CLOSE)
-    # 149 tokens are more than the context of 64 holds: it was left for its last half, and again
+    # 149 tokens are more than the context holds: it was left for its last half
+    if writer.lines:
+        text = text.partition("\n")[0]
     assert text == "".join(writer.stream(prompt, max_new=149, temperature=0))
 
 
@@ -389,9 +391,9 @@ def test_the_writer_changes_its_book_and_names_what_it_has_never_seen(page, addr
     root.get_by_label("Beginning").fill("ROMEO 7")
     page.keyboard.press("Enter")
     root.locator(".widget-note", has_text="never seen the character “7”").wait_for()
-    root.get_by_label("It has read").select_option("book")
+    root.get_by_label("It has read").select_option("stories")
     root.locator("select:enabled").wait_for()
-    assert root.get_by_label("Beginning").input_value() == "The query"
+    assert root.get_by_label("Beginning").input_value() == "Clara lives by the sea."
     root.get_by_label("Top-p").press("Home")
     root.get_by_role("button", name="Write").click()
     page.wait_for_function(WRITTEN)

@@ -69,7 +69,7 @@ def test_the_readers_own_model_learns_and_writes(deep, tmp_path):
     assert len(words.losses) == 20 and 19 <= len(told) <= 20
     assert words.losses[-1] < words.losses[0] - 0.5
     for text in (words.greedy, words.drawn):
-        assert text.startswith("The model ") and len(text) == 120
+        assert text.startswith("Leo lives ") and len(text) == 120
     assert words.greedy != words.drawn and words.greedy in repr(words)
     assert repr(words).startswith(f"20 steps: from {words.losses[0]:.2f} to ")
     assert torch.equal(torch.get_rng_state(), state) and torch.get_default_dtype() == torch.float32

@@ -40,6 +40,42 @@ def writer(request):
     )  # float64: every processor
 
 
+class TestLines:
+    LINES = "a man\nA bike\n\nis riding"
+
+    def recipe(self, recipe, monkeypatch):
+        monkeypatch.setattr(
+            "transformer_lit.recipes.language_model.load_text", lambda *_, **__: self.LINES
+        )
+        return replace(recipe, lines=True)
+
+    def test_each_is_a_row_once_an_epoch(self, recipe, monkeypatch):
+        recipe = self.recipe(recipe, monkeypatch)
+        tokenizer = CharTokenizer.train(self.LINES)
+        stream = recipe.stream(tokenizer, self.LINES, 3)
+        for _ in range(2):
+            seen, batches = [], iter(stream)
+            while len(seen) < 4:
+                batch = next(batches)
+                assert (batch.targets[:, :-1].clamp(min=0) == batch.ids[:, 1:].clamp(min=0)).all()
+                seen += batch.targets.tolist()
+            said = [tokenizer.decode(i for i in row if i >= 0) for row in seen]
+            assert sorted(said) == sorted(f"{line}\n" for line in self.LINES.split("\n"))
+
+    def test_the_score_is_that_of_each_line_alone_and_a_line_ends(self, writer):
+        lines = self.LINES.split("\n")
+        alone = LanguageModel(writer.model, writer.tokenizer, {"lines": True})
+        ids = [torch.tensor([writer.tokenizer.encode(f"\n{line}\n")]) for line in lines]
+        log_p = [writer.model(row[:, :-1]).log_softmax(-1)[0] for row in ids]
+        lost = [-p.gather(-1, row[0, 1:, None]).sum().item() for p, row in zip(log_p, ids)]
+        scored = alone.score(self.LINES)
+        assert scored["nats_per_line"] == pytest.approx(sum(lost) / 4, rel=1e-6)
+        assert scored["val_loss"] == pytest.approx(sum(lost) / (len(self.LINES) + 1), rel=1e-6)
+        whole = "".join(writer.stream("\na", max_new=200, seed=1))
+        assert "\n" in whole
+        assert "".join(alone.stream("a", max_new=200, seed=1)) == whole.partition("\n")[0]
+
+
 class TestTraining:
     def test_the_score_is_the_validation_loss_and_its_bits(self, recipe, tmp_path):
         training = open_training(recipe, tmp_path / "run", device="cpu", seed=3)

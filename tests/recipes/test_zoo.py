@@ -171,7 +171,7 @@ def test_the_shipped_writer_writes():
         pytest.param(
             "shakespeare", "shakespeare-cpu-seed0", "tinyshakespeare", marks=pytest.mark.real_data
         ),
-        ("book", "book-seed0", "book"),
+        ("stories", "stories-seed0", "stories"),
     ],
 )
 def test_the_shipped_writers_have_the_losses_of_their_records(

@@ -125,13 +125,13 @@ def _pieces(ids: Tensor, progress: Callable[[], Any]) -> Iterator[tuple[Tensor, 
 def first_words(
     path: str | Path = OWN_FILE, *, steps: int = 600, progress: Callable[[], Any] = lambda: None
 ) -> FirstWords:
-    """Train the `MyLlama` of your file with your `train` on this book's prose; let it write.
+    """Train the `MyLlama` of your file with your `train` on little stories; let it write.
 
     `steps`: of the training. `progress` is called after each. `InputError`: the file lacks one of
     `MyLlama`, `train` and `generate`, or its code fails.
     """
     model_of, train, generate = load_mine("MyLlama", "train", "generate", path=path)
-    text, prompt = load_text("book", "train"), "The model "
+    text, prompt = load_text("stories", "train"), "Leo lives "
     letters = sorted(set(text))
     place = {letter: i for i, letter in enumerate(letters)}
 

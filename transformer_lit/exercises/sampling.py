@@ -172,7 +172,7 @@ class MyWriter(MyLlama):
     def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
         super().__init__(vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff)
         for block in self.blocks:
-            block.attn = CachedAttention(d_model, n_heads, n_kv_heads)
+            block.attn = CachedAttention(d_model, n_heads, n_kv_heads, 10_000.0)
 
     def generate(self, ids, max_new):
         for block in self.blocks:

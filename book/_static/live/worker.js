@@ -39,7 +39,7 @@ async function load({ name }, told) {
   const tensors = readTensors(weights);
   const stored = new Set(Object.values(tensors).map(({ values }) => values)); // what is shared counts once
   const model = new MODELS[config.family ?? "transformer"](asTree(tensors), config.model);
-  loaded = { model, tokenizer: readTokenizer(described) };
+  loaded = { model, tokenizer: readTokenizer(described), lines: config.lines };
   return { parameters: [...stored].reduce((sum, values) => sum + values.length, 0), config: config.model };
 }
 
@@ -71,15 +71,16 @@ function translate({ text, beam }) {
 
 async function write({ id, prompt, maxNew, ...asked }, told) {
   choice = asked.choice;
-  const { model, tokenizer } = loaded;
-  const ids = tokenizer.encode(prompt || "\n");
+  const { model, tokenizer, lines } = loaded;
+  const ids = tokenizer.encode(lines ? `\n${prompt}` : prompt || "\n");
   const maxLen = model.config.max_len;
   writing = id;
   let [pending, count] = [[], 0];
   for (const token of stream(model, ids, { maxNew, maxLen, choice: () => choice })) {
     pending.push(token);
-    count += 1;
     const piece = tokenizer.decode(pending);
+    if (lines && piece === "\n") break; // a line ends where it ends
+    count += 1;
     if (!piece.endsWith("\ufffd")) {
       told({ piece }); // else the last bytes may be half a character
       pending = [];

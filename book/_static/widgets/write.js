@@ -5,9 +5,9 @@ import { button, chooser, labelled, make, slider } from "./parts.js";
 
 const WRITERS = [
   ["shakespeare", "Shakespeare's plays"],
-  ["book", "this book (1.7 MB more)"],
+  ["stories", "little stories (0.3 MB more)"],
 ];
-const PROMPTS = { book: "The query", shakespeare: "ROMEO:" };
+const PROMPTS = { shakespeare: "ROMEO:", stories: "Clara lives by the sea." };
 const MOST = 300; // tokens
 
 export async function mount(root, say) {
