@@ -432,7 +432,9 @@ def test_a_window_sees_the_last_positions(T, size):
     keep = torch.rand(2, 1, 1, 11) < 0.7
     expected = attend(q, k, v, mask=sees & keep)
     torch.testing.assert_close(Window(size)(q, k, v, mask=keep, causal=True), expected)
-    torch.testing.assert_close(Window(size, attend)(q, k, v, mask=keep, causal=True), expected)
+    torch.testing.assert_close(
+        Window(size, attend=attend)(q, k, v, mask=keep, causal=True), expected
+    )
 
 
 def test_all_families_are_tested():

@@ -280,7 +280,7 @@ def encode(text, vocabulary):
     A new line stands behind each `<|im_end|>`.
         <|im_end|>\\n" → <|im_end|>"
     A new line stands between the role and the message.
-        {role}\\n → {role}
+        {role}\\n{content}< → {role}{content}<
     All messages belong to the text, not the last alone.
         in messages) → in messages[-1:])
     The model reads the whole text at each step, not the last id alone.

@@ -136,17 +136,16 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     if said.get("do_lower_case"):
         raise InputError(f"{folder} makes letters small before the tokenizer does; not built")
     try:
-        backend = Backend.from_str(read_text(folder / "tokenizer.json"))
-        backend.no_padding()
+        tokenizer = PublishedTokenizer(Backend.from_str(read_text(folder / "tokenizer.json")))
         most = said.get("max_seq_length") or bert.config.max_len
-        backend.enable_truncation(min(most, bert.config.max_len))
+        tokenizer.backend.enable_truncation(min(most, bert.config.max_len))
     except InputError:
         raise
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"{folder}/tokenizer.json is not read ({error})") from error
-    if (size := backend.get_vocab_size()) > bert.config.vocab_size:
+    if (size := tokenizer.backend.get_vocab_size()) > bert.config.vocab_size:
         raise InputError(f"{folder} has {size} tokens for {bert.config.vocab_size} rows")
-    return PublishedTokenizer(backend)
+    return tokenizer
 
 
 def load_sentence_encoder(

@@ -392,14 +392,10 @@ _BERT_OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"), (r"^(?=embeddings|
 _BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
 _ENCODER_REST = r"position_ids$|(^|\.)pooler\.|^cls\."
-_OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))
 _BARE = r"^(bert\.|roberta\.)?(?=embeddings\.|encoder\.)"  # with a prefix or without one
 FAMILIES: dict[str, Family] = {
     "GPT2LMHeadModel": Family(_gpt2, GPT2, r"\.attn\.(masked_)?bias$", ((r"^transformer\.", ""),)),
     "BertForMaskedLM": Family(_bert, BERT, _BERT_REST, _BERT_OLD),
-    "BertModel": Family(_encoder, BERT, _ENCODER_REST, (*_OLD, (_BARE, "bert."))),
-    "RobertaModel": Family(_roberta, ROBERTA, _ENCODER_REST, ((_BARE, "bert."),)),
-    "DistilBertModel": Family(_distilbert, DISTILBERT, _ENCODER_REST, ((r"^distilbert\.", ""),)),
     "LlamaForCausalLM": Family(_llama, LLAMA),
     "MistralForCausalLM": Family(_mistral, LLAMA),
     "Qwen2ForCausalLM": Family(_qwen2, LLAMA),
@@ -407,6 +403,9 @@ FAMILIES: dict[str, Family] = {
     "MarianMTModel": Family(_marian, MARIAN, r"\.embed_positions\.weight$"),
     "T5ForConditionalGeneration": Family(_t5, T5, r"EncDecAttention\.relative_attention_bias"),
     "DebertaV2ForMaskedLM": Family(_deberta, DEBERTA, _DEBERTA_REST),
+    "BertModel": Family(_encoder, BERT, _ENCODER_REST, _BERT_OLD),
+    "RobertaModel": Family(_roberta, ROBERTA, _ENCODER_REST, ((_BARE, "bert."),)),
+    "DistilBertModel": Family(_distilbert, DISTILBERT, _ENCODER_REST, ((r"^distilbert\.", ""),)),
 }
 
 # %% ../../nbs/models/09_hf_build.ipynb #tensors

@@ -157,7 +157,7 @@ class LanguageModeling(Recipe):
 
     given_sizes = ("vocab_size", "max_len")
     kind = LanguageModel
-    remembers = ("dataset", "lines")
+    remembers = ("dataset", "paths", "lines")
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
