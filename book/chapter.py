@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -63,6 +64,7 @@ STATEMENT = re.compile(
     r"(?:\n\n<details><summary>Solution of (?P=id)</summary>\n\n(?P<text>.+)\n\n</details>)?",
     re.S,
 )
+WIDTH = 88  # columns that a page shows without scrolling
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 
@@ -366,6 +368,16 @@ def open_code(cells: list[dict]) -> list[tuple[dict, str]]:
     return [(cell, cards.without_checks(split(source(cell))[1])[0]) for cell in shown]
 
 
+def import_line(start: str, given: list[str]) -> str:
+    "`from x import …` as it is written by hand: in brackets where it is longer than a line."
+    line = f"{start}import {', '.join(given)}"
+    if len(line) <= WIDTH:
+        return line
+    indent = {"initial_indent": "    ", "subsequent_indent": "    "}
+    inside = textwrap.fill(", ".join(given) + ",", WIDTH, **indent)
+    return f"{start}import (\n{inside}\n)"
+
+
 def open_imports(page: Page) -> None:
     """Above the first open cell stand the imports that open cells need.
 
@@ -385,7 +397,7 @@ def open_imports(page: Page) -> None:
                     key = f"from {one.module} " if isinstance(one, ast.ImportFrom) else alias.name
                     found.setdefault(key, set()).add(ast.unparse(alias))
     plain = [f"import {what}" for key in sorted(found) if " " not in key for what in found[key]]
-    others = [f"{key}import {', '.join(sorted(found[key]))}" for key in sorted(found) if " " in key]
+    others = [import_line(key, sorted(found[key])) for key in sorted(found) if " " in key]
     if found:
         cell = {"cell_type": "code", "id": "open-imports", "metadata": {}, "outputs": []}
         place = next(n for n, one in enumerate(page.cells) if one is shown[0][0])

@@ -99,7 +99,7 @@ def test_masks_are_those_of_the_package(pure, T, S):
         keys = padding_mask(length_mask(torch.tensor([size]), S))[0, 0]
         assert padding == keys.expand(T, S).tolist()
         assert both == (keys & causal).tolist()
-        Window(size, keep)(q, k, k)
+        Window(size, attend=keep)(q, k, k)
     assert found["sliding"] == [mask.tolist() for mask in seen]
     assert found["causal"] == causal.tolist()
     assert found["everything"] == torch.ones(T, S, dtype=torch.bool).tolist()
