@@ -64,7 +64,7 @@ STATEMENT = re.compile(
     r"(?:\n\n<details><summary>Solution of (?P=id)</summary>\n\n(?P<text>.+)\n\n</details>)?",
     re.S,
 )
-WIDTH = 88  # columns that a page shows without scrolling
+WIDTH = 79  # columns that a page shows without scrolling
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 
