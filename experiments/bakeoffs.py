@@ -146,7 +146,7 @@ def recorded(name: str, run: Run) -> Row | None:
     if run.recipe.change != "none":
         return None
     settings = json.loads(json.dumps(vars(run.recipe)))
-    for path in sorted(RECORDS.glob(f"{name}-small-*-seed{training.seed}.json")):
+    for path in sorted(RECORDS.glob(f"{name}-small-*-seed{run.seed}.json")):
         found = read_result(path)
         if all(settings[key] == value for key, value in found.config.items()):
             row = {"parameters": found.parameters, "minutes": found.minutes}
