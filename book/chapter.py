@@ -378,6 +378,13 @@ def import_line(start: str, given: list[str]) -> str:
     return f"{start}import (\n{inside}\n)"
 
 
+def room(line: str) -> tuple[int, bool, str]:
+    "Where an import stands among others: Python's own, those of others, ours."
+    top = re.match(r"\w+ (\w+)", line)[1]
+    group = 0 if top in sys.stdlib_module_names else 1 + (top == "transformer_lit")
+    return group, line.startswith("from"), line
+
+
 def open_imports(page: Page) -> None:
     """Above the first open cell stand the imports that open cells need.
 
@@ -401,7 +408,7 @@ def open_imports(page: Page) -> None:
     if found:
         cell = {"cell_type": "code", "id": "open-imports", "metadata": {}, "outputs": []}
         place = next(n for n, one in enumerate(page.cells) if one is shown[0][0])
-        page.cells.insert(place, {**cell, "source": "\n".join(plain + others)})
+        page.cells.insert(place, {**cell, "source": "\n".join(sorted(plain + others, key=room))})
 
 
 CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
