@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/05_multihead.ipynb #position
 class Position(nn.Module):
@@ -24,6 +25,8 @@ class Position(nn.Module):
     length need no special case. A scheme whose products are not to be divided by √D says so in
     `scale`.
     """
+
+    extra_repr = own_sizes
 
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
@@ -116,6 +119,8 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.v_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.o_proj = nn.Linear(n_heads * self.d_head, d_model, bias)
+
+    extra_repr = own_sizes
 
     def keys_values(
         self, x: Float[Tensor, "B S C"], pos: Int[Tensor, "... S"] | None = None

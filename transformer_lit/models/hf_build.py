@@ -27,6 +27,7 @@ from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.files import InputError, atomic_path, read_json, write_json
+from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
@@ -224,6 +225,8 @@ class PerHead(nn.Module):
         super().__init__()
         self.norm, self.d_head = norm, d_head
 
+    extra_repr = own_sizes
+
     def forward(self, x: Float[Tensor, "... HD"]) -> Float[Tensor, "... HD"]:
         x = x.unflatten(-1, (-1, self.d_head))  # … H D
         return self.norm(x).flatten(-2)  # … HD
@@ -247,6 +250,8 @@ class Scaled(nn.Module):
     def __init__(self, scale: float):
         super().__init__()
         self.scale = scale
+
+    extra_repr = own_sizes
 
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         return x * self.scale
