@@ -71,7 +71,7 @@ def stream(
     *,
     max_new: int,  # tokens of each row, at most
     max_len: int | None = None,  # positions that the model can hold; None: as many as are needed
-    eos: int | None = None,  # a row that draws it is finished
+    eos: int | Sequence[int] | None = None,  # a row that draws it, or one of them, is finished
     src: Int[Tensor, "B S"] | None = None,
     src_mask: Bool[Tensor, "B S"] | None = None,
     adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, ids: logits,  # see the workshop
@@ -95,7 +95,7 @@ def stream(
             logits = model.step(new, state)[:, -1]  # B T V -> B V
             token = next_token(adjust(logits, ids), **choose)  # B
             held += new.shape[1]
-            alive = torch.ones_like(token, dtype=torch.bool) if eos is None else token != eos
+            alive = ~torch.isin(token, token.new_tensor([] if eos is None else eos))
             if not alive.all():
                 rows, ids, token = rows[alive], ids[alive], token[alive]
                 state.select(alive.nonzero().squeeze(-1))

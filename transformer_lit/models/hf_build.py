@@ -356,7 +356,6 @@ def _deberta(c: Settings) -> Bert:
     norm = LayerNorm(C) if "layer_norm" in c.get("norm_rel_ebd", "none") else nn.Identity()
     for attn in (layer.attn for layer in model.layers):
         attn.position = plug(weight=table)
-        attn.scale = attn.position.scale(attn.d_head)
         for name in ("k_proj", "q_proj"):
             if (own := getattr(attn.position, name)) is not None:
                 used = getattr(attn, name) if c.get("share_att_key") else own

@@ -68,6 +68,10 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
         return until(self._pieces(token for (token,) in steps), stop)
 
+    def generate(self, prompt: str = "", **settings: Any) -> str:
+        "The whole continuation of the prompt; `settings` are those of `stream`."
+        return "".join(self.stream(prompt, **settings))
+
     def _pieces(self, tokens: Iterator[int]) -> Iterator[str]:
         pending = []
         for token in tokens:
