@@ -24,9 +24,9 @@ PACKAGE = "transformer_lit"
 # part -> what its modules import beside earlier modules of their own part: exactly these arrows
 MAY_IMPORT = {
     "text": {"course"},
-    "attention": set(),
-    "position": {"attention"},
-    "block": {"attention"},
+    "attention": {"course"},
+    "position": {"course", "attention"},
+    "block": {"course", "attention"},
     "models": {"course", "text.embedding", "text.tokenizer", "attention", "position", "block"},
     "training": {"course"},
     "inference": {"course"},

@@ -225,6 +225,12 @@ def test_memory_made_of_x_itself_is_self_attention(plug):
     torch.testing.assert_close(m(x, m.keys_values(x, torch.arange(T))), m(x))
 
 
+def test_memory_may_be_a_tensor_or_its_keys_and_values():
+    m = MultiHeadAttention(C, H, 2, d_head=D)
+    x, memory, mask = torch.randn(B, T, C), torch.randn(B, S, C), torch.rand(B, 1, T, S) < 0.5
+    assert torch.equal(m(x, memory, mask=mask), m(x, m.keys_values(memory), mask=mask))
+
+
 @pytest.mark.parametrize("plug", PLUGS)
 @pytest.mark.parametrize("kernel", [attend, attend_fused])
 @pytest.mark.parametrize("chunks", [(7,), (1, 1, 1, 1, 1, 1, 1), (4, 1, 2)])
@@ -301,7 +307,8 @@ class Loud(Position):
 )
 def test_the_scale_is_the_one_given_or_the_plugs(plug, given, meant):
     "This catches the bug where a scale of 0 is taken for none."
-    m = MultiHeadAttention(C, H, d_head=D, position=plug, scale=given)
+    m = MultiHeadAttention(C, H, d_head=D, position=Turn(), scale=given)
+    m.position = plug or Position()  # exchanged, it brings its scale along
     x = torch.randn(B, T, C)
     q, (k, v) = split_heads(m.q_proj(x), D), m.keys_values(x)
     weights = (meant * q @ k.mT).softmax(-1)

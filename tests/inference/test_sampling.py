@@ -213,13 +213,13 @@ def by_hand(model, prompt, max_new, eos, src=()):
     said = []
     while len(said) < max_new:
         token = model.logits(src, (*prompt, *said)).argmax().item()
-        if token == eos:
+        if token == eos or token in (eos if isinstance(eos, list) else ()):
             break
         said.append(token)
     return said
 
 
-@pytest.mark.parametrize("eos", [None, 0, 3])
+@pytest.mark.parametrize("eos", [None, 0, 3, [3, 0], []])
 @pytest.mark.parametrize("max_new", [0, 1, 2, 11])
 def test_greedy_rows_are_each_as_alone(prefix_model, eos, max_new):
     prompt = torch.randint(7, (13, 3))

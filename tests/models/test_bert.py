@@ -45,8 +45,10 @@ def test_logits_are_those_of_torchs_encoder(model, lengths):
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths)[:, None]
     x = model.norm(model.tok_emb.weight[ids] + model.position.weight[:T])
     x = torchs(model)(x, src_key_padding_mask=None if mask is None else ~mask)
+    states = model.encoder_states(ids, mask)
     expected = model.transform(x) @ model.tok_emb.weight.T
     keep = torch.ones(B, T, dtype=torch.bool) if mask is None else mask
+    torch.testing.assert_close(states[keep], x[keep])
     torch.testing.assert_close(model(ids, mask)[keep], expected[keep])
 
 

@@ -90,6 +90,9 @@ def test_logits_and_gradients_are_those_of_torch(batch, residual, padded):
         src_key_padding_mask=hide,
         memory_key_padding_mask=hide,
     )
+    keep = torch.ones_like(src, dtype=torch.bool) if src_mask is None else src_mask
+    states = theirs.encoder(x, src_key_padding_mask=hide)
+    torch.testing.assert_close(model.encoder_states(src, src_mask)[keep], states[keep])
     logits = model(src, tgt_in, src_mask)
     torch.testing.assert_close(model.hidden(src, tgt_in, src_mask), h)
     torch.testing.assert_close(logits, h @ E.T)

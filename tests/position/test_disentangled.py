@@ -296,7 +296,6 @@ def test_layers_may_share_the_table_and_the_maps():
 def test_the_scale_counts_the_terms(terms, n):
     plug = deberta(terms=terms)
     assert math.isclose(plug.scale(D), (n * D) ** -0.5)
-    assert MultiHeadAttention(C, H, d_head=D, position=plug).scale == plug.scale(D)
     assert xl().scale(D) is None
 
 

@@ -129,6 +129,7 @@ class TestWriting:
     def test_the_same_seed_gives_the_same_text(self, writer):
         texts = ["".join(writer.stream("A", max_new=30, seed=seed)) for seed in (1, 1, 2)]
         assert texts[0] == texts[1] != texts[2]
+        assert writer.generate("A", max_new=30, seed=1) == texts[0]
 
     def test_a_stop_string_ends_the_text_wherever_tokens_end(self, writer):
         whole = "".join(writer.stream("A man is", max_new=40, temperature=0))

@@ -41,6 +41,16 @@ def test_sentences_come_back_in_order_and_alone_as_together(exact):
     assert exact.translate([]) == []
 
 
+def test_several_translations_and_their_scores(exact):
+    sentences = ["A man is riding a bike.", "A"]
+    best, several = exact.translate(sentences), exact.translate(sentences, n_best=3)
+    assert [texts[0] for texts in several] == best and {len(texts) for texts in several} == {3}
+    scored = exact.translate(sentences, n_best=3, scores=True)
+    assert [[text for text, _ in row] for row in scored] == several
+    assert all(row[0][1] >= row[1][1] >= row[2][1] for row in scored)
+    assert exact.translate(sentences, scores=True) == [row[0] for row in scored]
+
+
 def test_progress_counts_every_sentence(tiny_translator):
     done = []
     tiny_translator.translate(["A", "man", "A bike."], progress=done.append)

@@ -128,6 +128,12 @@ class TestPackage:
         )
         subprocess.run([sys.executable, "-c", code], check=True)
 
+    def test_each_name_is_that_of_its_chapter(self):
+        assert {"Llama", "RoPE", "generate", "load_hf"} <= set(dir(transformer_lit))
+        for name, home in transformer_lit._HOMES.items():
+            found = getattr(transformer_lit, name)
+            assert found is vars(sys.modules[home])[name] and found.__module__ == home
+
     def test_an_unknown_name_is_an_attribute_error(self):
         with pytest.raises(AttributeError, match="'transformer_lit' has no attribute 'laod'"):
             transformer_lit.laod  # noqa: B018

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/attention/08_additive.ipynb #code
 def additive_attend(
     q: Float[Tensor, "B T A"],
@@ -42,6 +44,8 @@ class AdditiveAttention(nn.Module):
         self.q_proj = nn.Linear(d_model, d_score)
         self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one bias serves the sum
         self.weight = nn.Parameter(torch.empty(d_score).normal_(std=d_score**-0.5))
+
+    extra_repr = own_sizes
 
     def keys_values(
         self, memory: Float[Tensor, "B S M"]

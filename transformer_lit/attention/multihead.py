@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/05_multihead.ipynb #position
 class Position(nn.Module):
@@ -24,6 +25,8 @@ class Position(nn.Module):
     length need no special case. A scheme whose products are not to be divided by √D says so in
     `scale`.
     """
+
+    extra_repr = own_sizes
 
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
@@ -111,11 +114,13 @@ class MultiHeadAttention(nn.Module):
         self.n_kv_heads, self.d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
         self.n_heads, self.causal, self.attend, self.dropout = n_heads, causal, attend, dropout
         self.position = Position() if position is None else position
-        self.scale = self.position.scale(self.d_head) if scale is None else scale
+        self.scale = scale
         self.q_proj = nn.Linear(d_model, n_heads * self.d_head, bias)
         self.k_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.v_proj = nn.Linear(d_model, self.n_kv_heads * self.d_head, bias)
         self.o_proj = nn.Linear(n_heads * self.d_head, d_model, bias)
+
+    extra_repr = own_sizes
 
     def keys_values(
         self, x: Float[Tensor, "B S C"], pos: Int[Tensor, "... S"] | None = None
@@ -127,13 +132,15 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        memory: tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]] | None = None,
+        memory: Float[Tensor, "B S C"]
+        | tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]
+        | None = None,  # what to look at, or what `keys_values` made of it
         *,
         pos: Int[Tensor, "... T"] | None = None,  # 0, 1, … after what the cache holds, unless given
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
-        "Self-attention over `x` (and `cache`), or attention from `x` to `memory`: keys and values."
+        "Self-attention over `x` (and `cache`), or attention from `x` to `memory`."
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")
         if pos is None:
@@ -142,7 +149,10 @@ class MultiHeadAttention(nn.Module):
         elif pos.shape not in (x.shape[1:2], x.shape[:2]):
             raise ValueError(f"pos needs shape T or B T of x {(*x.shape,)}, got {(*pos.shape,)}")
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)  # B H T D
-        k, v = self.keys_values(x, pos) if memory is None else memory  # B K T D
+        if memory is None:
+            k, v = self.keys_values(x, pos)  # B K T D
+        else:
+            k, v = self.keys_values(memory) if isinstance(memory, Tensor) else memory  # B K S D
         k, v = (k, v) if cache is None else cache.update(k, v)  # B K S D
         bias = None
         if type(self.position).bias is not Position.bias:  # else nobody asks how far apart they are
@@ -150,7 +160,8 @@ class MultiHeadAttention(nn.Module):
             k_pos = torch.cat([pos[..., :1] + older, pos], -1)  # S; a cache was filled in order
             bias = self.position.bias(q, k, distances(pos, k_pos))  # B|1 H T S
         p = self.dropout if self.training else 0.0
+        scale = self.position.scale(self.d_head) if self.scale is None else self.scale
         out = self.attend(
-            q, k, v, mask=mask, bias=bias, causal=self.causal, scale=self.scale, dropout=p
+            q, k, v, mask=mask, bias=bias, causal=self.causal, scale=scale, dropout=p
         )  # B H T D
         return self.o_proj(merge_heads(out))  # B T HD -> B T C

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/block/01_norm.ipynb #code
 def _wider(x: Tensor) -> torch.dtype:
     # 16 bits are too few for sums of squares
@@ -59,6 +61,8 @@ class LayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
 
+    extra_repr = own_sizes
+
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
@@ -70,6 +74,8 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(d_model))
+
+    extra_repr = own_sizes
 
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         if x.is_cuda and x.dtype == self.weight.dtype:  # a GPU has a kernel for it, a CPU has none

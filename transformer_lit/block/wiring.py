@@ -12,6 +12,8 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/block/06_wiring.ipynb #code
 class SandwichNorm(nn.Module):
     """x + dropout(norm_out(sublayer(norm_in(x)))): a norm on either side of the sublayer.
@@ -46,6 +48,8 @@ class DeepNorm(nn.Module):
     def __init__(self, norm: nn.Module, *, alpha: float, dropout: float = 0.0):
         super().__init__()
         self.norm, self.alpha, self.dropout = norm, alpha, nn.Dropout(dropout)
+
+    extra_repr = own_sizes
 
     def forward(
         self, x: Float[Tensor, "B T C"], sublayer: Callable[[Tensor], Tensor]

@@ -18,6 +18,14 @@ def share(**values: float) -> None:
             raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
 
 
+def own_sizes(module: Any) -> str:
+    "What a module is built of, for its `extra_repr`: its own sizes, flags and shapes, by name."
+    shapes = {n: (*p.shape,) for n, p in module._parameters.items() if p is not None}
+    own = {n: v for n, v in vars(module).items() if n[0] != "_" and n != "training"}
+    plain = {n: v for n, v in own.items() if isinstance(v, int | float | str | tuple)}
+    return ", ".join(f"{name}={value}" for name, value in {**plain, **shapes}.items())
+
+
 def check_sizes(config: Any) -> None:
     "`ValueError` names the field of a config dataclass that cannot be a size or a dropout."
     for field in fields(config):

@@ -63,18 +63,24 @@ class Bert(nn.Module):
         self.lm_head = self.tok_emb.tied_head()
         gpt2_init(self, config.n_layers)
 
-    def hidden(
+    def encoder_states(
         self,
         ids: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,  # True = a token
     ) -> Float[Tensor, "B T C"]:
-        "What the output layer reads at each place, which has seen all others."
+        "What the layers make of the text: a vector for each place, which has seen all others."
         pos = torch.arange(ids.shape[1], device=ids.device)  # T
         x = self.tok_emb(ids) + self.position(pos)  # B T C
         x = self.dropout(self.norm(x))
         for layer in self.layers:
             x = layer(x, mask=None if mask is None else padding_mask(mask))
-        return self.transform(x)
+        return x
+
+    def hidden(
+        self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T C"]:
+        "What the output layer reads at each place."
+        return self.transform(self.encoder_states(ids, mask))
 
     def forward(
         self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None

@@ -33,6 +33,7 @@ from transformer_lit.course.files import (
     read_text,
     write_json,
 )
+from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
@@ -207,6 +208,8 @@ class PerHead(nn.Module):
         super().__init__()
         self.norm, self.d_head = norm, d_head
 
+    extra_repr = own_sizes
+
     def forward(self, x: Float[Tensor, "... HD"]) -> Float[Tensor, "... HD"]:
         x = x.unflatten(-1, (-1, self.d_head))  # … H D
         return self.norm(x).flatten(-2)  # … HD
@@ -230,6 +233,8 @@ class Scaled(nn.Module):
     def __init__(self, scale: float):
         super().__init__()
         self.scale = scale
+
+    extra_repr = own_sizes
 
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         return x * self.scale
@@ -334,7 +339,6 @@ def _deberta(c: Settings) -> Bert:
     norm = LayerNorm(C) if "layer_norm" in c.get("norm_rel_ebd", "none") else nn.Identity()
     for attn in (layer.attn for layer in model.layers):
         attn.position = plug(weight=table)
-        attn.scale = attn.position.scale(attn.d_head)
         for name in ("k_proj", "q_proj"):
             if (own := getattr(attn.position, name)) is not None:
                 used = getattr(attn, name) if c.get("share_att_key") else own

@@ -124,12 +124,18 @@ class EncoderDecoder(nn.Module):
             x = x + self.position(torch.arange(start, start + ids.shape[1], device=ids.device))
         return self.dropout(x)
 
-    def encode(self, src: Int[Tensor, "B S"], src_mask: _Mask = None) -> _Memory:
-        "The source as the decoder sees it: keys and values for each decoder layer."
+    def encoder_states(
+        self, src: Int[Tensor, "B S"], src_mask: _Mask = None
+    ) -> Float[Tensor, "B S C"]:
+        "What the encoder makes of the source: a vector for each token."
         x = self.embed(src)  # B S C
         for layer in self.encoder:
             x = layer(x, mask=_key_mask(src_mask))
-        x = self.encoder_norm(x)
+        return self.encoder_norm(x)
+
+    def encode(self, src: Int[Tensor, "B S"], src_mask: _Mask = None) -> _Memory:
+        "The source as the decoder sees it: keys and values for each decoder layer."
+        x = self.encoder_states(src, src_mask)  # B S C
         return [layer.cross_attn.keys_values(x) for layer in self.decoder]  # B K S D, twice each
 
     def _decode(

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/position/01_absolute.ipynb #code
 def sinusoids(
     pos: Int[Tensor, "..."], d_model: int, *, dtype: torch.dtype | None = None
@@ -40,6 +42,8 @@ class Sinusoidal(nn.Module):
         self.d_model = d_model
         self.register_buffer("_like", torch.empty(0), persistent=False)  # has the model's type
 
+    extra_repr = own_sizes
+
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         return sinusoids(pos, self.d_model, dtype=self._like.dtype)
 
@@ -51,6 +55,8 @@ class LearnedPosition(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)  # as the token table: length about 1
+
+    extra_repr = own_sizes
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         return nn.functional.embedding(pos, self.weight)  # … C

@@ -82,7 +82,7 @@ class TransformerXLBias(Position):
         apart: Int[Tensor, "#B 1 T S"],
     ) -> Float[Tensor, "B H T S"]:
         apart = apart.clamp(min=0) if self.causal else apart
-        first = apart.amin()  # stays on its device: nothing waits for the number
+        first = apart.min()  # stays on its device: nothing waits for the number
         R = k.shape[2] + (0 if self.causal else q.shape[2] - 1)  # neighbours are one apart, or less
         known = torch.arange(R, device=q.device) + first
         r = self.r_proj(sinusoids(known, self.d_model, dtype=self.r_proj.weight.dtype))

@@ -110,6 +110,10 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
         return until(characters(tokens), stop)
 
+    def generate(self, prompt: str = "", **settings: Any) -> str:
+        "The whole continuation of the prompt; `settings` are those of `stream`."
+        return "".join(self.stream(prompt, **settings))
+
     def score(
         self, examples: str, *, progress: Callable[[int], Any] = lambda done: None
     ) -> dict[str, Any]:

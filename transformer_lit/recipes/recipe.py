@@ -110,6 +110,14 @@ class Trained(ABC):
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, info: dict[str, Any]):
         self.model, self.tokenizer, self.info = model.eval(), tokenizer, info
 
+    def __repr__(self) -> str:
+        count = sum(p.numel() for p in self.model.parameters())
+        sizes = f"parameters={count:_}, vocab_size={self.tokenizer.vocab_size}"
+        of = {key: self.info[key] for key in ("dataset", "source", "target") if key in self.info}
+        named = ", ".join(f"{key}={value!r}" for key, value in of.items())
+        model = type(self.model).__name__
+        return f"{type(self).__name__}({model}, {sizes}, {named}, device='{self.device}')"
+
     @property
     def device(self) -> torch.device:
         "Where the model's weights are."

@@ -74,17 +74,23 @@ It may not be used commercially; see WEIGHTS-NOTICE.md.
         *,
         beam: int = 5,
         alpha: float | None = None,  # strength of the length penalty; the model's own unless given
+        n_best: int | None = None,  # so many of each sentence, in a list, best first
+        scores: bool = False,  # (text, score) in place of each text: see `Hypothesis`
         progress: Callable[[int], Any] = lambda done: None,  # told how many sentences were done
-    ) -> list[str]:
+    ) -> list[Any]:
         "The best translation of each sentence. Sentences of similar length are searched together."
         alpha = self.info["alpha"] if alpha is None else alpha
-        rows, out = self.encode(sentences), [""] * len(sentences)
+        rows, out = self.encode(sentences), [None] * len(sentences)
+        settings = {"beam": beam, "alpha": alpha, "n_best": n_best or 1}
         lengths = [(len(row) + 1, 0) for row in rows]
         batches = bucket_by_length(lengths, max([_SEARCH_TOKENS, *(n for n, _ in lengths)]))
         for batch in batches:
-            found = _search(self, [rows[i] for i in batch], beam=beam, alpha=alpha)
-            for i, hypothesis in zip(batch, found, strict=True):
-                out[i] = self.tokenizer.decode(hypothesis.ids)
+            found = _search(self, [rows[i] for i in batch], **settings)
+            for i, hypotheses in zip(batch, found, strict=True):
+                texts = [self.tokenizer.decode(h.ids) for h in hypotheses]
+                if scores:
+                    texts = [(text, h.score) for text, h in zip(texts, hypotheses)]
+                out[i] = texts if n_best else texts[0]
             progress(len(batch))
         return out
 
@@ -140,24 +146,22 @@ def _check_length(number: int, length: int, most: int) -> None:
 
 
 def _search(
-    translator: Translator, rows: list[list[int]], *, beam: int, alpha: float
-) -> list[Hypothesis]:
-    "The best hypothesis for each row of source ids."
+    translator: Translator, rows: list[list[int]], **settings: Any
+) -> list[list[Hypothesis]]:
+    "The best hypotheses for each row of source ids."
     tokenizer, model = translator.tokenizer, translator.model
     batch = collate([(row, []) for row in rows], **_special(tokenizer)).to(translator.device)
     # Twice the source is plenty. A limit for each sentence: its company must not change its result.
     longest = [min(2 * len(row) + 10, model.config.max_len) for row in rows]
-    found = beam_search(
+    return beam_search(
         model,
         batch.src,
         batch.src_mask,
         bos=tokenizer.bos,
         eos=tokenizer.eos,
         max_len=longest,
-        beam=beam,
-        alpha=alpha,
+        **settings,
     )
-    return [hypotheses[0] for hypotheses in found]
 
 # %% ../../nbs/recipes/02_translation.ipynb #score
 _WORDS = {"zh": "zh"}  # where no space parts them: what sacreBLEU takes for words of a language

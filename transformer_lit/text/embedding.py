@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/text/02_embedding.ipynb #code
 def embed(ids: Int[Tensor, "..."], table: Float[Tensor, "V C"]) -> Float[Tensor, "... C"]:
     "The rows of `table` that `ids` name: one-hot vectors times the table, without the product."
@@ -29,6 +31,8 @@ class TokenEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = d_model**0.5 if scale is None else scale
         nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    extra_repr = own_sizes
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
         return embed(ids, self.weight) * self.scale
