@@ -1,6 +1,7 @@
 """Every model through torch's compiler and exporters, in a process of its own.
 
-The checks of shapes that the tests add are no part of a graph: `python tests/compilers.py MODEL`.
+The checks of shapes that the tests add are no part of a graph; importing torch is paid for once:
+`python tests/compilers.py WAY MODEL…`.
 """
 
 import copy
@@ -43,6 +44,10 @@ PUBLISHED = {
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,
+    "BertModel": BERT,
+    "RobertaModel": BERT | {"pad_token_id": 0},
+    "DistilBertModel": {"vocab_size": V, "dim": C, "hidden_dim": F, "n_layers": N, "n_heads": 2}
+    | {"max_position_embeddings": 71, "dropout": 0.0, "attention_dropout": 0.0},
 }
 MODELS = {
     "transformer": lambda: Transformer(TransformerConfig(V, **OURS)),
@@ -175,6 +180,12 @@ def half(name, masked):
 
 
 if __name__ == "__main__":
-    way, name, *backend = sys.argv[1:]
-    for masked in (False, True):
-        globals()[way](name, masked, *backend)
+    way, *names = sys.argv[1:]
+    backend = [names.pop()] if way == "compiled" else []
+    for name in names:
+        for masked in (False, True):
+            try:
+                globals()[way](name, masked, *backend)
+            except Exception as fault:
+                fault.add_note(f"{way} {name}, {'with' if masked else 'without'} a padding mask")
+                raise

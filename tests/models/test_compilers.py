@@ -13,35 +13,31 @@ OURS = ["transformer", "bert", "llama"]  # compiled to code of the processor: ha
 EXPORTED = [name for name in compilers.MODELS if name != "recurrent"]  # it loops over the length
 
 
-def run(*words):
-    subprocess.run([sys.executable, SCRIPT, *words], check=True)
+def run(way, names, *backend):
+    subprocess.run([sys.executable, SCRIPT, way, *names, *backend], check=True)
 
 
 @pytest.mark.machinery
-@pytest.mark.parametrize("name", OURS)
-def test_the_compiler_s_code(name):
+def test_the_compiler_s_code():
     "With a padding mask and without, forward and a training step."
-    run("compiled", name, "inductor")
+    run("compiled", OURS, "inductor")
 
 
 @pytest.mark.machinery
-@pytest.mark.parametrize("name", compilers.MODELS)
-def test_a_model_is_one_graph_and_learns_the_same(name):
+def test_every_model_is_one_graph_and_learns_the_same():
     "Of the recurrent model there are several graphs: it packs its source by length."
-    run("compiled", name, "aot_eager")
+    run("compiled", compilers.MODELS, "aot_eager")
 
 
 @pytest.mark.machinery
-@pytest.mark.parametrize("name", EXPORTED)
-def test_an_exported_program_takes_any_batch_and_length(name):
-    run("exported", name)
+def test_an_exported_program_takes_any_batch_and_length():
+    run("exported", EXPORTED)
 
 
 @pytest.mark.machinery
 @pytest.mark.skipif(not importlib.util.find_spec("onnxruntime"), reason="needs onnxruntime")
-@pytest.mark.parametrize("name", EXPORTED)
-def test_onnx(name):
-    run("onnx", name)
+def test_onnx():
+    run("onnx", EXPORTED)
 
 
 @pytest.mark.machinery
