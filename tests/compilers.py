@@ -45,7 +45,7 @@ PUBLISHED = {
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,
     "BertModel": BERT,
-    "RobertaModel": BERT | {"pad_token_id": 0},
+    "RobertaModel": BERT | {"pad_token_id": 1},
     "DistilBertModel": {"vocab_size": V, "dim": C, "hidden_dim": F, "n_layers": N, "n_heads": 2}
     | {"max_position_embeddings": 71, "dropout": 0.0, "attention_dropout": 0.0},
 }

@@ -9,38 +9,52 @@ import compilers
 import pytest
 
 SCRIPT = Path(compilers.__file__)
-OURS = ["transformer", "bert", "llama"]  # compiled to code of the processor: half a minute each
 EXPORTED = [name for name in compilers.MODELS if name != "recurrent"]  # it loops over the length
+OURS = ["transformer", "bert", "gpt", "llama"]  # of the others each push sees the export alone
+OTHERS = [name for name in EXPORTED if name not in OURS]
+
+often, seldom = pytest.mark.machinery, pytest.mark.slow
 
 
 def run(way, names, *backend):
+    "Each with a padding mask and without."
     subprocess.run([sys.executable, SCRIPT, way, *names, *backend], check=True)
 
 
-@pytest.mark.machinery
-def test_the_compiler_s_code():
-    "With a padding mask and without, forward and a training step."
-    run("compiled", OURS, "inductor")
-
-
-@pytest.mark.machinery
-def test_every_model_is_one_graph_and_learns_the_same():
-    "Of the recurrent model there are several graphs: it packs its source by length."
-    run("compiled", compilers.MODELS, "aot_eager")
-
-
-@pytest.mark.machinery
+@often
 def test_an_exported_program_takes_any_batch_and_length():
     run("exported", EXPORTED)
 
 
-@pytest.mark.machinery
+@pytest.mark.parametrize(
+    ("names", "backend"),
+    [
+        pytest.param(["llama"], "inductor", marks=often),  # code of the processor: half a minute
+        pytest.param(["transformer", "bert"], "inductor", marks=seldom),
+        pytest.param(OURS, "aot_eager", marks=often),
+        pytest.param(OTHERS, "aot_eager", marks=seldom),
+    ],
+)
+def test_a_compiled_model_is_one_graph_and_learns_the_same(names, backend):
+    "Forward and a training step."
+    run("compiled", names, backend)
+
+
+@seldom
+def test_the_recurrent_model_is_several_graphs():
+    "It packs its source by length."
+    run("compiled", ["recurrent"], "aot_eager")
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("onnxruntime"), reason="needs onnxruntime")
-def test_onnx():
-    run("onnx", EXPORTED)
+@pytest.mark.parametrize(
+    "names", [pytest.param(OURS, marks=often), pytest.param(OTHERS, marks=seldom)]
+)
+def test_onnx(names):
+    run("onnx", names)
 
 
-@pytest.mark.machinery
+@often
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", compilers.MODELS)
 def test_half_precision(name, masked, single):
