@@ -68,7 +68,7 @@ def test_the_form_is_the_one_with_fewer_operations(sizes):
         C, H, rank=rank, d_head=d_head, d_rope=d_rope, d_value=d_value, attend=attend
     )
     kinds = set()
-    for new, held in ((1, 1), (1, 7), (2, 31), (5, 31), (13, 31), (31, 31)):
+    for new, held in ((1, 1), (1, 7), (2, 31), (5, 31), (31, 31), (5, 499)):
         q, kept = torch.randn(B, H, new, d_head + d_rope), torch.randn(B, 1, held, rank + d_rope)
         counts = []
         for form in (layer.absorbed, layer.explicit):
@@ -139,6 +139,27 @@ def test_places_may_differ_from_row_to_row():
     torch.testing.assert_close(layer(x, pos=pos), layer(x))  # only distances count
     with pytest.raises(ValueError, match=f"pos needs shape T or B T .* got \\(1, {T}\\)"):
         layer(x, pos=torch.arange(T)[None])
+
+
+@pytest.mark.parametrize("absorbs", [False, True])
+def test_what_a_mask_hides_is_as_if_it_were_not_there(absorbs):
+    layer, x = forced(latent(), absorbs), torch.randn(B, T, C)
+    mask = (torch.arange(T) >= 7)[None, None, None]
+    torch.testing.assert_close(layer(x, mask=mask)[:, 7:], layer(x[:, 7:]))
+
+
+@pytest.mark.parametrize("absorbs", [False, True])
+def test_weights_are_dropped_in_training_only(absorbs):
+    asked = []
+
+    def kernel(q, k, v, *, dropout, **options):
+        asked.append(dropout)
+        return attend(q, k, v, **options)
+
+    layer, x = forced(latent(attend=kernel, dropout=0.25), absorbs), torch.randn(B, T, C)
+    layer(x)
+    layer.eval()(x)
+    assert asked == [0.25, 0.0]
 
 
 def test_a_bias_would_be_lost_and_is_refused():
