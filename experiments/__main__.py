@@ -19,6 +19,7 @@ from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
 from experiments.interpret import INDUCTION, TRANSLATOR_HEADS
 from experiments.ladder import LADDER, LADDER_LOSSES
+from experiments.latent import LATENT_DECODE
 from experiments.learning import LEARNING
 from experiments.muon import MUON
 from experiments.pooling import POOLING
@@ -48,6 +49,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "induction": INDUCTION,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
+    "latent_decode": LATENT_DECODE,
     "learning": LEARNING,
     "muon": MUON,
     "recurrence": RECURRENCE,

@@ -35,8 +35,8 @@ class GrowingCache:
         return 0 if self.k is None else self.k.shape[2]
 
     def update(
-        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
-    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
+        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S E"]]:
         "Append T positions and return all S = length that are held now."
         if self.k is not None:
             k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)  # B K S D
@@ -76,15 +76,15 @@ class KVCache:
         self.v: Tensor | None = None
 
     def update(
-        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
-    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
+        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S E"]]:
         "Append T positions and return all S = length that are held now."
         if self.k is None:
-            B, K, _, D = k.shape
-            self.k, self.v = (x.new_empty(B, K, self.max_len, D) for x in (k, v))
+            B, K, _, _ = k.shape
+            self.k, self.v = (x.new_empty(B, K, self.max_len, x.shape[3]) for x in (k, v))
         # `narrow` cuts one axis; the same cut as [:, :, a:b] costs a view for every colon
         room, room_v = (x.narrow(2, self.length, k.shape[2]) for x in (self.k, self.v))  # B K T D
-        if not room.shape == k.shape == v.shape:  # a single row would be written into all
+        if (room.shape, room_v.shape) != (k.shape, v.shape):  # a single row would fill all
             shapes = f"keys {(*k.shape,)} and values {(*v.shape,)}"
             raise ValueError(f"a cache of {(*self.k.shape,)} has no room for {shapes}")
         room.copy_(k)

@@ -66,8 +66,8 @@ class WindowCache:
         self.v: Tensor | None = None
 
     def update(
-        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T D"]
-    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
+        self, k: Float[Tensor, "B K T D"], v: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S E"]]:
         "Append T positions; return them behind all that was held: the first of them needs it."
         self.length += k.shape[2]
         if self.k is not None:
