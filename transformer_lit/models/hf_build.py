@@ -645,7 +645,7 @@ def _llama_settings(model: Llama) -> dict[str, Any]:
 
 
 def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
-    "For config.json and the tensors; with experts it is a Mixtral, with norms of heads a Qwen3-MoE."
+    "With experts it is written as a Mixtral, with norms of heads too as a Qwen3-MoE."
     layers, settings = model.layers, _llama_settings(model)
     experts = [layer.ffn for layer in layers if isinstance(layer.ffn, Experts)]
     if not experts:
