@@ -467,15 +467,15 @@ def test_a_setting_that_is_not_built_is_refused(name, settings, words, tmp_path)
 # --- experts: cut at random, with gradients, and back -------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mixtral", "mixtral windows", "qwen3 moe"])
+@pytest.mark.parametrize("name", ["mixtral windows", "qwen3 moe"])
 def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 37))
+    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
     expected = logits(model, ids)
     for _ in range(20):
-        inner = sorted(torch.randperm(36)[:5].add(1).tolist())
-        cut = [b - a for a, b in zip([0, *inner], [*inner, 37])]
-        state = ours.start(2, 37)
+        inner = sorted(torch.randperm(22)[:2].add(1).tolist())
+        cut = [b - a for a, b in zip([0, *inner], [*inner, 23])]
+        state = ours.start(2, 23)
         parts = [ours.step(part, state) for part in ids.split(cut, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), expected)
 
