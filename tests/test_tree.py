@@ -64,7 +64,9 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("Llama 3", {"RoPE", "fewer key heads", "make_scaling"}, {"LayerNorm"}),
         ("Mistral", {"Window", "fewer key heads"}, {"PerHead"}),
         ("Qwen2", {"RoPE", "fewer key heads"}, {"PerHead", "Window"}),
-        ("Qwen3", {"PerHead", "fewer key heads"}, {"Window"}),
+        ("Qwen3", {"PerHead", "fewer key heads"}, {"Window", "Experts"}),
+        ("Mixtral", {"Experts", "SoftmaxRouter", "fewer key heads"}, {"PerHead", "Window"}),
+        ("Qwen3-MoE", {"Experts", "SoftmaxRouter", "PerHead"}, {"Window"}),
     ],
 )
 def test_the_parts_are_those_of_the_model(name, has, has_not):

@@ -16,10 +16,12 @@ from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
 from transformer_lit.attention.windows import Window
+from transformer_lit.block.experts import Experts, SigmoidRouter
+from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.hf_build import FAMILIES, load_hf
+from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf
 from transformer_lit.models.llama import Llama
 from transformer_lit.position.rope import RoPE
 
@@ -37,6 +39,11 @@ def rope(**settings):
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 31}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
+EXPERTS = {
+    "num_experts_per_tok": 2,
+    "experts_implementation": "eager",
+}  # the fused one has no float64
+QWEN3_MOE = {"num_experts": 7, "moe_intermediate_size": 13, "mlp_only_layers": [1]}
 GPT2 = {"vocab_size": V, "n_embd": 84, "n_layer": 3, "n_head": 6, "n_positions": 71}
 GPT2 |= {"layer_norm_epsilon": 0.01}
 
@@ -66,6 +73,16 @@ MODELS = {
     ),
     "qwen3": (hf.Qwen3Config, {**GROUPED, "head_dim": 10, **rope()}),
     "qwen3 windows": (hf.Qwen3Config, {**GROUPED, **rope(), **WINDOWS}),
+    "mixtral": (hf.MixtralConfig, {**GROUPED, **rope(), **EXPERTS, "num_local_experts": 5}),
+    "mixtral windows": (
+        hf.MixtralConfig,
+        {**GROUPED, **rope(), **EXPERTS, "num_local_experts": 5, "sliding_window": 7},
+    ),
+    "qwen3 moe": (hf.Qwen3MoeConfig, {**GROUPED, **rope(), **EXPERTS, **QWEN3_MOE}),
+    "qwen3 moe divided": (
+        hf.Qwen3MoeConfig,
+        {**GROUPED, **rope(), **EXPERTS, **QWEN3_MOE, "norm_topk_prob": True},
+    ),
     "bert": (
         hf.BertConfig,
         {**COMMON, "intermediate_size": 43, "max_position_embeddings": 71, "layer_norm_eps": 0.01},
@@ -74,6 +91,7 @@ MODELS = {
 CLASSES = {hf.LlamaConfig: hf.LlamaForCausalLM, hf.GPT2Config: hf.GPT2LMHeadModel}
 CLASSES |= {hf.MistralConfig: hf.MistralForCausalLM, hf.Qwen2Config: hf.Qwen2ForCausalLM}
 CLASSES |= {hf.Qwen3Config: hf.Qwen3ForCausalLM, hf.BertConfig: hf.BertForMaskedLM}
+CLASSES |= {hf.MixtralConfig: hf.MixtralForCausalLM, hf.Qwen3MoeConfig: hf.Qwen3MoeForCausalLM}
 
 
 def theirs(name):
@@ -81,7 +99,15 @@ def theirs(name):
     return wide_model(CLASSES[kind], kind(**sizes, **NO_END))
 
 
-WRITING = ["gpt2", "llama 3", "mistral", "qwen2 windows", "qwen3"]  # one of each architecture
+WRITING = [
+    "gpt2",
+    "llama 3",
+    "mistral",
+    "qwen2 windows",
+    "qwen3",
+    "mixtral",
+    "qwen3 moe",
+]  # one of each architecture
 
 
 def folder_of(name, tmp_path, **options):
@@ -153,6 +179,10 @@ def of_attention(change):
     return lambda model: [change(layer.attn) for layer in model.layers]
 
 
+def of_experts(change):
+    return lambda model: [change(x.ffn) for x in model.layers if isinstance(x.ffn, Experts)]
+
+
 def tiled(q, k, v, **rest):
     "Query head h reads key head h % K."
     times = q.shape[1] // k.shape[1]
@@ -188,6 +218,12 @@ HEAD_NORMS = {
 }
 OFFSETS = {f"offset of {x}": zero(f"{x}_proj.bias") for x in "qkv"}
 FFN = {"gelu": lambda model: [setattr(part.ffn, "activation", F.relu) for part in model.layers]}
+ROUTERS = {  # of three layers, the middle one of "qwen3 moe" is dense
+    "a choice": of_experts(lambda x: setattr(x.router, "k", 1)),
+    "division": of_experts(lambda x: setattr(x.router, "renormalise", not x.router.renormalise)),
+    "router": zero("router.linear.weight"),
+    "order of experts": of_experts(lambda x: setattr(x, "experts", x.experts[::-1])),
+}
 GPTS = {**DECODER, **FFN, "position": zero("position.weight"), "offset of q": zero("q_proj.bias")}
 GPTS |= {"tanh": lambda model: [setattr(x.ffn, "activation", F.gelu) for x in model.layers]}
 PARTS = {  # what an architecture adds to those above it
@@ -202,6 +238,10 @@ PARTS = {  # what an architecture adds to those above it
     "qwen2 windows": WINDOW,
     "qwen3": HEAD_NORMS,
     "qwen3 windows": WINDOW,
+    "mixtral": ROUTERS,
+    "mixtral windows": WINDOW,
+    "qwen3 moe": {**ROUTERS, **HEAD_NORMS},
+    "qwen3 moe divided": {"division": ROUTERS["division"]},
     "bert": {
         **FFN,
         "scale": DECODER["scale"],
@@ -344,7 +384,7 @@ def test_scaling_counts_from_the_length_of_training(tmp_path):
 # --- refused ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["MixtralForCausalLM", None])
+@pytest.mark.parametrize("name", ["MambaForCausalLM", None])
 def test_an_unknown_architecture_is_named(name, tmp_path):
     folder, _ = folder_of("llama 1", tmp_path)
     reconfigure(folder, architectures=[name] if name else None)
@@ -404,6 +444,10 @@ def test_a_folder_without_config_weights_or_with_a_pickle_is_refused(tmp_path):
         ("qwen2", {**WINDOWS, "max_window_layers": 10**9, "sliding_window": 0}, None),  # no window
         ("mistral", {"sliding_window": 0}, "at least 1 position, got 0"),
         ("mistral", {"sliding_window": -3}, "at least 1 position, got -3"),
+        ("qwen3 moe", {"use_sliding_window": True}, "use_sliding_window to True"),
+        ("mixtral", {"num_local_experts": ...}, "does not say num_local_experts"),
+        ("mixtral", {"num_local_experts": 7}, "lacks model.layers.0.block_sparse_moe.experts.5"),
+        ("mixtral", {"num_local_experts": 3}, "reads: model.layers.0.block_sparse_moe.experts.3"),
         ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; tensors are of 3"),
         ("gpt2", {"n_layer": 4}, "n_layer to 4; tensors are of 3"),
         ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
@@ -418,6 +462,76 @@ def test_a_setting_that_is_not_built_is_refused(name, settings, words, tmp_path)
         load_hf(folder)
     else:
         assert_refused(load_hf, folder, words)
+
+
+# --- experts: cut at random, with gradients, and back -------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mixtral windows", "qwen3 moe"])
+def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
+    folder, model = folder_of(name, tmp_path)
+    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
+    expected = logits(model, ids)
+    for _ in range(20):
+        inner = sorted(torch.randperm(22)[:2].add(1).tolist())
+        cut = [b - a for a, b in zip([0, *inner], [*inner, 23])]
+        state = ours.start(2, 23)
+        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), expected)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided"])
+def test_gradients_of_experts_are_those_of_hf(name, tmp_path):
+    folder, model = folder_of(name, tmp_path)
+    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 19))
+    F.cross_entropy(ours(ids).mT, ids).backward()
+    with Wide():
+        F.cross_entropy(model(ids).logits.mT, ids).backward()
+    for layer, theirs in zip(ours.layers, model.model.layers):
+        torch.testing.assert_close(
+            layer.attn_residual.norm.weight.grad, theirs.input_layernorm.weight.grad
+        )
+        if isinstance(layer.ffn, Experts):
+            grad = layer.ffn.router.linear.weight.grad
+            torch.testing.assert_close(grad, theirs.mlp.gate.weight.grad)
+            for expert, grad in zip(layer.ffn.experts, theirs.mlp.experts.down_proj.grad):
+                own = expert.down_proj.weight.grad  # None where no token chose it
+                torch.testing.assert_close(torch.zeros_like(grad) if own is None else own, grad)
+    torch.testing.assert_close(ours.tok_emb.weight.grad, model.model.embed_tokens.weight.grad)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided"])
+def test_experts_go_out_and_come_back(name, tmp_path):
+    folder, model = folder_of(name, tmp_path)
+    save_hf(load_hf(folder), tmp_path / "out")
+    before, after = (load_file(x / "model.safetensors") for x in (folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(x, after[n]) for n, x in before.items())
+    ids = torch.randint(V, (2, 19))
+    with Wide():
+        again = (
+            type(model).from_pretrained(tmp_path / "out", experts_implementation="eager").double()
+        )
+    torch.testing.assert_close(logits(again, ids), logits(model, ids))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: setattr(x[0].ffn.router, "renormalise", False), "other experts"),
+        (lambda x: setattr(x[0].ffn, "shared", nn.Identity()), "a shared one"),
+        (lambda x: setattr(x[0].ffn, "router", SigmoidRouter(84, 5, 2)), "another router"),
+        (lambda x: setattr(x[0], "ffn", x[0].ffn.experts[0]), "in all layers"),
+        (lambda x: [setattr(y.ffn.router, "renormalise", False) for y in x], "sum to 1"),
+        (lambda x: setattr(x[0].attn, "q_proj", nn.Sequential(x[0].attn.q_proj)), "or norms"),
+    ],
+    ids=lambda x: "",
+)
+def test_what_no_folder_can_say_is_refused(change, words, tmp_path):
+    model = load_hf(folder_of("mixtral", tmp_path)[0])
+    change(model.layers)
+    with pytest.raises(InputError, match=words):
+        save_hf(model, tmp_path / "out")
 
 
 # --- the parts ----------------------------------------------------------------------------------
@@ -438,4 +552,4 @@ def test_a_window_sees_the_last_positions(T, size):
 
 
 def test_all_families_are_tested():
-    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(list(FAMILIES)[:6])
+    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(list(FAMILIES)[:8])

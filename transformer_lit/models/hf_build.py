@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.attention.windows import Window
+from transformer_lit.block.experts import Experts, SoftmaxRouter
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
@@ -46,7 +47,9 @@ from transformer_lit.models.hf import (
     LLAMA,
     LLAMA_SIZES,
     MARIAN,
+    MIXTRAL,
     QWEN3,
+    QWEN3_MOE,
     T5,
     Made,
     Names,
@@ -221,6 +224,30 @@ def _qwen3(c: Settings) -> Llama:
         q_norm, k_norm = (PerHead(RMSNorm(D, eps=c["rms_norm_eps"]), D) for _ in "qk")
         attn.q_proj = nn.Sequential(attn.q_proj, q_norm)
         attn.k_proj = nn.Sequential(attn.k_proj, k_norm)
+    return model
+
+# %% ../../nbs/models/09_hf_build.ipynb #experts
+def _experts(c: Settings, n_experts: int, d_ff: int, *, renormalise: bool = True) -> Experts:
+    C, k = c["hidden_size"], c["num_experts_per_tok"]
+    router = SoftmaxRouter(C, n_experts, k, renormalise=renormalise)
+    return Experts(router, [GatedFeedForward(C, d_ff) for _ in range(n_experts)])
+
+
+def _mixtral(c: Settings) -> Llama:
+    model = _mistral(Settings({"sliding_window": None, **c}))
+    for layer in model.layers:
+        layer.ffn = _experts(c, c["num_local_experts"], c["intermediate_size"])
+    return model
+
+
+def _qwen3_moe(c: Settings) -> Llama:
+    c.only(use_sliding_window=False)
+    dense, step = c.get("mlp_only_layers") or (), c.get("decoder_sparse_step", 1)
+    n_experts = c.get("num_experts") or c["num_local_experts"]
+    divided, model = c.get("norm_topk_prob", False), _qwen3(c)
+    for i, layer in enumerate(model.layers):
+        if i not in dense and (i + 1) % step == 0:
+            layer.ffn = _experts(c, n_experts, c["moe_intermediate_size"], renormalise=divided)
     return model
 
 # %% ../../nbs/models/09_hf_build.ipynb #t5
@@ -404,6 +431,8 @@ FAMILIES: dict[str, Family] = {
     "MistralForCausalLM": Family(_mistral, LLAMA),
     "Qwen2ForCausalLM": Family(_qwen2, LLAMA),
     "Qwen3ForCausalLM": Family(_qwen3, QWEN3),
+    "MixtralForCausalLM": Family(_mixtral, MIXTRAL),
+    "Qwen3MoeForCausalLM": Family(_qwen3_moe, QWEN3_MOE),
     "MarianMTModel": Family(_marian, MARIAN, r"\.embed_positions\.weight$"),
     "T5ForConditionalGeneration": Family(_t5, T5, r"EncDecAttention\.relative_attention_bias"),
     "DebertaV2ForMaskedLM": Family(_deberta, DEBERTA, _DEBERTA_REST),
@@ -619,6 +648,35 @@ def _llama_settings(model: Llama) -> dict[str, Any]:
     }
 
 
+def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
+    "With experts it is written as a Mixtral, with norms of heads too as a Qwen3-MoE."
+    layers, settings = model.layers, _llama_settings(model)
+    experts = [layer.ffn for layer in layers if isinstance(layer.ffn, Experts)]
+    if not experts:
+        return settings, LLAMA
+    if not all(isinstance(x.router, SoftmaxRouter) and x.shared is None for x in experts):
+        raise InputError("experts with another router or a shared one cannot be written")
+    sizes = {
+        (len(x.experts), x.router.k, x.router.renormalise, x.experts[0].gate_proj.out_features)
+        for x in experts
+    }
+    per_head = {isinstance(layer.attn.q_proj, nn.Sequential) for layer in layers}
+    if len(sizes) > 1 or len(per_head) > 1:
+        raise InputError("layers with other experts or norms than the first cannot be written")
+    ((n_experts, k, renormalise, d_ff),) = sizes
+    settings["num_experts_per_tok"] = k
+    if per_head == {True}:
+        settings |= {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}
+        settings |= {"num_experts": n_experts, "norm_topk_prob": renormalise}
+        dense = [i for i, layer in enumerate(layers) if not isinstance(layer.ffn, Experts)]
+        return settings | {"moe_intermediate_size": d_ff, "mlp_only_layers": dense}, QWEN3_MOE
+    if not renormalise or len(experts) < len(layers):
+        raise InputError("a Mixtral has experts in all layers, and gates that sum to 1")
+    settings |= {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+    settings |= {"num_local_experts": n_experts, "sliding_window": None}
+    return settings | {"intermediate_size": d_ff}, MIXTRAL
+
+
 def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> dict[str, Any]:
     backend, ids = tokenizer.backend, {x: getattr(tokenizer, x) for x in ("pad", "bos", "eos")}
     return {
@@ -639,7 +697,7 @@ def save_hf(
     chat_template: str | None = None,  # in Jinja
     ends: Sequence[int] = (),  # tokens that end a text
 ) -> None:
-    """Write a `Llama` to a new folder that `transformers` opens with the same logits.
+    """Write a `Llama`, also one with `Experts`, to a new folder for `transformers`: equal logits.
 
     One safetensors file and `config.json`; with a tokenizer, which is of byte-level BPE, also what
     gives the same ids there. What the model's configuration does not name is not written: a part
@@ -648,10 +706,10 @@ def save_hf(
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
         raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
-    settings, marks = _llama_settings(model), {"eos_token_id": [*ends] or None}
+    (settings, names), marks = _settings_and_names(model), {"eos_token_id": [*ends] or None}
     if tokenizer is not None:
         marks |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
-    weights = {made_from(ours, LLAMA).names[0]: x for ours, x in model.state_dict().items()}
+    weights = {made_from(ours, names).names[0]: x for ours, x in model.state_dict().items()}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_tensors(weights, temporary / WHOLE)
