@@ -40,7 +40,7 @@ EARLY = {
     ("attention.multihead", "attention.cache"),
 }
 # what a chapter may use as a closed box before the chapter that opens it
-BOXES = {"text.tokenizer", "models.transformer", "attention.cache"}
+BOXES = {"text.tokenizer", "models.transformer", "attention.cache", "training.optimizers"}
 COMPUTES = {"softmax", "einsum", "matmul", "bmm", "mm", "cos", "sin", "exp", "log_softmax"}
 MAX_LINE = 100
 

@@ -32,16 +32,18 @@ class Stories:
         encode, texts = self.tokenizer.encode, load_text("stories", split).split("\n")
         return table([encode(text, bos=True, eos=True) for text in texts])
 
-    def train(self, model: nn.Module, steps: int, *, lr: float = 1e-2) -> list[float]:
-        "Batches of 32 stories and Adam, whose rate rises, stays and falls; the loss of each step."
-        optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.95))
+    def train(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, *, lr: float = 0.02
+    ) -> list[float]:
+        "Batches of 16 stories and a rate that rises and then falls; the loss of each step."
         losses = []
         for step in range(steps):
-            batch = self.ids[torch.randint(len(self.ids), (32,))]
+            batch = self.ids[torch.randint(len(self.ids), (16,))]
             loss = self.loss(model, batch)
             optimizer.zero_grad()
             loss.backward()
-            optimizer.param_groups[0]["lr"] = lr * min(1, (step + 1) / 50, 2 * (1 - step / steps))
+            for group in optimizer.param_groups:
+                group["lr"] = lr * min((step + 1) / 50, 1 - step / steps)
             optimizer.step()
             losses.append(loss.item())
         return losses
