@@ -31,7 +31,8 @@ from tokenizers import pre_tokenizers
 from transformer_lit.course import data
 from transformer_lit.course.files import InputError
 from transformer_lit.models.gguf import GGUF, KINDS, Reader, half_split_rows, load_gguf
-from transformer_lit.models.quantise import quantised
+from transformer_lit.models.hf import Made
+from transformer_lit.models.quantise import Linear4, dequantise_q4_1, quantised
 
 pytestmark = pytest.mark.usefixtures("single")
 ALL = [kind.name for kind in KINDS.values()]
@@ -116,6 +117,11 @@ class TestTensors:
         (x, behind) = GGUFReader(tmp_path / "x.gguf").tensors
         expected = torch.from_numpy(dequantize(np.array(x.data), its)).view(7, 768)
         assert torch.equal(file.tensor("x"), expected)
+        blocks = file.blocks(Made(("x",)))
+        if kind in ("Q4_0", "Q4_1"):
+            assert torch.equal(dequantise_q4_1(blocks), expected)
+        else:
+            assert blocks is None
         assert torch.equal(file.tensor("behind"), torch.ones(1, 32)) and behind.name == "behind"
 
     @pytest.mark.machinery
@@ -204,9 +210,11 @@ class TestModels:
         assert {x.dtype for x in model.parameters()} == {torch.bfloat16}
 
     @pytest.mark.parametrize("tied", [False, True])
-    def test_weights_in_eight_bits_are_those_of_the_whole_model(self, tmp_path, tied):
+    @pytest.mark.parametrize("weights", ["int8", "int4"])
+    def test_weights_in_few_bits_are_those_of_the_whole_model(self, tmp_path, tied, weights):
         path = write_model(tmp_path / "x.gguf", "qwen2", theirs("qwen2", tied))  # with biases
-        opened, whole = load_gguf(path, weights="int8").model, quantised(load_gguf(path).model)
+        opened = load_gguf(path, weights=weights).model
+        whole = quantised(load_gguf(path).model, weights)
         assert opened.state_dict().keys() == whole.state_dict().keys()
         for name, x in whole.state_dict().items():
             assert torch.equal(opened.state_dict()[name], x), name
@@ -216,14 +224,34 @@ class TestModels:
         with pytest.raises(ValueError, match="int3"):
             load_gguf(path, weights="int3")
 
+    @pytest.mark.parametrize("stored", ["Q4_0", "Q4_1"])
+    def test_blocks_of_four_bits_are_not_rounded_twice(self, tmp_path, stored):
+        "Rows of queries and keys are exchanged; the two numbers of a block become bfloat16."
+        path = write_model(tmp_path / "x.gguf", "llama", theirs("llama"), stored)
+        four, whole = load_gguf(path, weights="int4").model, load_gguf(path).model
+        layers = {name: m for name, m in four.named_modules() if isinstance(m, Linear4)}
+        assert len(layers) == 2 * 7
+        for name, layer in layers.items():
+            w = whole.get_submodule(name).weight.unflatten(-1, (-1, 32))
+            low, high = w.aminmax(dim=-1, keepdim=True)
+            d = (high - low) / 15 if stored == "Q4_1" else w.abs().amax(-1, keepdim=True) / 8
+            z = low + 8 * d if stored == "Q4_1" else 0 * d
+            room = (d / 32 + z.abs() / 256) * (1 + 2**-10)
+            assert ((layer.weight.view_as(w) - w).abs() <= room).all()
+
     @pytest.mark.machinery
-    def test_smollm2_in_eight_bits_takes_less_than_half_of_its_float32(self, smollm2):
+    @pytest.mark.parametrize(
+        ("weights", "most", "kept"), [("int8", 0.45, 0.255), ("int4", 0.4, 0.18)]
+    )
+    def test_smollm2_in_few_bits_takes_less_than_half_of_its_float32(
+        self, smollm2, weights, most, kept
+    ):
         before = peak(anew=True)
-        model = load_gguf(smollm2, weights="int8").model
+        model = load_gguf(smollm2, weights=weights).model
         grown = peak() - before
         numbers = sum(w.numel() for w in load_gguf(smollm2).model.parameters())
-        assert grown <= 0.45 * 4 * numbers
-        assert sum(w.numel() * w.element_size() for w in model.parameters()) < 0.255 * 4 * numbers
+        assert grown <= most * 4 * numbers
+        assert sum(w.numel() * w.element_size() for w in model.parameters()) < kept * 4 * numbers
 
 
 class TestTokenizer:
