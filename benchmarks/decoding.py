@@ -4,9 +4,10 @@
 through again. Weights are random: the time does not depend on what is drawn. `python -m benchmarks`
 has our decoders beside those of a library.
 
-`smollm2` times 64 tokens of SmolLM2 from one file: ours in float32 and int8, the reference library
-in float32, and llama.cpp where xllamacpp is installed; and how long it takes to read the weights,
-which no decoder in float32 can undercut. It needs the file: `transformer-lit data fetch smollm2`.
+`smollm2` times 64 tokens of SmolLM2 from one file: ours in float32, int8 and int4, the reference
+library in float32, and llama.cpp where xllamacpp is installed; and how long it takes to read the
+weights, which no decoder in float32 can undercut. It needs the file: `transformer-lit data fetch
+smollm2`.
 
 `--quick` takes tiny sizes, few tokens and few pairs, and stores nothing.
 """
@@ -28,6 +29,7 @@ from transformer_lit.course.data import paths
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gguf import load_gguf
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.models.quantise import KEEP
 
 SIZES = {"d_model": 384, "n_layers": 6, "n_heads": 6, "d_ff": 1536, "vocab_size": 256}
 TINY = {"d_model": 12, "n_layers": 2, "n_heads": 2, "d_ff": 17, "vocab_size": 11}
@@ -85,11 +87,12 @@ def held(model: torch.nn.Module) -> int:
 def smollm2_rows(new: int, pairs: int) -> list[dict[str, Any]]:
     "Tokens a second of each side, and what share of the bandwidth its weights take up."
     (path,) = paths("smollm2")
-    published, eight = load_gguf(path), load_gguf(path, weights="int8").model
+    published = load_gguf(path)
     theirs = peers.hf_llama(published.model).eval()
     ids = published.tokenizer.encode(PROMPT)
     prompt = torch.tensor([ids])
-    ours = {"float32": published.model, "int8": eight}
+    ours = {"float32": published.model}
+    ours |= {weights: load_gguf(path, weights=weights).model for weights in KEEP}
     sides: dict[str, Callable[[], Any]] = {
         name: partial(generate, model, prompt, max_new=new, temperature=0)
         for name, model in ours.items()

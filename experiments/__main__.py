@@ -15,6 +15,7 @@ from experiments.captions import CAPTIONS
 from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
+from experiments.few_bits import FEW_BITS
 from experiments.first_steps import FIRST_STEPS
 from experiments.heads import HEADS
 from experiments.interpret import INDUCTION, TRANSLATOR_HEADS
@@ -44,6 +45,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "dead_relus": UNITS,
     "embedding": EMBEDDING,
     "gates": GATES,
+    "few_bits": FEW_BITS,
     "first_steps": FIRST_STEPS,
     "heads": HEADS,
     "induction": INDUCTION,

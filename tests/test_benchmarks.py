@@ -39,7 +39,9 @@ def test_a_published_model_is_compared_in_several_numbers_of_bits(capsys, tmp_pa
         pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
     decoding.main(["smollm2", "--quick", "--threads", "1", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("float32", "int8", "transformers", "of_bandwidth"))
+    assert all(
+        name in printed for name in ("float32", "int8", "int4", "transformers", "of_bandwidth")
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -94,36 +94,57 @@ class TestRows:
         assert (exact <= d).all() and (d <= 1.012 * exact).all()
 
 
-def layer8(n, c, bias=False):
+def layer(weights, n, c, bias=False):
     linear = torch.nn.Linear(c, n, bias)
-    return quantise.quantised(torch.nn.Sequential(linear))[0]
+    return quantise.quantised(torch.nn.Sequential(linear), weights)[0]
 
 
-class TestLinear8:
+def middle(packed):
+    "Scale and middle of each block of Q4_1, and its integers around 0."
+    blocks = quantise.in_blocks(packed, 20)
+    d, m = (quantise.half_at(blocks, at).double() for at in (0, 2))
+    return d, m + 8 * d, quantise.unpack_nibbles(blocks[..., 4:]).double() - 8
+
+
+@pytest.mark.usefixtures("single")
+def test_blocks_of_q4_1_move_by_the_rounding_of_two_numbers_alone():
+    packed = quantise.quantise_q4_1(blocks(0, 4800).view(1600, 96))
+    q, d = (torch.nn.Parameter(x, False) for x in quantise.pack_q4_1(packed))
+    weight = quantise.Linear4(q, d).weight.double().view(1600, 3, 32)
+    d, z, steps = middle(packed)
+    room = d / 32 + z.abs() / 256
+    share = (weight - steps * d - z).abs() / (room + (room == 0))
+    assert 0.9 < share.max() <= 1 + 2**-12
+    torch.testing.assert_close(weight.float(), (steps * d.bfloat16() + z.bfloat16()).float())
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+class TestLinear:
     @pytest.mark.usefixtures("single")
-    @pytest.mark.parametrize("shape", [(48,), (1, 48), (3, 5, 48), (48, 7), (0, 48)])
+    @pytest.mark.parametrize("shape", [(96,), (1, 96), (3, 5, 96), (96, 7), (0, 96)])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_the_kernel_gives_the_formula_s_numbers(self, shape, dtype):
+    def test_the_kernel_gives_the_formula_s_numbers(self, weights, shape, dtype):
         "bfloat16 rounds x, and what comes out: by 2^-8 of a number, each; a bias in its own type."
-        layer, x = layer8(11, 48, bias=True), torch.randn(shape).to(dtype)
-        x = x.T if shape == (48, 7) else x
-        y, weight = layer(x), layer.weight.double()
-        expected = x.double() @ weight.T + layer.bias
-        sizes = x.double().abs() @ weight.abs().T + layer.bias.abs()
-        assert y.dtype == torch.promote_types(dtype, layer.bias.dtype)
+        few, x = layer(weights, 48, 96, bias=True), torch.randn(shape).to(dtype)
+        x = x.T if shape == (96, 7) else x
+        y, weight = few(x), few.weight.double()
+        expected = x.double() @ weight.T + few.bias
+        sizes = x.double().abs() @ weight.abs().T + few.bias.abs()
+        assert y.dtype == torch.promote_types(dtype, few.bias.dtype)
         assert (
             y.shape == expected.shape
             and ((y.double() - expected).abs() <= 1.01 * 2**-7 * sizes).all()
         )
 
-    @pytest.mark.parametrize("c", [48, 37, 8])
-    def test_in_float64_and_for_any_width_the_formula_computes(self, c):
-        layer, x = layer8(11, c, bias=True), torch.randn(3, 5, c)
-        expected = x @ layer.weight.double().T + layer.bias
-        torch.testing.assert_close(layer(x), expected)
+    @pytest.mark.parametrize("c", [96, 48, 37, 8])
+    def test_in_float64_and_for_any_width_the_formula_computes(self, weights, c):
+        few, x = layer(weights, 32, c, bias=True), torch.randn(3, 5, c)
+        assert isinstance(few, quantise.Linear4) == (weights == "int4" and c == 96)
+        expected = x @ few.weight.double().T + few.bias
+        torch.testing.assert_close(few(x), expected)
         if c % 16:
-            layer = layer.float()
-            torch.testing.assert_close(layer(x.float()), expected.float())
+            few = few.float()
+            torch.testing.assert_close(few(x.float()), expected.float())
 
 
 def models():
@@ -133,28 +154,42 @@ def models():
     yield "gpt", GPT(GPTConfig(11, **sizes, max_len=7))
     yield "bert", Bert(BertConfig(11, **sizes, max_len=7))
     yield "transformer", Transformer(TransformerConfig(11, 24, 17, 2, 2))
+    yield "wide", Llama(LlamaConfig(48, 64, 2, 2, d_ff=96))  # 4 bits fit every layer
+
+
+def rounded(w, weights):
+    "The weights that are kept, by hand."
+    if weights == "int8" or len(w) % 16 or w.shape[1] % 32:
+        q, d = quantise.quantise_rows(w)
+        return q * d.double()[:, None]
+    d, z, steps = middle(quantise.quantise_q4_1(w))
+    return (steps * d.bfloat16().double() + z.bfloat16().double()).flatten(-2)
 
 
 class TestQuantised:
     @pytest.mark.parametrize(
         ("name", "model"), [*models()], ids=lambda x: x if isinstance(x, str) else ""
     )
-    def test_a_model_computes_with_the_rounded_weights(self, name, model):
+    @pytest.mark.parametrize("weights", ["int8", "int4"])
+    def test_a_model_computes_with_the_rounded_weights(self, name, model, weights):
         "In float64: the same model, whose weights of linear layers were rounded by hand."
-        model = model.double().eval()
+        model = copy.deepcopy(model).double().eval()
         ids = [torch.randint(11, (3, 7))] * (2 if name == "transformer" else 1)
-        changed = quantise.quantised(copy.deepcopy(model), "int8").double()
+        changed = quantise.quantised(copy.deepcopy(model), weights).double()
         with torch.no_grad():
             users = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
             for weight in {id(w): w for w in users}.values():
-                q, d = quantise.quantise_rows(weight)
-                weight.copy_(q * d.double()[:, None])
+                weight.copy_(rounded(weight, weights))
             torch.testing.assert_close(changed(*ids), model(*ids))
         assert not any(isinstance(m, torch.nn.Linear) for m in changed.modules())
+        four = any(isinstance(m, quantise.Linear4) for m in changed.modules())
+        assert four == (weights == "int4" and name == "wide")
         assert not any(p.requires_grad for p in changed.parameters())
 
-    def test_a_tied_table_is_in_memory_once_and_stays_so(self):
-        model = quantise.quantised(Llama(LlamaConfig(11, 24, 2, 2, d_ff=17, tied=True)))
+    @pytest.mark.parametrize("weights", ["int8", "int4"])
+    def test_a_tied_table_is_in_memory_once_and_stays_so(self, weights):
+        model = Llama(LlamaConfig(48, 64, 2, 2, d_ff=96, tied=True))
+        model = quantise.quantised(model, weights)
         for changed in (model, copy.deepcopy(model), model.to(torch.float32)):
             assert changed.tok_emb.q is changed.lm_head.q and changed.tok_emb.d is changed.lm_head.d
 
@@ -170,8 +205,8 @@ class TestQuantised:
 
 @pytest.mark.machinery
 @pytest.mark.usefixtures("single")
-def test_eight_bits_raise_the_perplexity_of_smollm2_by_one_percent_at_most():
-    "On 1,536 tokens of this book, which SmolLM2 has not seen; as its file is, and by the kernel."
+def test_few_bits_move_the_perplexity_of_smollm2_by_one_percent_at_most():
+    "On 1,536 tokens of this book, which SmolLM2 has not seen; as its file is, and by kernels."
     if not data.available("smollm2"):
         pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
     found = load_gguf(*data.paths("smollm2"))
@@ -184,6 +219,8 @@ def test_eight_bits_raise_the_perplexity_of_smollm2_by_one_percent_at_most():
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).exp()
 
     before = perplexity(found.model)
-    after = perplexity(quantise.quantised(found.model, "int8"))
     assert 20 < before < 100  # it reads
-    assert before * 0.99 < after < before * 1.01 and after != before
+    four = load_gguf(*data.paths("smollm2"), weights="int4").model
+    for few in (quantise.quantised(found.model, "int8"), four):
+        after = perplexity(few)
+        assert before * 0.99 < after < before * 1.01 and after != before

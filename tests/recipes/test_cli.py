@@ -521,11 +521,14 @@ class TestChat:
         code, out, _ = run("generate", "Hi", "--model", file, "--max-new", "3")
         assert code == 0 and out.startswith("Hi")
 
-    def test_a_published_file_may_keep_eight_bits_and_another_model_not(self, run, here, file):
-        eight = ("--weights", "int8", "--max-new", "3")
-        code, out, _ = run("generate", "Hi", "--model", file, *eight)
+    @pytest.mark.parametrize("weights", ["int8", "int4"])
+    def test_a_published_file_may_keep_few_bits_and_another_model_not(
+        self, run, here, file, weights
+    ):
+        few = ("--weights", weights, "--max-new", "3")
+        code, out, _ = run("generate", "Hi", "--model", file, *few)
         assert code == 0 and out.startswith("Hi")
-        code, out, err = run("generate", "Hi", "--model", "shakespeare", *eight)
+        code, out, err = run("generate", "Hi", "--model", "shakespeare", *few)
         assert (code, out) == (2, "") and "shakespeare is no published model" in err
 
 

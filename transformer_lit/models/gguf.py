@@ -36,13 +36,16 @@ from transformer_lit.models.hf_build import (
 )
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
+    KEEP,
     Bytes,
     Numbers,
+    as_bytes,
     dequantise_q4_0,
     dequantise_q4_1,
     dequantise_q8_0,
     half_at,
     in_blocks,
+    keep_int4,
     keep_int8,
     unpack_nibbles,
 )
@@ -238,12 +241,14 @@ class GGUF(Tensors):
             self.mapped[name] = Stored(stored.shape, stored.kind, reader.at)
             reader.take(stored.size)
 
+    def _packed(self, stored: Stored) -> Bytes:
+        where = {"count": stored.size, "offset": stored.start}
+        return torch.frombuffer(self.reader.bytes, dtype=torch.uint8, **where)
+
     def tensor(self, name: str) -> Tensor:
         "The tensor of that name in float32. F32 is not copied; others are made a piece at a time."
         stored, kind = self.mapped[name], self.mapped[name].kind
-        packed = torch.frombuffer(
-            self.reader.bytes, dtype=torch.uint8, count=stored.size, offset=stored.start
-        )
+        packed = self._packed(stored)
         if kind.name == "F32":
             x = packed.view(torch.float32).view(stored.shape)
         else:  # what a piece takes beside the tensor is small, and the next piece takes it again
@@ -263,6 +268,18 @@ class GGUF(Tensors):
             raise self.reader.wrong(f"has {odd}; what it says of itself makes it {(*shape,)}")
         x = self.tensor(name)
         return (made.make(x) if made.make else x).to(dtype)
+
+    def blocks(self, made: Made) -> Bytes | None:
+        "Rows of blocks of Q4_1 for a matrix in Q4_1 or Q4_0; None for one of another kind."
+        stored = self.mapped[made.names[0]]
+        if stored.kind.name not in ("Q4_0", "Q4_1"):
+            return None
+        packed = self._packed(stored).view(stored.shape[0], -1)  # N bytes
+        if stored.kind.name == "Q4_0":  # its minimum is -8 d
+            blocks = in_blocks(packed, 18)
+            d, q = blocks[..., :2].contiguous(), blocks[..., 2:]
+            packed = torch.cat([d, as_bytes(-8 * d.view(torch.float16)), q], -1).flatten(-2)
+        return made.make(packed) if made.make else packed  # rows of heads move as a whole
 
     def get(self, name: str, kind: type, default: Any = ...) -> Any:
         "A value of the metadata that must be of that type."
@@ -453,12 +470,13 @@ def load_gguf(
     """The model in a GGUF file as a module of this package, with its tokenizer and chat template.
 
     Architectures: see `LAYOUTS`; numbers: see `KINDS`. The model is in eval mode, its weights are
-    dequantised to `dtype`. With weights="int8" it is what `quantised` makes of that model, one
-    tensor after the other: it is never in memory as a whole in `dtype`. `InputError` names the
-    file, and what is cut, damaged or not built.
+    dequantised to `dtype`. With weights="int8" or "int4" it is what `quantised` makes of that
+    model, one tensor after the other: it is never in memory as a whole in `dtype`. With "int4"
+    integers of Q4_1 and Q4_0 are the file's. `InputError` names the file, and what is cut, damaged
+    or not built.
     """
-    if weights not in (None, "int8"):
-        raise ValueError(f"weights can be kept as int8, not as {weights!r}")
+    if weights not in (None, *KEEP):
+        raise ValueError(f"weights can be kept as {' or '.join(KEEP)}, not as {weights!r}")
     file = GGUF(path)
     c = settings_of(file)
     family, names = LAYOUTS[file.metadata["general.architecture"]]
@@ -484,6 +502,10 @@ def load_gguf(
     if weights is None:
         fill(model, file, names, dtype)
     else:
-        fill(model, file, names, dtype, keep_int8)
+        keep = {
+            "int8": lambda model, names, w, made: keep_int8(model, names, w),
+            "int4": lambda model, names, w, made: keep_int4(model, names, w, file.blocks(made)),
+        }
+        fill(model, file, names, dtype, keep[weights])
         model.requires_grad_(False)
     return Published(model.eval(), tokenizer, template, ends)

@@ -525,11 +525,12 @@ def fill(
     tensors: Tensors,
     names: Names,
     dtype: torch.dtype = torch.float32,
-    keep: Callable[[nn.Module, list[str], Tensor], bool] = lambda *_: False,
+    keep: Callable[[nn.Module, list[str], Tensor, Made], bool] = lambda *_: False,
 ) -> None:
     """Put the tensors of a folder into a module, which may stand on the meta device.
 
-    `keep(module, its names there, tensor)` is True where it has put a tensor in its own way.
+    `keep(module, its names there, tensor, what it is made of)` is True where it has put a tensor in
+    its own way.
     """
     there, plan, missing, weights = {*tensors.mapped}, [], [], {}
     left = set(there)
@@ -550,7 +551,7 @@ def fill(
             if not torch.equal(tensors.read(other, shape, dtype), x):
                 tied = f"{first.names[0]} and {other.names[0]} are tied, and differ"
                 raise InputError(f"{tensors.folder}: {tied}")
-        if not keep(module, ours, x):
+        if not keep(module, ours, x, first):
             weights |= dict.fromkeys(ours, nn.Parameter(x))
     module.load_state_dict(weights, assign=True, strict=False)  # what was kept is there
 

@@ -36,6 +36,7 @@ class _Dtype(StrEnum):
 
 class _Weights(StrEnum):
     int8 = "int8"
+    int4 = "int4"
 
 
 def _version(asked: bool) -> bool:
