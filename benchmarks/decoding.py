@@ -131,7 +131,8 @@ ABOUT = {
     "smollm2": "SmolLM2-135M-Instruct from its Q4_1 file: 64 greedy tokens after a prompt of 8, "
     "batch 1; sides in turn; seconds of the process. tokens_s: new tokens a second, by the median "
     "time. ratio: time / that of ours in float32, median over the turns with its 95 % interval. "
-    "mb: of the weights as the side keeps them; for llama.cpp the size of the file. read_gb_s: "
+    "mb: of the weights as the side keeps them (int8: a scale a row; int4: the "
+    "file's blocks of 32, the table in 8 bits); for llama.cpp the size of the file. read_gb_s: "
     "bytes a second when all float32 weights are added up, in the same turns. of_bandwidth: "
     "tokens_s times mb over that. transformers writes the same tokens as float32.",
 }

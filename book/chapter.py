@@ -180,9 +180,12 @@ class Page:
 
 def facts(notebook: dict) -> list[str]:
     "What a card says in words: the pass, the time, the exercises where there are any."
-    card, count = notebook["metadata"]["chapter"], len(exercises(notebook["cells"]))
+    card, asked = notebook["metadata"]["chapter"], exercises(notebook["cells"])
+    count, minutes = len(asked), sum(one.minutes for one in asked)
     said = ["**First pass**" if card["pass"] == 1 else "Second pass", f"{card['minutes']} minutes"]
-    return said + ([f"{count} exercise{'s' if count > 1 else ''}"] if count else [])
+    return said + (
+        [f"{count} exercise{'s' if count > 1 else ''} of {minutes} minutes"] if count else []
+    )
 
 
 def colab(name: str, root: Path = ROOT) -> str:

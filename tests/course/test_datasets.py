@@ -320,7 +320,7 @@ class TestPackages:
         both = (self.member("toy/model/config.json", b"{}"),)
         both += (self.member("toy/model/pool/config.json", b"[]"),)
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", both))
-        with pytest.raises(InputError, match="fetch it first"):
+        with pytest.raises(InputError, match="first: transformer-lit data fetch "):
             numbers.paths("toy")
         fetch("toy")
         assert pip == ["toy==1.0"] and available("toy")

@@ -197,7 +197,8 @@ def local_path(file: DataFile) -> Path:
     places = [folder / file.path for folder in _folders()]
     if found := next((path for path in places if path.is_file()), None):
         return found
-    raise InputError(f"{file.path} is not in {' or '.join(map(str, _folders()))}; fetch it first")
+    where, name = " or ".join(map(str, _folders())), file.path.partition("/")[0]
+    raise InputError(f"{file.path} is not in {where}; first: transformer-lit data fetch {name}")
 
 
 @lru_cache(1)  # one package holds several files

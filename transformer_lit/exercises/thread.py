@@ -233,6 +233,10 @@ class Progress:
     @property
     def next(self) -> str:
         "What to do with a file whose model can be trained and writes; else nothing."
+        if not self.error and all(map(self.verdicts.get, STEPS)):
+            return (
+                "Ask it: the chapter “It answers” ends with the lines that your file still needs."
+            )
         ready = not self.error and all(map(self.verdicts.get, ("MyLlama", "train", "generate")))
         return "Train your model and let it write: transformer-lit check --write" if ready else ""
 

@@ -18,6 +18,7 @@ from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from threading import RLock
 from time import perf_counter, sleep
 from typing import Annotated, Any
 
@@ -583,6 +584,7 @@ def _look(
     said = [0, "", ""]
     try:
         step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
+        tqdm.set_lock(RLock())  # its own, of processes, would be found open at the end
         quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
         with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
             found = check_file(file, only=step, progress=bar.update)
