@@ -174,7 +174,7 @@ class GatedDeltaNet(nn.Module):
         x: Float[Tensor, "B T C"],
         *,
         pos: Any = None,  # not needed: the steps have an order
-        mask: None = None,
+        mask: Tensor | None = None,
         cache: StateCache | None = None,
     ) -> Float[Tensor, "B T C"]:
         if mask is not None:  # it would be ignored in silence
