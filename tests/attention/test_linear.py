@@ -28,9 +28,9 @@ def cuts(count):
 
 def inputs():
     "q and k of length 1, v, g, beta, and a state to begin with."
-    q, k = torch.nn.functional.normalize(torch.randn(2, B, H, T, D).double(), dim=-1)
-    v, state = torch.randn(B, H, T, E).double(), torch.randn(B, H, D, E).double()
-    return q, k, v, -torch.rand(B, H, T).double(), torch.rand(B, H, T).double(), state
+    q, k = torch.nn.functional.normalize(torch.randn(2, B, H, T, D), dim=-1)
+    v, state = torch.randn(B, H, T, E), torch.randn(B, H, D, E)
+    return q, k, v, -torch.rand(B, H, T), torch.rand(B, H, T), state
 
 
 def written_out(q, k, v, g, beta, state):
@@ -39,7 +39,7 @@ def written_out(q, k, v, g, beta, state):
     for t in range(q.shape[2]):
         q_t, k_t, v_t = (x[:, :, t, :, None] for x in (q, k, v))  # B H D 1
         alpha, beta_t = (x[:, :, t, None, None] for x in (g.exp(), beta))
-        keep = alpha * (torch.eye(D, dtype=q.dtype) - beta_t * k_t @ k_t.mT)
+        keep = alpha * (torch.eye(D) - beta_t * k_t @ k_t.mT)
         state = keep @ state + beta_t * k_t @ v_t.mT
         outs.append(state.mT @ q_t)
     return torch.cat(outs, -1).mT, state
@@ -89,7 +89,7 @@ def test_gradients_of_the_chunked_form_are_those_of_the_loop():
             torch.manual_seed(1)
             leaves = [x.requires_grad_() for x in inputs()]
             out, state = rule(*leaves, **sizes)
-            weights = torch.randn(out.shape, dtype=out.dtype)
+            weights = torch.randn(out.shape)
             found.append(torch.autograd.grad((out * weights).sum() + state.square().sum(), leaves))
         assert_close(*found)
 
@@ -194,7 +194,7 @@ def test_each_part_of_the_layer_matters(part, doubles):
 
 
 def test_twenty_random_cuts_give_what_one_pass_gives():
-    layer, x = GatedDeltaNet(C, H, K, d_head=D).double(), torch.randn(B, T, C).double()
+    layer, x = GatedDeltaNet(C, H, K, d_head=D), torch.randn(B, T, C)
     whole = layer(x)
     for cut in cuts(20):
         cache = StateCache()
@@ -210,7 +210,7 @@ def hybrid():
     for layer in model.layers[::2]:
         layer.attn = GatedDeltaNet(12, 3)
     caches = [StateCache() if i % 2 == 0 else KVCache(T + 2) for i in range(4)]
-    return model.double().eval(), DecodingState(caches)
+    return model.eval(), DecodingState(caches)
 
 
 def test_a_hybrid_model_writes_on_and_exchanges_its_rows():

@@ -17,7 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.attention.multihead import head_sizes, merge_heads, split_heads
+from transformer_lit.attention.multihead import (
+    head_sizes,
+    merge_heads,
+    split_heads,
+)
 
 # %% ../../nbs/attention/11_linear.ipynb #linear
 Heads = Float[Tensor, "B H T D"]
