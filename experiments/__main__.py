@@ -24,6 +24,7 @@ from experiments.latent import LATENT_DECODE
 from experiments.learning import LEARNING
 from experiments.muon import MUON
 from experiments.pooling import POOLING
+from experiments.recall import RECALL
 from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
 from experiments.scaling import SCALING
@@ -54,6 +55,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "latent_decode": LATENT_DECODE,
     "learning": LEARNING,
     "muon": MUON,
+    "recall": RECALL,
     "recurrence": RECURRENCE,
     "scaling": SCALING,
     "scored_sentences": SCORED,

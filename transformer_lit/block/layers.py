@@ -20,9 +20,7 @@ class EncoderLayer(nn.Module):
     The parts are injected; `residual()` makes the wiring of one sublayer (`PostNorm`, `PreNorm`).
     """
 
-    def __init__(
-        self, attn: MultiHeadAttention, ffn: nn.Module, *, residual: Callable[[], nn.Module]
-    ):
+    def __init__(self, attn: nn.Module, ffn: nn.Module, *, residual: Callable[[], nn.Module]):
         super().__init__()
         self.attn, self.ffn = attn, ffn
         self.attn_residual, self.ffn_residual = residual(), residual()
