@@ -22,6 +22,7 @@ from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.learning import LEARNING
 from experiments.muon import MUON
 from experiments.pooling import POOLING
+from experiments.race import RACE
 from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
 from experiments.scaling import SCALING
@@ -50,6 +51,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "ladder_losses": LADDER_LOSSES,
     "learning": LEARNING,
     "muon": MUON,
+    "race": RACE,
     "recurrence": RECURRENCE,
     "scaling": SCALING,
     "scored_sentences": SCORED,
