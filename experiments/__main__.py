@@ -24,6 +24,7 @@ from experiments.latent import LATENT_DECODE
 from experiments.learning import LEARNING
 from experiments.muon import MUON
 from experiments.pooling import POOLING
+from experiments.race import RACE
 from experiments.recall import RECALL
 from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
@@ -55,6 +56,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "latent_decode": LATENT_DECODE,
     "learning": LEARNING,
     "muon": MUON,
+    "race": RACE,
     "recall": RECALL,
     "recurrence": RECURRENCE,
     "scaling": SCALING,

@@ -1,11 +1,14 @@
 "The reader's file is found from a folder below, handed over in parts, and its model writes."
 
+import math
+
 import pytest
 import solved
 import torch
 
+from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError
-from transformer_lit.course.my_model import OWN_FILE, drawn, find_file, first_words, load_mine
+from transformer_lit.course.my_model import OWN_FILE, drawn, find_file, first_words, load_mine, race
 
 
 @pytest.fixture
@@ -87,3 +90,34 @@ def test_a_training_that_cannot_be_done_is_told_in_one_line(old, new, line, deep
     (deep / OWN_FILE).write_text(solved.thread().replace(old, new))
     with pytest.raises(InputError, match=line):
         first_words(steps=2)
+
+
+RACE = """
+def race(ids, n_letters, seconds):
+    torch.manual_seed(0)
+    return MyLlama(n_letters, 8, 1, 2, 1, 16)
+"""
+
+
+def test_a_lap_is_the_mean_surprise_of_new_stories(deep):
+    "Of an even guess it is the logarithm of the number of letters, and the floor lies far below."
+    even = "def race(ids, n, seconds):\n    return lambda ids: torch.zeros(*ids.shape, n)\n"
+    (deep / OWN_FILE).write_text("import torch\n" + even)
+    lap = race(seconds=30, count=7)
+    n = len(set(load_text("stories", "train")))
+    assert lap.bits == pytest.approx(math.log2(n)) and lap.floor < 0.1 and lap.seconds < 30
+    (deep / OWN_FILE).write_text(solved.thread() + RACE)  # it has learned nothing
+    assert abs(race(seconds=30, count=7).bits - lap.bits) < 1
+
+
+@pytest.mark.parametrize(
+    "old,new,line",
+    [("    torch.manual", "    import time\n    end = time.process_time() + 0.9\n"
+      "    while time.process_time() < end: pass\n    torch.manual", "race took 1 seconds"),
+     ("    return MyLlama(n_letters, 8, 1, 2, 1, 16)",
+      "    return lambda ids: F.one_hot(ids.roll(-1, 1), n_letters).double()", "looks ahead")],
+)  # fmt: skip
+def test_a_lap_that_does_not_count_is_told_in_one_line(old, new, line, deep):
+    (deep / OWN_FILE).write_text(solved.thread() + RACE.replace(old, new))
+    with pytest.raises(InputError, match=line):
+        race(seconds=0.5, count=3)

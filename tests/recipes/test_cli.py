@@ -330,6 +330,14 @@ class TestCheck:
             (code, out) == (2, "") and "generate; not yet: MyLlama" in err and err.count("\n") == 1
         )
 
+    def test_the_race_keeps_the_best(self, run, here, monkeypatch):
+        even = "def race(ids, n, seconds):\n    return lambda ids: torch.zeros(*ids.shape, n)\n"
+        (here / "my_transformer.py").write_text("import torch\n" + even)
+        (here / "my_progress.json").write_text('{"race": 1.25}')
+        code, out, _ = run("check", "--race")
+        assert code == 0 and out.startswith("5.322 bits") and "Your best: 1.250. " in out
+        assert json.loads((here / "my_progress.json").read_text()) == {"race": 1.25}
+
     def test_a_file_that_cannot_be_imported_is_one_line_and_2(self, run, here):
         (here / "mine.py").write_text("1 / 0")
         code, out, err = run("check", "mine.py", "--json")

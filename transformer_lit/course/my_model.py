@@ -2,8 +2,10 @@
 
 import ast
 import linecache
+import math
 import os
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,11 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from transformer_lit.course import sandbox
 from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError, read_text
 from transformer_lit.course.sandbox import Found, Prints, call_safely
+from transformer_lit.course.stories import entropy
 
 OWN_FILE = "my_transformer.py"
 
@@ -146,11 +150,75 @@ def first_words(
             rows = [generate(one, asked, 110)[0].tolist() for one in models]
         return FirstWords(losses, *("".join(letters[i] for i in row) for row in rows))
 
+    return _sealed(work, 1800)
+
+
+def _sealed(work: Callable[[], Any], seconds: float | int) -> Any:
+    "What a training gives, in single precision; `InputError` says why there is nothing."
     try:
         with sandbox.sealed():
             torch.set_default_dtype(torch.float32)
-            return call_safely(work, 1800, Prints())
+            return call_safely(work, seconds, Prints())
     except NotImplementedError:
-        raise InputError("MyLlama, train or generate is not written yet") from None
+        raise InputError("a function that it needs is not written yet") from None
     except Found as found:
         raise InputError(found.line) from None
+
+
+# --- the race: what your model learns in so many seconds ----------------------------------------
+
+
+@dataclass(frozen=True)
+class Lap:
+    """One run of the race.
+
+    `bits`: a letter, on new stories. `seconds`: of the processor, for the training. `floor`: the
+    bits that no model can pass, since the stories are drawn.
+    """
+
+    bits: float
+    seconds: float
+    floor: float
+
+
+def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int = 500) -> Lap:
+    """Train by the `race` of your file, and measure what the model says of `count` new stories.
+
+    `race(ids, n_letters, seconds)` gets a text as N ids and returns a model, from ids B T to logits
+    B T n_letters. `InputError`: it took more than `seconds` of the processor, the model looks
+    ahead, or the code fails. Each story is read with the line break before it.
+    """
+    own = load_mine("race", path=path)
+    text, new = load_text("stories", "train"), load_text("stories", "val").split("\n")[:count]
+    letters = sorted(set(text))
+    place = {letter: i for i, letter in enumerate(letters)}
+    ids = torch.tensor([place[letter] for letter in text])  # N
+    rows = [torch.tensor([place[letter] for letter in f"\n{story}\n"]) for story in new]
+    held = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)  # B T+1
+
+    def work() -> Lap:
+        began = time.process_time()
+        model = own(ids, len(letters), seconds)
+        spent = time.process_time() - began
+        if spent > seconds:
+            raise Found(f"race took {spent:.0f} seconds of the processor; {seconds:g} are allowed")
+        if isinstance(model, torch.nn.Module):
+            model.eval()
+        with torch.no_grad():
+            seen = held[:2, :40].clone()
+            before = model(seen)[:, :-1]
+            seen[:, -1] = (seen[:, -1] + 1) % len(letters)
+            if not torch.allclose(model(seen)[:, :-1], before, atol=1e-4):
+                raise Found("the model looks ahead: another last letter changes what came before")
+            nats = sum(
+                cross_entropy(
+                    model(part[:, :-1].clamp(min=0)).flatten(0, 1).float(),
+                    part[:, 1:].flatten(),
+                    reduction="sum",
+                ).item()
+                for part in held.split(20)
+            )
+        n = sum(len(row) - 1 for row in rows)
+        return Lap(nats / n / math.log(2), spent, entropy() * len(rows) / n / math.log(2))
+
+    return _sealed(work, 20 * seconds)

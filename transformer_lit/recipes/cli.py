@@ -512,6 +512,7 @@ def check_own(
     watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Train your model; it writes.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
+    race: Annotated[bool, typer.Option("--race", help="Your training, against the clock.")] = False,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
     if start:
@@ -520,10 +521,12 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    if write and (as_json or watch):
+    if (write or race) and (as_json or watch):
         raise InputError(
-            "--json and --watch are for the verdicts alone; leave them out, or --write"
+            "--json and --watch are for the verdicts alone; leave them out, or --write and --race"
         )
+    if race:
+        raise typer.Exit(_tell(_lap, file))
     for _ in _saves(file) if watch else ():
         try:
             _tell(_look, file, as_json, step, write, steps)
@@ -599,6 +602,24 @@ def _look(
                 said[1] += f"\nWith the notebooks: {line}"
     except InputError as error:
         said[2] = str(error)
+    sender.send_bytes(json.dumps(said).encode())
+
+
+def _lap(sender: Any, file: Path) -> None:
+    "Send what `_look` sends, of a run of the race."
+    from transformer_lit.course.my_model import race
+    from transformer_lit.course.progress import best_lap
+
+    said = [0, "", ""]
+    try:
+        lap = race(file)
+        said[1] = (
+            f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
+            f"processor. Your best: {best_lap(lap.bits, file):.3f}. "
+            f"No model passes {lap.floor:.3f}."
+        )
+    except InputError as error:
+        said[2] = f"{file}: {error}"
     sender.send_bytes(json.dumps(said).encode())
 
 

@@ -1,0 +1,40 @@
+"""How far the race's example comes: the code that the page shows, behind the book's own file."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+
+from experiments.runner import Experiment, Row
+from transformer_lit.course.my_model import OWN_FILE, race
+from transformer_lit.exercises.thread import solved_file
+
+PAGE = Path(__file__).parents[1] / "book/now.md"
+
+
+def example() -> str:
+    "The `race` that the page shows."
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    (code,) = (block for block in blocks if "def race(" in block)
+    return code
+
+
+def laps(seeds: int = 3, seconds: float = 120.0, count: int = 500) -> list[Row]:
+    "One row a seed."
+    rows = []
+    for seed in range(seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder, OWN_FILE)
+            own.write_text(solved_file() + example(), encoding="utf-8")
+            torch.manual_seed(seed)
+            rows.append({"seed": seed} | vars(race(own, seconds=seconds, count=count)))
+    return rows
+
+
+RACE = Experiment(
+    "The race with the page's example: bits a letter on the first 500 held-out stories; seconds: of"
+    " the processor, for the training, of 120 allowed; floor: the entropy of those stories.",
+    laps,
+    quick={"seeds": 1, "seconds": 3.0, "count": 10},
+)
