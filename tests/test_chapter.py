@@ -192,7 +192,9 @@ def test_the_box_says_in_one_line_what_a_chapter_takes_and_where_its_copies_are(
     first = f"{{div}} chapter-card\n**First pass** · {minutes} minutes · needs {{doc}}`/nbs/"
     assert said.startswith(first)
     done = '<span class="answers-done">0 of 2</span> done in this page</span> · '
-    assert f' · 6 exercises<span class="answers-count">, {done}' in said and said.count("\n") == 2
+    asked = sum(exercise.minutes for exercise in chapter.exercises(shown.cells))
+    asked = f' · 6 exercises of {asked} minutes<span class="answers-count">, {done}'
+    assert asked in said and said.count("\n") == 2
     assert '<a href="../../notebooks/nbs/attention/02_masks.ipynb">.ipynb</a>' in said
     assert '/blob/notebooks/nbs/attention/02_masks.ipynb">Colab</a>' in said
     assert said.endswith(" · last changed on 7 March 2026\n")
