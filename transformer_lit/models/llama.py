@@ -27,7 +27,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 class LlamaConfig:
     """Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`.
 
-    A decoder with another position or another norm: `assemble(AssemblyConfig(position="alibi", …))`.
+    For another position or another norm: `assemble(AssemblyConfig(position="alibi", …))`.
     """
 
     vocab_size: int = 32_000  # V
