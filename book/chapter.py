@@ -8,6 +8,7 @@ import ast
 import builtins
 import dis
 import functools
+import inspect
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
+from typing import get_args
 
 from docutils import nodes
 from sphinx import addnodes
@@ -30,6 +32,7 @@ import sources  # noqa: E402
 
 from transformer_lit.course.exercises import read_table  # noqa: E402
 from transformer_lit.course.progress import marks  # noqa: E402
+from transformer_lit.course.reference import described  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -573,6 +576,28 @@ def lead_back(app, doctree, docname):
             signature += nodes.reference("", "", said, internal=True, refuri=address)
 
 
+def tell_parameters(app, what, name, found, options, lines):
+    "In the reference: what each parameter means, and an example, as `help` shows them."
+    if what in ("class", "function", "method") and "Args:" not in lines:
+        lines[:] = [*described(found, "\n".join(lines)).split("\n"), ""]
+    elif what == "attribute" and "\n".join(lines).strip() == inspect.getdoc(type(found)):
+        lines.clear()  # of the type, such as str
+
+
+def plain_signature(app, what, name, found, options, signature, returns):
+    "Of a function of the command, without what stands beside each option's type."
+    if what != "function" or "Annotated" not in (signature or ""):
+        return None
+    known, plain = inspect.signature(found), []
+    values = dict(zip(reversed(known.parameters), reversed(found.__defaults__ or ())))
+    for one in known.parameters.values():
+        kind = next(iter(get_args(one.annotation)), one.annotation)
+        value = values.get(one.name, one.default)  # Sphinx reads it off the source, by bytes
+        value = value if type(value) in (str, int) else one.default
+        plain.append(one.replace(annotation=kind, default=value))
+    return str(known.replace(parameters=plain, return_annotation=known.empty)), returns
+
+
 def lead_to_copy(app, pagename, templatename, context, doctree):
     "The button at the top of a chapter that downloads it brings its copy."
     buttons = [b for group in context.get("header_buttons", []) for b in group.get("buttons", [])]
@@ -621,6 +646,8 @@ def setup(app):
     app.connect("source-read", on_source_read)
     app.connect("doctree-resolved", fold_sections)
     app.connect("doctree-resolved", lead_back)
+    app.connect("autodoc-process-docstring", tell_parameters, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", plain_signature)
     app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
     app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
     return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -60,7 +60,7 @@ def test_at_most_three_things_are_often_confused():
 
 PARTS = {"start", "text", "attention", "position", "block", "models"}
 PARTS |= {"training", "inference", "recipes", "results"}
-TOOLS = {"recipes/zoo", "recipes/cli"}  # to look things up in
+TOOLS = {"recipes/zoo", "recipes/cli", "recipes/how_do_i"}  # to look things up in
 SHORT = {"start/ten_minutes"}  # one blank is enough
 
 

@@ -36,6 +36,9 @@ from transformer_lit.models.assembly import AssemblyConfig as AssemblyConfig
 from transformer_lit.models.assembly import assemble as assemble
 from transformer_lit.models.bert import Bert as Bert
 from transformer_lit.models.bert import BertConfig as BertConfig
+from transformer_lit.models.embed import SentenceEncoder as SentenceEncoder
+from transformer_lit.models.embed import load_sentence_encoder as load_sentence_encoder
+from transformer_lit.models.embed import mean_pool as mean_pool
 from transformer_lit.models.gguf import load_gguf as load_gguf
 from transformer_lit.models.gpt import GPT as GPT
 from transformer_lit.models.gpt import DecoderOnly as DecoderOnly
@@ -62,8 +65,11 @@ from transformer_lit.position.scaling import Llama3Scaling as Llama3Scaling
 from transformer_lit.position.scaling import YaRNScaling as YaRNScaling
 from transformer_lit.recipes.language_model import LanguageModel as LanguageModel
 from transformer_lit.recipes.language_model import LanguageModeling as LanguageModeling
+from transformer_lit.recipes.language_model import language_step as language_step
 from transformer_lit.recipes.masked import MaskedModel as MaskedModel
 from transformer_lit.recipes.masked import MaskedModeling as MaskedModeling
+from transformer_lit.recipes.recipe import finish_training as finish_training
+from transformer_lit.recipes.recipe import open_training as open_training
 from transformer_lit.recipes.recipe import preset as preset
 from transformer_lit.recipes.translation import Translation as Translation
 from transformer_lit.recipes.translation import Translator as Translator
@@ -76,6 +82,8 @@ from transformer_lit.text.tokenizer import CharTokenizer as CharTokenizer
 from transformer_lit.text.tokenizer import load_tokenizer as load_tokenizer
 from transformer_lit.training.data import PairStream as PairStream
 from transformer_lit.training.data import TextStream as TextStream
+from transformer_lit.training.data import collate as collate
+from transformer_lit.training.data import text_blocks as text_blocks
 from transformer_lit.training.loss import cross_entropy as cross_entropy
 from transformer_lit.training.optimizers import Muon as Muon
 from transformer_lit.training.schedule import adamw as adamw

@@ -525,6 +525,14 @@ def test_reference_and_chapters_lead_to_each_other(parsed):
     assert count > 220
 
 
+def test_the_reference_says_what_parameters_mean_and_nothing_of_objects():
+    page = (SITE / "book/api.html").read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]+>", "", page)
+    assert "True = may attend" in text and text.count("Parameters") > 200
+    for noise in (" at 0x", "Define the computation", "str(object=", "Annotated["):
+        assert noise not in text, noise
+
+
 def test_formulas_and_figures_are_numbered_by_chapter():
     for page in READ:
         text = (SITE / page).read_text(encoding="utf-8")

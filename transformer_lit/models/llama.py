@@ -25,7 +25,10 @@ from transformer_lit.text.embedding import TokenEmbedding
 # %% ../../nbs/models/04_llama.ipynb #config
 @dataclass(frozen=True)
 class LlamaConfig:
-    "Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`."
+    """Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`.
+
+    For another position or another norm: `assemble(AssemblyConfig(position="alibi", …))`.
+    """
 
     vocab_size: int = 32_000  # V
     d_model: int = 4096  # C

@@ -136,6 +136,8 @@ class _Many(typer.core.TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args[:1] and not args[0].startswith("-"):
             ctx.meta["recipe"] = args[0]
+            if args[1:] and not args[1].startswith("-"):  # files, before any option
+                args = [args[0], f"--{_recipe(args[0]).reads}", *args[1:]]
         return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs"}))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -19,7 +19,7 @@ from transformer_lit.course.files import (
     remove_folder,
     write_text,
 )
-from transformer_lit.course.records import Result
+from transformer_lit.course.records import Result, pick_device
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
 from transformer_lit.recipes.recipe import Recipe, Trained, read_description
@@ -46,9 +46,9 @@ def load(
     The folder is one that `save` wrote, that of a finished training, or a published language model
     as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
     were fetched. With weights="int8" or "int4", linear layers of a published model keep so few bits
-    a weight (see `quantised`). `InputError` when there is no such model, or its files are damaged.
+    a weight (see `quantised`). `InputError` when there is no such model or device, or files are damaged.
     """
-    folder = Path(name_or_folder)
+    folder, device = Path(name_or_folder), pick_device(str(device))
     if str(name_or_folder) in PUBLISHED:
         folder = _fetched(str(name_or_folder))
     if folder.suffix == ".gguf":

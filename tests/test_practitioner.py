@@ -1,0 +1,100 @@
+"""What people type first works: jobs of the package's users, spelt as they tried them.
+
+Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
+saved folders: recipes/test_published.py; sentence vectors: models/test_embed.py; the compiler,
+export and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as
+a notebook.
+"""
+
+import json
+from pathlib import Path
+
+import cards
+import pytest
+import torch
+from torch.testing import assert_close
+
+from transformer_lit import (
+    ALiBi,
+    AssemblyConfig,
+    Llama,
+    LlamaConfig,
+    MultiHeadAttention,
+    Transformer,
+    TransformerConfig,
+    assemble,
+    load,
+    padding_mask,
+)
+from transformer_lit.course.files import InputError
+from transformer_lit.recipes.cli import main
+
+SIZES = {"vocab_size": 53, "d_model": 40, "n_layers": 2, "n_heads": 4, "d_ff": 37}
+
+
+def test_llama_with_alibi_is_one_word_or_an_exchanged_plug():
+    torch.manual_seed(0)
+    ids = torch.randint(53, (2, 7))
+    config = AssemblyConfig(**SIZES, n_kv_heads=2, position="alibi", init="gpt2")
+    one_word = assemble(config).double()
+    exchanged = Llama(LlamaConfig(**SIZES, n_kv_heads=2, eps=1e-6)).double()
+    exchanged.load_state_dict(one_word.state_dict(), strict=False)
+    assert not near(one_word(ids), exchanged(ids))  # RoPE
+    for layer in exchanged.layers:
+        layer.attn.position = ALiBi(4).double()
+    assert near(one_word(ids), exchanged(ids))
+
+
+def near(got, want):
+    return torch.allclose(got, want, rtol=0, atol=1e-9)
+
+
+def test_an_encoder_s_states_do_not_see_padding():
+    model = Transformer(TransformerConfig(**SIZES, dropout=0.0)).double()
+    src, keep = torch.randint(53, (2, 7)), torch.arange(7) < torch.tensor([[7], [5]])
+    states = model.encoder_states(src, keep)  # B S C
+    assert states.shape == (2, 7, 40)
+    assert_close(states[1:, :5], model.encoder_states(src[1:, :5]))
+
+
+def test_attention_in_a_module_of_ones_own():
+    attention = MultiHeadAttention(40, 4).double()
+    x, memory = torch.randn(2, 7, 40).double(), torch.randn(2, 5, 40).double()
+    keep = torch.arange(7) < torch.tensor([[7], [3]])  # True = a token
+    out = attention(x, mask=padding_mask(keep))
+    assert_close(out[1:, :3], attention(x[1:, :3]))
+    assert_close(attention(x, memory), attention(x, attention.keys_values(memory)))
+
+
+def test_a_device_that_is_not_there_is_one_line():
+    with pytest.raises(InputError, match=r"device 'cuda:99' is not available here .*; try cpu"):
+        load("stories", device="cuda:99")
+
+
+@pytest.mark.parametrize("recipe", ["language-model", "translation"])
+def test_files_may_stand_where_one_writes_them_first(recipe, tmp_path, monkeypatch, capfd):
+    "Behind the recipe, without an option: what is wrong with them is told."
+    monkeypatch.chdir(tmp_path)
+    Path("mine").write_text("")
+    assert main(["train", recipe, "mine", "--set", "steps=2"]) == 2
+    assert capfd.readouterr().err == "error: mine is empty\n"
+
+
+MOST = {  # the lines of the same job in the field, and two
+    "text-code": 12 + 2,  # nanoGPT's prepare.py and command
+    "classify-code": 9 + 2,  # a module in torch, around one call of the encoder
+    "lora-code": 3 + 2,
+    "checkpoint-code": 1 + 1 + 2,  # save_pretrained, from_pretrained
+    "chat-code": 5 + 2,
+    "vectors-code": 2 + 2,
+    "trainer-code": 12 + 2,
+}
+
+
+def test_a_job_takes_hardly_more_lines_than_elsewhere():
+    page = cards.chapters()["recipes/how_do_i"]
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(page.read_text())["cells"]}
+    for name, most in MOST.items():
+        shown = cards.without_checks(cards.DIRECTIVES.sub("", cells[name]))[0]
+        code = [line for line in shown.split("\n") if line.strip()]
+        assert len(code) <= most, (name, len(code))
