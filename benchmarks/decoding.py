@@ -94,7 +94,7 @@ def smollm2_rows(new: int, pairs: int) -> list[dict[str, Any]]:
     ours = {"float32": published.model}
     ours |= {weights: load_gguf(path, weights=weights).model for weights in KEEP}
     sides: dict[str, Callable[[], Any]] = {
-        name: partial(generate, model, prompt, max_new=new, temperature=0)
+        name: partial(generate, model, prompt, max_new_tokens=new, temperature=0)
         for name, model in ours.items()
     }
     options = {"max_new_tokens": new}

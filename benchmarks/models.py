@@ -270,7 +270,7 @@ def greedy(row: Row, setting: Setting, device: str) -> tuple[dict[str, Work], in
     ours = our_model(row.model, setting).eval().to(device)
     prompt = text(setting, row.batch, setting.prompt).to(device)
     mask = torch.ones_like(prompt)
-    sides = {"ours": partial(generate, ours, prompt, max_new=setting.new, temperature=0)}
+    sides = {"ours": partial(generate, ours, prompt, max_new_tokens=setting.new, temperature=0)}
     for name, make in PEERS[row.model].items():
         if name == "litgpt":
             theirs = make(ours).eval().to(device)

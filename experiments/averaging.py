@@ -21,7 +21,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         steps=2_000,
         every=50,
         warmup=200,
-        peak=3e-3,
+        lr=3e-3,
         average=max(NUMBERS),
     )
     for seed in SEEDS:

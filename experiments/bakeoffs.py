@@ -125,11 +125,11 @@ def fair_cells(name: str, rows: Sequence[Row]) -> Iterator[Cell]:
     known = set(bakeoff_presets(name))
     for seed, (entry, recipe) in product(SEEDS, entries(name).items()):
         if entry not in known or entry in COMPARED[name]:
-            yield cell(entry, recipe, recipe.peak, seed)
+            yield cell(entry, recipe, recipe.lr, seed)
 
 
 def cell(entry: str, recipe: Variant, rate: float, seed: int) -> Cell:
-    return Cell({"entry": entry, "rate": rate, "seed": seed}, replace(recipe, peak=rate), seed)
+    return Cell({"entry": entry, "rate": rate, "seed": seed}, replace(recipe, lr=rate), seed)
 
 
 def measure(name: str, run: Run) -> list[Row]:

@@ -16,8 +16,8 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     preset = Translation.presets["multi30k-tuned"]
     for residual, peak in TRIED:
         sizes = {**preset.sizes, "residual": residual}
-        recipe = replace(preset, form="tok", sizes=sizes, peak=peak, steps=STEPS, average=1)
-        yield Cell({"residual": residual, "peak": peak}, recipe, seed=0)
+        recipe = replace(preset, form="tok", sizes=sizes, lr=peak, steps=STEPS, average=1)
+        yield Cell({"residual": residual, "lr": peak}, recipe, seed=0)
 
 
 def measure(run: Run) -> list[Row]:

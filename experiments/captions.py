@@ -8,10 +8,10 @@ from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run, average_weights, checkpoints
 
 ALPHAS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-USUAL = {"dropout": 0.1, "fall": "inverse_sqrt", "peak": 2e-3}
+USUAL = {"dropout": 0.1, "fall": "inverse_sqrt", "lr": 2e-3}
 TRIED = (
     USUAL,
-    {"dropout": 0.2, "fall": "cosine", "peak": 3e-3},
+    {"dropout": 0.2, "fall": "cosine", "lr": 3e-3},
 )
 
 

@@ -50,7 +50,7 @@ class Searched(Translation):
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "Widths at the penalty of the package, then penalties at its width."
     rest = {"dataset": "multi30k", "vocab_size": 0, "sizes": {}}
-    rest |= {"steps": 1, "warmup": 1, "peak": 1.0, "max_tokens": 1500}
+    rest |= {"steps": 1, "warmup": 1, "lr": 1.0, "max_tokens": 1500}
     for width, alpha in [*((w, 1.0) for w in WIDTHS), *((5, a) for a in ALPHAS if a != 1.0)]:
         about = {"beam": width, "alpha": alpha}
         yield Cell(about, Searched(**rest, **about), 0)
@@ -83,15 +83,15 @@ def search(translator: Translator, sources: Sequence[str], width: int, alpha: fl
     tok, out = translator.tokenizer, [None] * len(sources)
     rows = translator.encode(sources)
     for batch in bucket_by_length([(len(row) + 1, 0) for row in rows], 1024):
-        special = {"pad_id": tok.pad, "bos": tok.bos, "eos": tok.eos}
+        special = {"pad_id": tok.pad_id, "bos": tok.bos_id, "eos": tok.eos_id}
         given = collate([(rows[i], []) for i in batch], **special)
         longest = [2 * len(rows[i]) + 10 for i in batch]
         found = beam.beam_search(
             translator.model,
             given.src,
             given.src_mask,
-            bos=tok.bos,
-            eos=tok.eos,
+            bos=tok.bos_id,
+            eos=tok.eos_id,
             max_len=longest,
             beam=width,
             alpha=alpha,
@@ -138,13 +138,13 @@ def searched_tree(sentence: str = SENTENCE, width: int = 3, alpha: float = 1.0) 
     translator, traces = load(NAME), []
     tok = translator.tokenizer
     (source,) = translator.encode([sentence])
-    given = collate([(source, [])], pad_id=tok.pad, bos=tok.bos, eos=tok.eos)
+    given = collate([(source, [])], pad_id=tok.pad_id, bos=tok.bos_id, eos=tok.eos_id)
     beam.beam_search(
         translator.model.double(),
         given.src,
         given.src_mask,
-        bos=tok.bos,
-        eos=tok.eos,
+        bos=tok.bos_id,
+        eos=tok.eos_id,
         max_len=2 * len(source) + 10,
         beam=width,
         alpha=alpha,
@@ -155,7 +155,7 @@ def searched_tree(sentence: str = SENTENCE, width: int = 3, alpha: float = 1.0) 
         for found in candidates:
             *before, last = found.ids
             text, whole = tok.decode(before), tok.decode(found.ids)
-            piece = " </s>" if last == tok.eos else whole.removeprefix(text)
+            piece = " </s>" if last == tok.eos_id else whole.removeprefix(text)
             score = found.log_prob / beam.length_penalty(step, alpha)
             rows.append({"ids": list(found.ids), "piece": piece, "fate": found.fate})
             rows[-1] |= {"log_prob": found.log_prob, "score": score}
@@ -246,7 +246,7 @@ def written(
     for (temperature, top_p), seed in product(settings, range(seeds)):
         generator = torch.Generator().manual_seed(seed)
         draw = {"temperature": temperature, "top_p": top_p, "generator": generator}
-        more = generate(author.model, real[:, :half], max_new=new, max_len=context, **draw)
+        more = generate(author.model, real[:, :half], max_new_tokens=new, max_len=context, **draw)
         about = {"temperature": temperature, "top_p": top_p, "seed": seed}
         note(torch.cat([real[:, :half], torch.tensor(more)], 1), about)
     return rows

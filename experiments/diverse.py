@@ -32,7 +32,7 @@ AT_ONCE = 2000  # sentences between two looks at the clock
 # Three pairs for one need a wider model, and no more than 2.6 million parameters.
 WIDER = {"d_ff": 512}
 # What an optimiser other than the preset's needs: fewer steps, as each takes longer.
-NEEDS = {"adamw": {}, "muon": {"peak": 5e-3, "steps": 9000}}
+NEEDS = {"adamw": {}, "muon": {"lr": 5e-3, "steps": 9000}}
 
 
 @dataclass(frozen=True, kw_only=True)

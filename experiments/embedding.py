@@ -26,7 +26,7 @@ BASE = Variant(
     steps=300,
     every=100,
     warmup=30,
-    peak=RATES[0],
+    lr=RATES[0],
     betas=(0.9, 0.98),
     eps=1e-9,
     weight_decay=0.0,
@@ -56,7 +56,7 @@ CHANGES |= {"plain": _plain, "tied": _tie, "low position": _low_position}
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     for part, entries in PARTS.items():
         for seed, rate, entry in product(SEEDS, RATES, entries):
-            changes = {"peak": rate, "tokens": TOKENS[part], "change": entries[entry]}
+            changes = {"lr": rate, "tokens": TOKENS[part], "change": entries[entry]}
             about = {"part": part, "entry": entry, "rate": rate, "seed": seed, "steps": BASE.steps}
             yield Cell(about, replace(BASE, **changes), seed)
 

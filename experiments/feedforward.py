@@ -29,7 +29,7 @@ BASE = Variant(
     steps=CHECKPOINTS[-1],
     every=CHECKPOINTS[-1],
     warmup=20,
-    peak=5e-3,
+    lr=5e-3,
     final=1.0,  # the rate stays
     betas=(0.9, 0.98),
     weight_decay=0.0,
@@ -54,7 +54,7 @@ def unit_cells(rows: Sequence[Row]) -> Iterator[Cell]:
     for rate, activation, seed in product(RATES, ("relu", "gelu"), SEEDS):
         sizes = {**BASE.sizes, "activation": activation}
         about = {"activation": activation, "rate": rate, "seed": seed}
-        yield Cell(about, replace(BASE, sizes=sizes, peak=rate), seed)
+        yield Cell(about, replace(BASE, sizes=sizes, lr=rate), seed)
 
 
 def silent_units(model: nn.Module, run: Callable[[], Any]) -> tuple[Tensor, float]:

@@ -55,8 +55,8 @@ def weights_of(
 
 def greedy(translator: Translator, source: list[int]) -> list[int]:
     tokenizer = translator.tokenizer
-    begin = torch.tensor([[tokenizer.bos]])
-    options = {"max_new": 2 * len(source) + 10, "eos": tokenizer.eos, "temperature": 0}
+    begin = torch.tensor([[tokenizer.bos_id]])
+    options = {"max_new_tokens": 2 * len(source) + 10, "eos": tokenizer.eos_id, "temperature": 0}
     return generate(translator.model, begin, src=torch.tensor([source]), **options)[0]
 
 
@@ -69,13 +69,13 @@ def look(dataset: str = "multi30k", captions: int = 200) -> list[Row]:
     "A row of tokens, and one for each head: its weights in the sentence, and its habits."
     translator = load(MODEL)
     tokenizer = translator.tokenizer
-    source = [*translator.encode([SENTENCE])[0], tokenizer.eos]
-    target = [tokenizer.bos, *greedy(translator, source)]
+    source = [*translator.encode([SENTENCE])[0], tokenizer.eos_id]
+    target = [tokenizer.bos_id, *greedy(translator, source)]
     maps = weights_of(translator, source, target)
     sums = {name: torch.zeros(len(OFFSETS), len(weights)) for name, weights in maps.items()}
     for pair in load_pairs(dataset, "en", "de", "val")[:captions]:
         first, second = tokenizer.encode_all([text.strip() for text in pair])
-        ids = [*first, tokenizer.eos], [tokenizer.bos, *second]
+        ids = [*first, tokenizer.eos_id], [tokenizer.bos_id, *second]
         for name, weights in weights_of(translator, *ids).items():
             sums[name] += torch.stack([mean_at(weights, offset) for offset in OFFSETS.values()])
     words = {"source": words_of(tokenizer, source), "target": words_of(tokenizer, target)}
@@ -93,7 +93,7 @@ def look(dataset: str = "multi30k", captions: int = 200) -> list[Row]:
 
 def words_of(tokenizer: Any, ids: list[int]) -> list[str]:
     "Each token as it reads; the begin and the end token as their names."
-    names = {tokenizer.bos: "bos", tokenizer.eos: "eos"}
+    names = {tokenizer.bos_id: "bos", tokenizer.eos_id: "eos"}
     return [names.get(i) or tokenizer.decode([i]).strip() for i in ids]
 
 

@@ -87,7 +87,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
             batch_size=32,
             steps=300,
             warmup=30,
-            peak=1e-2,
+            lr=1e-2,
             every=300,
             betas=(0.9, 0.98),
             weight_decay=0.0,
@@ -354,7 +354,7 @@ def linked(translator: Translator, dataset: str, split: str, learned: int | None
     ]
     ids = [list(zip(*some, strict=True)) for some in sides]
     table, special = word_table(ids[0]), translator.tokenizer
-    special = {"pad_id": special.pad, "bos": special.bos, "eos": special.eos}
+    special = {"pad_id": special.pad_id, "bos": special.bos_id, "eos": special.eos_id}
     batches = []
     for batch in fixed_batches(ids[1], 1500, **special):
         rows = [row[row != 0][:-1].tolist() for row in batch.src]

@@ -24,7 +24,7 @@ def measure(run: Run) -> list[Row]:
     def write(log: Any) -> None:
         if log.step in (*WRITES_AT, run.steps):
             author.model.eval()
-            texts[log.step] = PROMPT + "".join(author.stream(PROMPT, max_new=120, seed=1))
+            texts[log.step] = PROMPT + "".join(author.stream(PROMPT, max_new_tokens=120, seed=1))
             author.model.train()
 
     run.train(write)

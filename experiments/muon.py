@@ -15,7 +15,7 @@ FIRST = RATES[1:4]  # a grid grows from these while its best rate is at an edge
 def peak_losses(rows: Sequence[Row], optimizer: str) -> dict[float, float]:
     "The loss at each peak that seed 0 has tried."
     return {
-        row["peak"]: row["val_loss"]
+        row["lr"]: row["val_loss"]
         for row in rows
         if row["optimizer"] == optimizer and row["seed"] == 0
     }
@@ -36,8 +36,8 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     usual = {**vars(base), "every": STEPS}
 
     def cell(optimizer: str, peak: float, seed: int) -> Cell:
-        about = {"optimizer": optimizer, "peak": peak, "seed": seed}
-        return Cell(about, Variant(**usual | {"optimizer": optimizer, "peak": peak}), seed)
+        about = {"optimizer": optimizer, "lr": peak, "seed": seed}
+        return Cell(about, Variant(**usual | {"optimizer": optimizer, "lr": peak}), seed)
 
     for optimizer in OPTIMIZERS:
         while peak := next_peak(tried := peak_losses(rows, optimizer)):

@@ -52,7 +52,7 @@ class Pooled(Translation):
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     sizes: Row = {"vocab_size": 0, "sizes": {}}  # the shipped model's own
-    rates = {"steps": 100, "every": 100, "warmup": 20, "peak": 5e-4, "max_tokens": 1500}
+    rates = {"steps": 100, "every": 100, "warmup": 20, "lr": 5e-4, "max_tokens": 1500}
     for n_kv_heads, pool in [(4, "none"), *((n, pool) for n in (2, 1) for pool in POOLS)]:
         about = {"n_kv_heads": n_kv_heads, "pool": pool}
         yield Cell(about, Pooled(dataset="multi30k", **sizes, **rates, **about), 1)

@@ -53,7 +53,7 @@ def cell(part: str, model: str, rate: float, seed: int) -> Cell:
         "minutes": 2.0 if part == "training" else 0.8,
         "every": 175,
         "warmup": 200,
-        "peak": rate,
+        "lr": rate,
         "searched": part == "search",
     }
     recipe = Timed(**{**vars(preset), **changes, **MODELS[model]})

@@ -40,7 +40,7 @@ BASE = Variant(
     steps=1500,
     every=1500,
     warmup=100,
-    peak=3e-3,
+    lr=3e-3,
 )
 
 
@@ -96,7 +96,7 @@ def tuned(run: Run, name: str, factor: int) -> tuple[nn.Module, int]:
     "The trained model after fine-tuning with a scaling, and the number of steps of that."
     recipe, length = run.recipe, TUNE_FACTOR * LENGTH
     few = min(100, recipe.steps)
-    changes: dict[str, Any] = {"length": length, "batch_size": 4, "peak": 1e-3, "warmup": 6}
+    changes: dict[str, Any] = {"length": length, "batch_size": 4, "lr": 1e-3, "warmup": 6}
     changes |= {"start": str(run.out / "model"), "scaling": name, "factor": factor}
     tuning = FineTuning(**{**vars(recipe), **changes, "steps": few, "every": few})
     again = open_training(tuning, run.out / name, seed=run.seed, device="cpu")

@@ -24,7 +24,7 @@ def cells(rows: Sequence[Row]) -> Iterator[Cell]:
         "steps": STEPS,
         "every": STEPS,
         "warmup": 200,
-        "peak": 3e-3,
+        "lr": 3e-3,
         "average": 1,
         "fall": "cosine",
     }

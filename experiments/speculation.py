@@ -120,7 +120,7 @@ def counted(
             return guesses, q
 
         draft.propose = watched
-        settings = {"max_new": new, "ahead": ahead, "choice": choice, "generator": generator}
+        settings = {"max_new_tokens": new, "ahead": ahead, "choice": choice, "generator": generator}
         for said in speculate(target, draft, prompt[None], **settings):
             text += said
             row["calls"] += 1
@@ -129,7 +129,7 @@ def counted(
             row["refused"] += len(said) - 1 < full
         row["tokens"] += len(text)
         if temperature == 0 and [text] != generate(
-            target, prompt[None], max_new=new, temperature=0
+            target, prompt[None], max_new_tokens=new, temperature=0
         ):
             raise AssertionError(f"greedy speculation left the greedy text: {text}")
     return row

@@ -28,7 +28,7 @@ class Constant(Variant):
 
     def schedule(self) -> Callable[[int], float]:
         "No warm-up where it is 0."
-        return lambda step: self.peak * min(1.0, step / max(1, self.warmup))
+        return lambda step: self.lr * min(1.0, step / max(1, self.warmup))
 
 
 def cell(wiring: str, layers: int, rate: float, warmup: int, seed: int, lengths: Row) -> Cell:
@@ -41,7 +41,7 @@ def cell(wiring: str, layers: int, rate: float, warmup: int, seed: int, lengths:
         | {"bias": True},
         length=32,
         batch_size=8,
-        peak=rate,
+        lr=rate,
         warmup=warmup,
         betas=(0.9, 0.98),
         weight_decay=0.0,

@@ -68,12 +68,12 @@ def test_three_models_are_recorded_and_the_third_is_wider(tmp_path):
 
 
 def test_another_optimiser_is_for_the_third_alone(tmp_path, monkeypatch):
-    monkeypatch.setitem(diverse.NEEDS, "muon", {"peak": 7e-3, "steps": 6})
+    monkeypatch.setitem(diverse.NEEDS, "muon", {"lr": 7e-3, "steps": 6})
     assert call(tmp_path, "--minutes", "9", "--optimizer", "muon") == 0
     third, first = "tiny-diverse-muon-en-de-raw-steps4-seed3", "tiny-en-de-raw-steps4-seed0"
     third, first = (read_result(tmp_path / "results" / f"{name}.json") for name in (third, first))
     assert [one.config["optimizer"] for one in (third, first)] == ["muon", "adamw"]
-    assert third.config["peak"] == 7e-3 != first.config["peak"]
+    assert third.config["lr"] == 7e-3 != first.config["lr"]
     assert third.config["steps"] == 4  # as asked for, not the 6
     assert third.command.endswith("--seed 3 --steps 4 --optimizer muon")
 

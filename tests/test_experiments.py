@@ -251,7 +251,7 @@ def test_a_search_goes_on_while_the_best_rate_is_an_outer_one():
     assert tried == {"transformer": [1.5e-3, 3e-3, 6e-3], "gru": [1.5e-3, 3e-3, 6e-3, 1.2e-2]}
     trained = [cell for cell in found if cell.about["part"] == "training"]
     assert [cell.seed for cell in trained] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
-    assert all(cell.recipe.peak == best[cell.about["model"].partition(",")[0]] for cell in trained)
+    assert all(cell.recipe.lr == best[cell.about["model"].partition(",")[0]] for cell in trained)
 
 
 def test_models_of_one_and_two_layers_read_the_same_rows(tmp_path):
@@ -379,7 +379,7 @@ def test_every_rate_with_one_seed_and_the_best_with_the_others():
     cells, rows, best = [], [], {"none": 1e-2, "rope": 1e-3}
     for cell in bakeoffs.cells("position", rows):
         cells.append(cell)
-        assert cell.recipe.peak == cell.about["rate"]
+        assert cell.recipe.lr == cell.about["rate"]
         low = cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
         rows.append(cell.about | {"val_loss": 1.0 if low else 2.0})
     assert len(cells) == 12 * 3 + 12 * 2
@@ -393,7 +393,7 @@ def test_what_the_bakeoff_recorded_is_not_trained_again(tmp_path):
     record = read_result(bakeoffs.RECORDS / "swap-small-rope-seed1.json")
     (row,) = bakeoffs.measure("swap", training)
     assert row["val_loss"] == record.metrics["val_loss"] and row["minutes"] == record.minutes
-    for other in (replace(recipe, peak=1e-3), replace(recipe, change="wide")):
+    for other in (replace(recipe, lr=1e-3), replace(recipe, change="wide")):
         training.recipe = other
         assert bakeoffs.recorded("swap", training) is None
 
@@ -410,7 +410,7 @@ def test_a_grid_of_rates_grows_until_the_best_lies_inside(lowest, rates):
     rows, seen = [], []
     for cell in bakeoffs.cells("swap", rows):
         seen.append(cell.about)
-        assert cell.recipe.peak == cell.about["rate"]
+        assert cell.recipe.lr == cell.about["rate"]
         rows.append(cell.about | {"val_loss": abs(cell.about["rate"] - lowest)})
     of_gpt = [about for about in seen if about["entry"] == "gpt"]
     assert sorted(a["rate"] for a in of_gpt if a["seed"] == 0) == rates

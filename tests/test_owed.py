@@ -79,7 +79,7 @@ def test_every_training_that_is_owed_has_a_schedule(monkeypatch, steps):
     monkeypatch.undo()
     for one in (*owed.trainings(steps), *owed.bakeoffs(steps)):
         rate, last = one.recipe.schedule(), one.recipe.steps
-        assert all(0 < rate(step) <= one.recipe.peak for step in (1, 2, 11, last)), one.name
+        assert all(0 < rate(step) <= one.recipe.lr for step in (1, 2, 11, last)), one.name
         assert steps in (None, last)
 
 

@@ -92,7 +92,7 @@ def translated(sentence):
     translator = load("multi30k-en-de")
     tokenizer, (german,) = translator.tokenizer, translator.translate([sentence])
     src, tgt = tokenizer.encode(sentence, eos=True), tokenizer.encode(german)
-    tgt_in = torch.tensor([[tokenizer.bos, *tgt]])
+    tgt_in = torch.tensor([[tokenizer.bos_id, *tgt]])
     weights = cross_attention(translator.model, torch.tensor([src]), tgt_in)
     pieces = ([*tokenizer.tokens(text), "(end)"] for text in (german, sentence))
     return german, *pieces, torch.stack(weights)
@@ -135,9 +135,9 @@ class Translated(SphinxDirective):
 
 
 @cache
-def written(name, prompt, max_new=240):
+def written(name, prompt, max_new_tokens=240):
     "How a shipped decoder goes on: one draw."
-    return "".join(load(name).stream(prompt, max_new=max_new, seed=0))
+    return "".join(load(name).stream(prompt, max_new_tokens=max_new_tokens, seed=0))
 
 
 class Written(SphinxDirective):

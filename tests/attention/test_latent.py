@@ -379,4 +379,4 @@ def test_a_llama_with_it_learns_and_generates_as_without_a_cache():
     written = ids[:1, :5]
     for _ in range(7):
         written = torch.cat([written, model(written)[:, -1:].argmax(-1)], 1)
-    assert generate(model, ids[:1, :5], max_new=7, temperature=0) == written[:, 5:].tolist()
+    assert generate(model, ids[:1, :5], max_new_tokens=7, temperature=0) == written[:, 5:].tolist()

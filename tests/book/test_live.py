@@ -120,8 +120,8 @@ def test_half_a_character_and_an_unknown_one_are_refused(engine):
 
 
 def test_logits_and_cross_attention_of_the_translator(engine, translator):
-    src = [*translator.tokenizer.encode(CAPTIONS[2]), translator.tokenizer.eos]
-    tgt_in = [translator.tokenizer.bos, *translator.tokenizer.encode("Eine Frau singt.")]
+    src = [*translator.tokenizer.encode(CAPTIONS[2]), translator.tokenizer.eos_id]
+    tgt_in = [translator.tokenizer.bos_id, *translator.tokenizer.encode("Eine Frau singt.")]
     asked = """async ([src, tgtIn]) => {
         const { model } = await opened("multi30k-en-de");
         const state = model.start(src);
@@ -155,7 +155,7 @@ def test_logits_and_greedy_text_of_the_writers(engine, name):
     # 149 tokens are more than the context holds: it was left for its last half
     if writer.lines:
         text = text.partition("\n")[0]
-    assert text == "".join(writer.stream(prompt, max_new=149, temperature=0))
+    assert text == "".join(writer.stream(prompt, max_new_tokens=149, temperature=0))
 
 
 def test_what_the_next_token_is_drawn_from(engine):
@@ -209,7 +209,7 @@ def test_the_tree_is_the_search(engine, translator):
     (found,) = engine.evaluate(TRANSLATE, [[CAPTIONS[2]], 5])
     tokenizer, steps = translator.tokenizer, found["steps"]
     src = torch.tensor([tokenizer.encode(CAPTIONS[2], eos=True)])
-    special = {"bos": tokenizer.bos, "eos": tokenizer.eos}
+    special = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
     ((best,),) = beam_search(translator.model, src, max_len=2 * src.shape[1] + 8, **special)
     assert tuple(found["best"]["ids"]) == best.ids
     assert found["best"]["logProb"] == pytest.approx(best.log_prob, abs=1e-4)
@@ -379,7 +379,7 @@ def test_the_writer_writes_slides_and_stops(page, address):
     root.locator(".widget-note", has_text="Stopped after").wait_for()
     assert text.get_attribute("aria-busy") == "false"
     written = text.text_content()
-    greedy = "".join(load("shakespeare").stream("ROMEO:", max_new=30, temperature=0))
+    greedy = "".join(load("shakespeare").stream("ROMEO:", max_new_tokens=30, temperature=0))
     assert written.startswith("ROMEO:" + greedy)
     assert root.get_by_role("button", name="Stop").is_disabled()
     page.wait_for_timeout(200)

@@ -86,16 +86,16 @@ def test_a_cache_that_all_share_is_told():
 
 
 def test_what_is_wrong_in_an_earlier_case_comes_before_what_fails_in_a_later_one():
-    def only_the_new(model, ids, max_new):
+    def only_the_new(model, ids, max_new_tokens):
         new = []
-        for _ in range(max_new):
+        for _ in range(max_new_tokens):
             new.append(model(torch.cat([ids, *new], 1))[:, -1].argmax(-1, keepdim=True))
         return torch.cat(new, 1)  # fails where nothing is to be written
 
     assert check("sampling.3", only_the_new).line.startswith("Return the prompt too")
 
-    def without_none(model, ids, max_new):
-        return torch.cat([ids, only_the_new(model, ids, max_new)], 1)
+    def without_none(model, ids, max_new_tokens):
+        return torch.cat([ids, only_the_new(model, ids, max_new_tokens)], 1)
 
     verdict = check("sampling.3", without_none)
     assert "non-empty list of Tensors" in verdict.line and "“nothing new”" in verdict.notes[0]

@@ -75,7 +75,7 @@ def test_a_beam_of_one_is_greedy(prefix_model, max_len, alpha):
     model, src = prefix_model(5, seed=4), torch.randint(5, (23, 2))
     found = search(model, src, max_len=max_len, beam=1, alpha=alpha)
     prompt = torch.full((23, 1), BOS)
-    greedy = generate(model, prompt, max_new=max_len, eos=EOS, src=src, temperature=0)
+    greedy = generate(model, prompt, max_new_tokens=max_len, eos=EOS, src=src, temperature=0)
     assert [list(h.ids) for (h,) in found] == greedy
     if max_len == 11:
         assert len({len(row) for row in greedy}) > 3

@@ -208,10 +208,10 @@ def test_a_row_without_any_token_left():
 # --- generate -------------------------------------------------------------------------------------
 
 
-def by_hand(model, prompt, max_new, eos, src=()):
+def by_hand(model, prompt, max_new_tokens, eos, src=()):
     "Greedy, a row alone, from the whole prefix each time."
     said = []
-    while len(said) < max_new:
+    while len(said) < max_new_tokens:
         token = model.logits(src, (*prompt, *said)).argmax().item()
         if token == eos or token in (eos if isinstance(eos, list) else ()):
             break
@@ -220,20 +220,20 @@ def by_hand(model, prompt, max_new, eos, src=()):
 
 
 @pytest.mark.parametrize("eos", [None, 0, 3, [3, 0], []])
-@pytest.mark.parametrize("max_new", [0, 1, 2, 11])
-def test_greedy_rows_are_each_as_alone(prefix_model, eos, max_new):
+@pytest.mark.parametrize("max_new_tokens", [0, 1, 2, 11])
+def test_greedy_rows_are_each_as_alone(prefix_model, eos, max_new_tokens):
     prompt = torch.randint(7, (13, 3))
     src = torch.randint(7, (13, 2))
     model = prefix_model(7, seed=1)
-    found = generate(model, prompt, max_new=max_new, eos=eos, src=src, temperature=0)
+    found = generate(model, prompt, max_new_tokens=max_new_tokens, eos=eos, src=src, temperature=0)
     rows = zip(prompt.tolist(), src.tolist(), strict=True)
-    assert found == [by_hand(model, p, max_new, eos, s) for p, s in rows]
+    assert found == [by_hand(model, p, max_new_tokens, eos, s) for p, s in rows]
 
 
 def test_finished_rows_leave_the_batch(prefix_model):
     prompt = torch.randint(5, (17, 2))
     model = prefix_model(5, seed=2)
-    found = generate(model, prompt, max_new=19, eos=0, temperature=0)
+    found = generate(model, prompt, max_new_tokens=19, eos=0, temperature=0)
     lengths = [len(row) for row in found]
     assert len(set(lengths)) > 3  # they do not all end at once
     assert model.rows_seen == [sum(n >= t for n in lengths) for t in range(len(model.rows_seen))]
@@ -256,7 +256,7 @@ def test_sampled_texts_have_the_probability_of_their_tokens(prefix_model):
     exact = dict(tree())  # texts of at most two tokens
     assert len(exact) == 7 and math.isclose(sum(exact.values()), 1, rel_tol=1e-6)
     N = 4001
-    found = generate(model, torch.ones(N, 1).long(), max_new=2, eos=0, temperature=0.8)
+    found = generate(model, torch.ones(N, 1).long(), max_new_tokens=2, eos=0, temperature=0.8)
     for text, p in exact.items():
         n = sum(tuple(row) == text for row in found)
         assert abs(n - N * p) < 5.5 * math.sqrt(N * p * (1 - p))  # a binomial's deviation
@@ -266,7 +266,7 @@ def test_generate_repeats_with_a_generator(prefix_model):
     def texts(seed):
         generator = torch.Generator().manual_seed(seed)
         return generate(
-            prefix_model(11, seed=5), torch.ones(5, 1).long(), max_new=7, generator=generator
+            prefix_model(11, seed=5), torch.ones(5, 1).long(), max_new_tokens=7, generator=generator
         )
 
     assert texts(1) == texts(1) != texts(2)
@@ -277,7 +277,7 @@ def test_generate_knows_the_transformer_with_padding():
     src = torch.randint(29, (5, 7))
     src_mask = torch.arange(7) < torch.tensor([[7], [2], [5], [3], [1]])
     prompt = torch.randint(29, (5, 3))
-    settings = {"max_new": 7, "src": src, "src_mask": src_mask, "temperature": 0.0}
+    settings = {"max_new_tokens": 7, "src": src, "src_mask": src_mask, "temperature": 0.0}
     free = generate(model, prompt, **settings)
     # the end token with which rows end at the most different places
     eos = max(range(29), key=lambda i: len({row.index(i) for row in free if i in row}))
@@ -293,10 +293,10 @@ def test_generate_knows_the_transformer_with_padding():
         assert found[row] == said[3:]
 
 
-def in_windows(model, prompt, max_new, max_len, eos, src):
+def in_windows(model, prompt, max_new_tokens, max_len, eos, src):
     "Greedy, a row alone. A full context is left for its last half."
     text, seen = list(prompt), []
-    for _ in range(max_new):
+    for _ in range(max_new_tokens):
         if seen and len(seen) < max_len:
             seen = [*seen, text[-1]]
         else:
@@ -314,7 +314,7 @@ def in_windows(model, prompt, max_new, max_len, eos, src):
 def test_a_full_context_is_left_for_its_last_half(prefix_model, max_len, eos):
     prompt, src = torch.randint(7, (11, 5)), torch.randint(7, (11, 2))
     model = prefix_model(7, seed=1)
-    settings = {"max_new": 17, "max_len": max_len, "eos": eos}
+    settings = {"max_new_tokens": 17, "max_len": max_len, "eos": eos}
     found = generate(model, prompt, src=src, temperature=0, **settings)
     rows = zip(prompt.tolist(), src.tolist(), strict=True)
     assert found == [in_windows(model, p, src=tuple(s), **settings) for p, s in rows]
@@ -323,7 +323,7 @@ def test_a_full_context_is_left_for_its_last_half(prefix_model, max_len, eos):
 def test_a_model_with_a_limit_writes_on_beyond_it():
     sizes = {"d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "max_len": 7}
     model, prompt = GPT(GPTConfig(29, **sizes)).eval(), torch.randint(29, (2, 3))
-    found = torch.tensor(generate(model, prompt, max_new=19, max_len=7, temperature=0))
+    found = torch.tensor(generate(model, prompt, max_new_tokens=19, max_len=7, temperature=0))
     text = torch.cat([prompt, found], 1)
     for end in (7, 11, 15, 19):  # the last token of each window: 3 are kept, 4 are new
         window = text[:, end - 7 : end]
@@ -332,7 +332,7 @@ def test_a_model_with_a_limit_writes_on_beyond_it():
 
 def test_a_stream_gives_each_token_before_it_computes_the_next(prefix_model):
     model = prefix_model(5, seed=2)
-    settings = {"max_new": 19, "eos": 0, "temperature": 0}
+    settings = {"max_new_tokens": 19, "eos": 0, "temperature": 0}
     prompt, rows = torch.randint(5, (17, 2)), [[] for _ in range(17)]
     for step, tokens in enumerate(stream(model, prompt, **settings), 1):
         assert len(model.rows_seen) == step
@@ -350,7 +350,7 @@ def test_an_empty_batch_gives_nothing(prefix_model):
         def step(self, ids, state, last=None):
             return torch.zeros(len(ids), ids.shape[1], self.vocab_size)
 
-    assert generate(Never(5, seed=0), torch.zeros(0, 2).long(), max_new=3, eos=1) == []
+    assert generate(Never(5, seed=0), torch.zeros(0, 2).long(), max_new_tokens=3, eos=1) == []
 
 
 # --- more filters, through the plug ---------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_the_plug_sees_the_whole_text_of_each_row_that_goes_on(prefix_model):
             torch.testing.assert_close(row, model.logits((), text))  # row for row
         return penalise_repeats(logits, ids, 1.5)
 
-    found = generate(model, prompt, max_new=11, eos=0, temperature=0, adjust=adjust)
+    found = generate(model, prompt, max_new_tokens=11, eos=0, temperature=0, adjust=adjust)
     for text, said in zip(prompt.tolist(), found, strict=True):
         for step in range(11):
             logits, ids = model.logits((), text)[None], torch.tensor([text])
@@ -428,7 +428,7 @@ def test_the_plug_sees_the_whole_text_of_each_row_that_goes_on(prefix_model):
             assert said[step] == token
             text.append(token)
     assert len(set(map(len, found))) > 2  # rows leave, and the others keep their own text
-    assert found != generate(model, prompt, max_new=11, eos=0, temperature=0)
+    assert found != generate(model, prompt, max_new_tokens=11, eos=0, temperature=0)
 
 
 # --- stop strings ---------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_padded_prompts_have_the_logits_of_each_alone(position):
 def test_padded_texts_are_each_as_alone(eos, adjust):
     model = small("rope")
     ids, lengths = pad_left(PROMPTS)
-    settings = {"max_new": 9, "eos": eos, "temperature": 0}
+    settings = {"max_new_tokens": 9, "eos": eos, "temperature": 0}
     if adjust:  # the filling is no part of the text
         settings["adjust"] = lambda logits, ids: penalise_repeats(logits, ids, 3.0)
     together = generate(LeftPadded(model, lengths), ids, **settings)
@@ -547,7 +547,9 @@ def test_no_prompt_at_all():
 
 def test_padded_prompts_cannot_leave_a_full_context():
     ids, lengths = pad_left(PROMPTS)
-    steps = stream(LeftPadded(small("rope"), lengths), ids, max_new=9, max_len=8, temperature=0)
+    steps = stream(
+        LeftPadded(small("rope"), lengths), ids, max_new_tokens=9, max_len=8, temperature=0
+    )
     with pytest.raises(ValueError, match="full context cannot be left"):
         list(steps)
     with pytest.raises(ValueError, match="one start of 5 rows"):

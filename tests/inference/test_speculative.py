@@ -122,7 +122,7 @@ def texts(model, make, N, *, ahead, choice=probabilities, new=3):
     generator, counts = torch.Generator().manual_seed(7), Counter()
     prompt = torch.tensor([[1, 2]])
     for _ in range(N):
-        settings = {"max_new": new, "ahead": ahead, "choice": choice, "generator": generator}
+        settings = {"max_new_tokens": new, "ahead": ahead, "choice": choice, "generator": generator}
         counts[tuple(flat(speculate(model, make(generator), prompt, **settings)))] += 1
     return counts
 
@@ -207,31 +207,35 @@ def models():
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
-@pytest.mark.parametrize("max_new", [0, 2, 23])
+@pytest.mark.parametrize("max_new_tokens", [0, 2, 23])
 @pytest.mark.parametrize("name", ["gpt", "llama"])
-def test_greedy_texts_are_those_of_the_target_alone(name, max_new, ahead):
+def test_greedy_texts_are_those_of_the_target_alone(name, max_new_tokens, ahead):
     target = models()[name]
     little = Llama(LlamaConfig(d_model=4, n_layers=1, **SIZES)).eval()
     prompt = torch.tensor([[3, 1, 4, 1, 5]])
-    (expected,) = generate(target, prompt, max_new=max_new, temperature=0)
+    (expected,) = generate(target, prompt, max_new_tokens=max_new_tokens, temperature=0)
     drafts = {
         "itself": ModelDraft(target, max_len=40, choice=best),
         "little": ModelDraft(little, max_len=40),
         "lookup": PromptLookup(7),
     }
     for kind, draft in drafts.items():
-        rounds = list(speculate(target, draft, prompt, max_new=max_new, ahead=ahead, choice=best))
+        rounds = list(
+            speculate(
+                target, draft, prompt, max_new_tokens=max_new_tokens, ahead=ahead, choice=best
+            )
+        )
         assert flat(rounds) == expected
         assert all(1 <= len(said) <= ahead + 1 for said in rounds)
         if kind == "itself":  # nothing is refused: whole rounds, and what is left
-            assert len(rounds) == math.ceil(max_new / (ahead + 1))
+            assert len(rounds) == math.ceil(max_new_tokens / (ahead + 1))
 
 
 def test_it_stops_at_the_end_token():
     target, prompt = models()["llama"], torch.tensor([[5]])
     lengths = set()
     for eos, ahead in product(range(7), (1, 4, 11)):
-        settings = {"max_new": 29, "eos": eos}
+        settings = {"max_new_tokens": 29, "eos": eos}
         (expected,) = generate(target, prompt, temperature=0, **settings)
         draft = ModelDraft(target, max_len=40, choice=best)
         rounds = list(speculate(target, draft, prompt, ahead=ahead, choice=best, **settings))
@@ -245,9 +249,9 @@ def test_a_model_that_reads_a_source():
     target = Transformer(TransformerConfig(7, d_model=12, d_ff=17, n_heads=2, n_layers=2)).eval()
     src, mask = torch.randint(7, (1, 5)), torch.tensor([[True, True, True, False, False]])
     prompt, given = torch.tensor([[1]]), {"src": src, "src_mask": mask}
-    (expected,) = generate(target, prompt, max_new=13, temperature=0, **given)
+    (expected,) = generate(target, prompt, max_new_tokens=13, temperature=0, **given)
     draft = PromptLookup(7, n_gram=1)
-    rounds = list(speculate(target, draft, prompt, max_new=13, choice=best, **given))
+    rounds = list(speculate(target, draft, prompt, max_new_tokens=13, choice=best, **given))
     assert flat(rounds) == expected
     assert len(rounds) < 13  # a small random model repeats itself: some guesses were right
 
@@ -266,7 +270,7 @@ def test_each_model_reads_a_token_once_unless_it_was_taken_back(prefix_model):
     prompt = torch.tensor([[1, 2, 3]])
     draft = ModelDraft(small, max_len=23)
     text, rounds = [1, 2, 3], 0
-    for said in speculate(target, draft, prompt, max_new=17, ahead=3):
+    for said in speculate(target, draft, prompt, max_new_tokens=17, ahead=3):
         held, new = target.read[rounds]
         assert list(held) == text[: len(held)] and list(held + new)[: len(text)] == text
         assert len(held) == (0 if rounds == 0 else len(text) - 1)
@@ -297,10 +301,10 @@ def test_prompt_lookup_by_hand():
     assert guesses == [] and q.shape == (0, 7)
 
 
-@pytest.mark.parametrize("wrong", [{"ahead": 0}, {"max_new": -1}])
+@pytest.mark.parametrize("wrong", [{"ahead": 0}, {"max_new_tokens": -1}])
 def test_settings_that_mean_nothing(wrong):
     ((name, value),) = wrong.items()
-    settings = {"max_new": 3, "ahead": 2, **wrong}
+    settings = {"max_new_tokens": 3, "ahead": 2, **wrong}
     with pytest.raises(ValueError, match=f"{name}={value}"):
         list(speculate(models()["gpt"], PromptLookup(7), torch.tensor([[1]]), **settings))
 
@@ -308,7 +312,9 @@ def test_settings_that_mean_nothing(wrong):
 @pytest.mark.parametrize("shape", [(2, 3), (1, 0)])
 def test_one_text_at_a_time_with_something_to_begin_with(shape):
     with pytest.raises(ValueError, match=rf"\[{shape[0]}, {shape[1]}\]"):
-        list(speculate(models()["gpt"], PromptLookup(7), torch.zeros(shape).long(), max_new=3))
+        list(
+            speculate(models()["gpt"], PromptLookup(7), torch.zeros(shape).long(), max_new_tokens=3)
+        )
 
 
 def test_an_n_gram_of_nothing():

@@ -266,7 +266,7 @@ class TestTokenizer:
         for text in self.TEXTS:
             back = tokenizer.backend.decode(tokenizer.encode(text), skip_special_tokens=False)
             assert back == (text.replace("e\u0301", "é") if pre == "qwen2" else text)
-        assert (tokenizer.pad, tokenizer.bos, tokenizer.eos) == (None, 1, 2)
+        assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id) == (None, 1, 2)
         assert tokenizer.specials == tuple(SPECIALS)
         assert tokenizer.encode("<|im_start|>") == [1]
 
@@ -328,7 +328,7 @@ class TestSmolLM2:
                 self.in_pieces(LeftPadded(opened.model, lengths), batch, sizes)
                 for sizes in ([1] * batch.shape[1], pieces)
             ]
-        settings = {"max_new": 64, "temperature": 0}
+        settings = {"max_new_tokens": 64, "temperature": 0}
         rows = generate(LeftPadded(opened.model, lengths), batch, **settings)
         equal = 0
         for length in set(map(len, prompts)):  # those of one length go together

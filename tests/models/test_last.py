@@ -59,10 +59,12 @@ def watched(rows):
 
 def test_the_output_layer_reads_what_is_asked_for(watched, rows):
     ids, lengths = pad_left([[1, 2, 3], [4]])
-    generate(watched, ids, max_new=3)
-    generate(LeftPadded(watched, lengths), ids, max_new=3)
+    generate(watched, ids, max_new_tokens=3)
+    generate(LeftPadded(watched, lengths), ids, max_new_tokens=3)
     assert rows == [1] * 6
     rows.clear()
     draft = ModelDraft(watched, max_len=23)
-    list(speculate(watched, draft, ids[:1], max_new=5, ahead=2))  # it guesses as it reads: all kept
+    list(
+        speculate(watched, draft, ids[:1], max_new_tokens=5, ahead=2)
+    )  # it guesses as it reads: all kept
     assert rows[:3] == [1, 1, 3] and max(rows) == 3

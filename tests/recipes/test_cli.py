@@ -429,8 +429,8 @@ class TestTranslate:
 
 class TestGenerate:
     def test_the_prompt_and_its_continuation(self, run, tiny_writer):
-        code, out, err = run(*generate("ab c", "--max-new", "30", "--temperature", "0"))
-        expected = "".join(tiny_writer.stream("ab c", max_new=30, temperature=0))
+        code, out, err = run(*generate("ab c", "--max-new-tokens", "30", "--temperature", "0"))
+        expected = "".join(tiny_writer.stream("ab c", max_new_tokens=30, temperature=0))
         assert (code, out, err) == (0, f"ab c{expected}\n", "")
 
     def test_a_seed_repeats_a_text_and_an_empty_prompt_is_one(self, run):
@@ -439,7 +439,7 @@ class TestGenerate:
         assert all(len(text) == 301 for text in texts)
 
     def test_a_prompt_longer_than_the_context(self, run):
-        code, out, _ = run(*generate("abc " * 50, "--max-new", "5"))
+        code, out, _ = run(*generate("abc " * 50, "--max-new-tokens", "5"))
         assert code == 0 and len(out) == 206 and out.startswith("abc " * 50)
 
 
@@ -453,12 +453,12 @@ def test_what_chooses_a_token_reaches_the_writer(run, monkeypatch):
 
     monkeypatch.setattr(language_model.LanguageModel, "stream", stream)
     choose = ("--temperature", "0.5", "--top-k", "3", "--top-p", "0.75", "--min-p", "0.125")
-    more = ("--repetition-penalty", "1.5", "--stop", "x", "--stop", "y", "--max-new", "7")
+    more = ("--repetition-penalty", "1.5", "--stop", "x", "--stop", "y", "--max-new-tokens", "7")
     assert run(*generate("a", *choose, *more))[:2] == (0, "ab\n")
     logits, ids = torch.randn(2, 5), torch.tensor([[1], [3]])
     expected = keep_min_p(penalise_repeats(logits.log_softmax(-1), ids, 1.5), 0.125)
     assert torch.equal(asked.pop("adjust")(logits, ids), expected)
-    found = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "max_new": 7}
+    found = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "max_new_tokens": 7}
     assert asked == found | {"stop": ["x", "y"], "seed": None}
 
 
@@ -478,7 +478,7 @@ class TestChat:
 
     @pytest.fixture
     def talk(self, run, monkeypatch, file):
-        def talk(*lines, options=("--temperature", "0", "--max-new", "5")):
+        def talk(*lines, options=("--temperature", "0", "--max-new-tokens", "5")):
             monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
             return run("chat", "--model", file, *options)
 
@@ -487,14 +487,16 @@ class TestChat:
     def test_each_line_has_its_answer(self, talk, file):
         model = load(file)
         chat = Chat(model.model, model.tokenizer, TEMPLATE, max_len=71)
-        answers = ["".join(chat.say(text, max_new=5, temperature=0)) for text in ("Hi", "Who?")]
+        answers = [
+            "".join(chat.say(text, max_new_tokens=5, temperature=0)) for text in ("Hi", "Who?")
+        ]
         code, out, err = talk("Hi", "", " ", "Who?")
         assert (code, out) == (0, "".join(f"{answer}\n" for answer in answers))
         assert err.count("tokens a second") == 2
 
     def test_a_seed_repeats_it(self, talk):
         texts = [
-            talk("Hi", options=("--seed", seed, "--temperature", 9, "--max-new", 9))[1]
+            talk("Hi", options=("--seed", seed, "--temperature", 9, "--max-new-tokens", 9))[1]
             for seed in (1, 1, 2)
         ]
         assert texts[0] == texts[1] != texts[2]
@@ -526,14 +528,14 @@ class TestChat:
         assert (code, out) == (2, "") and err.endswith("transformer-lit data fetch smollm2\n")
 
     def test_a_published_file_continues_a_text_too(self, run, file):
-        code, out, _ = run("generate", "Hi", "--model", file, "--max-new", "3")
+        code, out, _ = run("generate", "Hi", "--model", file, "--max-new-tokens", "3")
         assert code == 0 and out.startswith("Hi")
 
     @pytest.mark.parametrize("weights", ["int8", "int4"])
     def test_a_published_file_may_keep_few_bits_and_another_model_not(
         self, run, here, file, weights
     ):
-        few = ("--weights", weights, "--max-new", "3")
+        few = ("--weights", weights, "--max-new-tokens", "3")
         code, out, _ = run("generate", "Hi", "--model", file, *few)
         assert code == 0 and out.startswith("Hi")
         code, out, err = run("generate", "Hi", "--model", "shakespeare", *few)
@@ -607,7 +609,7 @@ class TestLanguageModel:
         )
         code, scored, err = run("evaluate", "--checkpoint", "run")
         assert (code, scored.strip()) == (0, out.split(";")[0])
-        code, out, _ = run("generate", "a c", "--model", "run", "--max-new", "9")
+        code, out, _ = run("generate", "a c", "--model", "run", "--max-new-tokens", "9")
         assert code == 0 and out.startswith("a c") and len(out) == 13
 
 

@@ -71,9 +71,9 @@ class TestLines:
         scored = alone.score(self.LINES)
         assert scored["nats_per_line"] == pytest.approx(sum(lost) / 4, rel=1e-6)
         assert scored["val_loss"] == pytest.approx(sum(lost) / (len(self.LINES) + 1), rel=1e-6)
-        whole = "".join(writer.stream("\na", max_new=200, seed=1))
+        whole = "".join(writer.stream("\na", max_new_tokens=200, seed=1))
         assert "\n" in whole
-        assert "".join(alone.stream("a", max_new=200, seed=1)) == whole.partition("\n")[0]
+        assert "".join(alone.stream("a", max_new_tokens=200, seed=1)) == whole.partition("\n")[0]
 
 
 class TestTraining:
@@ -102,22 +102,22 @@ class TestTraining:
         longer = replace(recipe, warmup=100)
         open_training(longer, tmp_path, device="cpu").train()
         rates = [row["lr"] for row in read_log(tmp_path / "log.jsonl")]
-        assert rates[0] == max(rates) == recipe.peak and rates[-1] == pytest.approx(
-            recipe.peak * recipe.final
+        assert rates[0] == max(rates) == recipe.lr and rates[-1] == pytest.approx(
+            recipe.lr * recipe.final
         )
 
 
 class TestWriting:
     def test_greedy_text_is_what_the_model_says_at_every_place(self, writer):
         prompt = "A man"
-        text = "".join(writer.stream(prompt, max_new=8, temperature=0))
+        text = "".join(writer.stream(prompt, max_new_tokens=8, temperature=0))
         ids = writer.tokenizer.encode(prompt + text)
         logits = writer.model(torch.tensor([ids[:-1]]))[0]
         assert logits.argmax(-1)[len(prompt) - 1 :].tolist() == ids[len(prompt) :]
 
     def test_it_goes_on_beyond_its_context(self, writer):
         "When 13 places are full, the model goes on with the last 6 tokens of what there is."
-        text = "".join(writer.stream("A man is", max_new=40, temperature=0))
+        text = "".join(writer.stream("A man is", max_new_tokens=40, temperature=0))
         assert len(text) == 40
         ids = window = writer.tokenizer.encode("A man is")
         for letter in text:
@@ -127,27 +127,27 @@ class TestWriting:
             window = ids[-6:] if len(window) == 13 else [*window, guess]
 
     def test_the_same_seed_gives_the_same_text(self, writer):
-        texts = ["".join(writer.stream("A", max_new=30, seed=seed)) for seed in (1, 1, 2)]
+        texts = ["".join(writer.stream("A", max_new_tokens=30, seed=seed)) for seed in (1, 1, 2)]
         assert texts[0] == texts[1] != texts[2]
-        assert writer.generate("A", max_new=30, seed=1) == texts[0]
+        assert writer.generate("A", max_new_tokens=30, seed=1) == texts[0]
 
     def test_a_stop_string_ends_the_text_wherever_tokens_end(self, writer):
-        whole = "".join(writer.stream("A man is", max_new=40, temperature=0))
+        whole = "".join(writer.stream("A man is", max_new_tokens=40, temperature=0))
         for start, length in ((0, 3), (5, 1), (7, 4), (11, 2)):
             stop = whole[start : start + length]
-            pieces = writer.stream("A man is", max_new=40, temperature=0, stop=[stop, "\0"])
+            pieces = writer.stream("A man is", max_new_tokens=40, temperature=0, stop=[stop, "\0"])
             assert "".join(pieces) == whole[: whole.index(stop)]
 
     def test_empty_and_long_prompts_are_defined(self, writer):
         def say(prompt):
-            return "".join(writer.stream(prompt, max_new=9, temperature=0))
+            return "".join(writer.stream(prompt, max_new_tokens=9, temperature=0))
 
         assert say("") == say("\n")
         assert say(TEXT[:100]) == say(TEXT[94:100])
-        assert list(writer.stream("A", max_new=0)) == []
+        assert list(writer.stream("A", max_new_tokens=0)) == []
 
-    @pytest.mark.parametrize("max_new", range(8))
-    def test_pieces_hold_whole_characters_and_nothing_is_lost(self, max_new):
+    @pytest.mark.parametrize("max_new_tokens", range(8))
+    def test_pieces_hold_whole_characters_and_nothing_is_lost(self, max_new_tokens):
         "A BPE may cut a character into bytes; a text may end in the middle of one."
         tokenizer = BPETokenizer.train(["fährt"], 259)
         model = Llama(LlamaConfig(tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=7))
@@ -158,8 +158,8 @@ class TestWriting:
                 -1, torch.tensor(next(wanted)), 9.0
             )
         )
-        cut = "ä🚲bc".encode()[:max_new].decode(errors="replace")
-        assert list(writer.stream("x", max_new=max_new, temperature=0)) == list(cut)
+        cut = "ä🚲bc".encode()[:max_new_tokens].decode(errors="replace")
+        assert list(writer.stream("x", max_new_tokens=max_new_tokens, temperature=0)) == list(cut)
 
     def test_save_and_load(self, writer, tmp_path):
         writer.model.float()  # what is loaded is computed with in fp32

@@ -50,7 +50,7 @@ def test_the_lines_that_the_trial_needed():
     training = open_training(recipe, "runs/my", device="cpu")
     training.train()
     record = finish_training(training, name="my", command="lm.py", results="results")
-    assert len("".join(load("runs/my").stream("A bike", max_new=8))) == 8
+    assert len("".join(load("runs/my").stream("A bike", max_new_tokens=8))) == 8
     assert record.data_sha256 == own_hashes(["mytext"]) and record.dataset == "own"
     assert (training.out / "curve.svg").read_text().count("<svg") == 1
     sample = (training.out / "sample.txt").read_text()
@@ -175,7 +175,7 @@ class TestSettings:
             ("steps", "many", "steps must be a whole number, got 'many'"),
             ("steps", "4.5", "steps must be a whole number, got '4.5'"),
             ("steps", "0", "steps must be a positive whole number"),
-            ("peak", "nan", "peak must be a number, got 'nan'"),
+            ("peak", "nan", "lr must be a number, got 'nan'"),
             ("tokens", "letters", "tokens must be characters or a whole number"),
             ("tied", "maybe", "tied must be true or false"),
             ("model", "mamba", "unknown model 'mamba'"),
@@ -203,10 +203,10 @@ class TestSettings:
         assert field_words(LlamaConfig)["d_model"] == "C"
 
     def test_the_command_repeats_what_was_changed(self):
-        recipe = LanguageModeling.from_files("my text", steps=400, d_model=96, peak=0.002)
+        recipe = LanguageModeling.from_files("my text", steps=400, d_model=96, lr=0.002)
         assert recipe.command("own", seed=1) == (
             "transformer-lit train language-model --text 'my text' --preset own --seed 1 "
-            "--steps 400 --set peak=0.002 d_model=96"
+            "--steps 400 --set lr=0.002 d_model=96"
         )
         assert recipe.run_name("own", seed=1) == ("own-my-text-steps400-peak0.002-d_model96-seed1")
 
@@ -311,7 +311,7 @@ class TestCommand:
         assert (code, scored.strip()) == (0, said.split(";")[0]), err
         metrics = json.loads(run("evaluate", "--checkpoint", "runs/my", "--json")[1])
         assert metrics["val_loss"] == pytest.approx(record["metrics"]["val_loss"])
-        say = ("generate", "A bike", "--model", "runs/my", "--max-new", "5", "--seed", "0")
+        say = ("generate", "A bike", "--model", "runs/my", "--max-new-tokens", "5", "--seed", "0")
         told = json.loads(run(*say, "--json")[1])
         assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
 

@@ -36,10 +36,12 @@ def reference(folder):
     return hf.AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-def continued(folder, ids, max_new=23):
+def continued(folder, ids, max_new_tokens=23):
     "What the reference library writes, greedily, and up to which end."
     ids = torch.tensor([ids])
-    out = reference(folder).generate(ids, max_new_tokens=max_new, do_sample=False, pad_token_id=0)
+    out = reference(folder).generate(
+        ids, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=0
+    )
     return out[0, ids.shape[1] :].tolist()
 
 
@@ -47,7 +49,9 @@ def continued(folder, ids, max_new=23):
 def test_ids_and_texts_are_those_of_the_reference(tmp_path, begins):
     folder = write_folder(tmp_path / "x", begins=begins)
     ours, reader = load(folder).tokenizer, hf.PreTrainedTokenizerFast.from_pretrained(folder)
-    assert (ours.pad, ours.bos, ours.eos) == (0, 1, 2) and ours.specials == tuple(TOKENS[:3])
+    assert (ours.pad_id, ours.bos_id, ours.eos_id) == (0, 1, 2) and ours.specials == tuple(
+        TOKENS[:3]
+    )
     for text in TEXTS:
         ids = reader(text).input_ids
         assert ours.encode(text) == ours.encode_text(text).tolist() == ids
@@ -73,7 +77,7 @@ def test_a_text_goes_on_as_with_the_reference_and_any_end_ends_it(copy):
         ends = ends if isinstance(ends, list) else [ends]
         assert writer.info["ends"] == tuple(ends)
         expected = expected[:-1] if expected[-1] in ends else expected
-        text = "".join(writer.stream(prompt, max_new=23, temperature=0))
+        text = "".join(writer.stream(prompt, max_new_tokens=23, temperature=0))
         assert text == writer.tokenizer.decode_bytes(expected).decode(errors="replace")
     assert len(whole) == 23 > len(expected)
 
@@ -139,7 +143,7 @@ def test_a_chat_is_the_reference_s(folder, chat):
     more = {"add_generation_prompt": True, "return_dict": False}
     for question in ("Hi", "Who?"):
         messages.append({"role": "user", "content": question})
-        list(chat.say(question, max_new=5, temperature=0))
+        list(chat.say(question, max_new_tokens=5, temperature=0))
         ids = reader.apply_chat_template(messages, **more, add_special_tokens=False)
         assert chat._ids(chat.messages[:-1]) == ids
         answer = chat.messages[-1][1]
@@ -150,16 +154,25 @@ def test_a_chat_is_the_reference_s(folder, chat):
 
 def test_the_command_chats(folder, chat, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nWho?"))
-    chatting = ["chat", "--model", str(folder), "--temperature", "0", "--max-new", "5"]
+    chatting = ["chat", "--model", str(folder), "--temperature", "0", "--max-new-tokens", "5"]
     assert cli.main(chatting) == 0
-    said = ["".join(chat.say(text, max_new=5, temperature=0)) for text in ("Hi", "Who?")]
+    said = ["".join(chat.say(text, max_new_tokens=5, temperature=0)) for text in ("Hi", "Who?")]
     assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in said)
 
 
 def test_the_command_continues_a_text(folder, capsys):
-    writing = ["generate", "The", "--model", str(folder), "--temperature", "0", "--max-new", "7"]
+    writing = [
+        "generate",
+        "The",
+        "--model",
+        str(folder),
+        "--temperature",
+        "0",
+        "--max-new-tokens",
+        "7",
+    ]
     assert cli.main(writing) == 0
-    expected = "".join(load(folder).stream("The", max_new=7, temperature=0))
+    expected = "".join(load(folder).stream("The", max_new_tokens=7, temperature=0))
     assert capsys.readouterr().out == f"The{expected}\n"
 
 
@@ -217,7 +230,7 @@ class TestSaved:
         return hf.AutoTokenizer.from_pretrained(folder), reference(folder)
 
     @staticmethod
-    def same(writer, folder, prompts, max_new):
+    def same(writer, folder, prompts, max_new_tokens):
         save_hf(
             writer.model,
             folder,
@@ -232,8 +245,8 @@ class TestSaved:
             assert reader.decode(ids, skip_special_tokens=True) == writer.tokenizer.decode(ids)
         for prompt in prompts:
             given = reader(prompt, return_tensors="pt")
-            out = model.generate(**given, max_new_tokens=max_new, do_sample=False)
-            text = "".join(writer.stream(prompt, max_new=max_new, temperature=0))
+            out = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
+            text = "".join(writer.stream(prompt, max_new_tokens=max_new_tokens, temperature=0))
             new = out[0, given.input_ids.shape[1] :].tolist()
             new = new[:-1] if new[-1] in writer.info.get("ends", ()) else new
             assert reader.decode(new, skip_special_tokens=True) == text and text

@@ -153,7 +153,7 @@ def test_a_folder_belongs_to_one_training(recipe, tmp_path):
     with pytest.raises(InputError, match=r"holds a training already.*--resume"):
         open_training(recipe, tmp_path, device="cpu")
     for change, told in (
-        ({"recipe": replace(recipe, peak=0.1)}, r"peak 0\.004 → 0\.1"),
+        ({"recipe": replace(recipe, lr=0.1)}, r"lr 0\.004 → 0\.1"),
         ({"recipe": replace(recipe, average=3)}, "average 2 → 3"),
         ({"seed": 3}, "seed 0 → 3"),
         ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
@@ -313,7 +313,7 @@ def test_every_preset_has_a_schedule_for_a_few_steps(task, steps):
     for name in RECIPES[task].presets:
         recipe = preset(RECIPES[task], name, steps=steps)
         rates = list(map(recipe.schedule(), range(1, steps + 1)))
-        assert all(0 <= rate <= recipe.peak for rate in rates) and rates[0] > 0, (name, rates)
+        assert all(0 <= rate <= recipe.lr for rate in rates) and rates[0] > 0, (name, rates)
 
 
 def test_a_wrong_schedule_is_told_before_anything_is_written(tmp_path):

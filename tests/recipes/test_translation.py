@@ -201,7 +201,7 @@ def test_a_translator_searches_with_its_own_length_penalty(exact):
 
 
 def test_the_rate_falls_as_its_recipe_says():
-    recipe = preset(Translation, "multi30k-cpu", steps=8009, peak=0.003)
+    recipe = preset(Translation, "multi30k-cpu", steps=8009, lr=0.003)
     usual, cosine = (replace(recipe, fall=fall).schedule() for fall in ("inverse_sqrt", "cosine"))
     assert usual(800) == cosine(800) == 0.003
     assert usual(3200) == pytest.approx(0.003 / 2)  # √(800 / 3200)

@@ -165,7 +165,7 @@ def test_the_shipped_writer_writes():
     card = model_card("shakespeare")
     assert "tinyshakespeare" in card and "nats per token" in card
     writer = load("shakespeare")
-    text = "".join(writer.stream("ROMEO:", max_new=50, temperature=0))
+    text = "".join(writer.stream("ROMEO:", max_new_tokens=50, temperature=0))
     assert len(text) == 50 and text.startswith("\n")
     assert writer.score("To be, or not to be: that is the question:\n" * 2)["val_loss"] < 2
 

@@ -171,7 +171,7 @@ def test_begin_and_end_are_added_where_asked_for():
     assert TOKENIZER.encode("a man", eos=True) == [*ids, 2]
     assert TOKENIZER.encode("", bos=True, eos=True) == [1, 2]
     assert TOKENIZER.decode([0, 1, *ids, 2, 0]) == "a man"
-    assert (TOKENIZER.pad, TOKENIZER.bos, TOKENIZER.eos) == (0, 1, 2)
+    assert (TOKENIZER.pad_id, TOKENIZER.bos_id, TOKENIZER.eos_id) == (0, 1, 2)
     assert [TOKENIZER.backend.token_to_id(token) for token in TOKENIZER.specials] == [0, 1, 2]
 
 
@@ -315,9 +315,9 @@ class TestPublished:
 
     def test_specials_are_tokens_in_copies_too(self):
         backend = BPETokenizer.train(["A man is riding a bike."], 262).backend
-        tokenizer = PublishedTokenizer(backend, bos=1, eos=2)
+        tokenizer = PublishedTokenizer(backend, bos_id=1, eos_id=2)
         for one in (tokenizer, pickle.loads(pickle.dumps(tokenizer))):
             assert one.encode("<bos>bike<eos>")[:: len(one.encode("bike")) + 1] == [1, 2]
-            assert (one.pad, one.bos, one.eos) == (None, 1, 2)
+            assert (one.pad_id, one.bos_id, one.eos_id) == (None, 1, 2)
             assert one.decode([1, *one.encode("bike"), 2]) == "bike"
             assert one.encode_text("a\n<eos>").tolist() == one.encode("a\n<eos>")

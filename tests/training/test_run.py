@@ -89,15 +89,15 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, way, cut):
 
 
 def test_settings_are_remembered_and_differences_named(tmp_path):
-    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
+    claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
     with pytest.raises(InputError, match=r"holds a training already.*--resume"):
-        claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
-    claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=True)
+        claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
+    claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=True)
     with pytest.raises(InputError, match=r"steps 5 → 9$"):
-        claim_folder(tmp_path / "a", {"peak": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
-    with pytest.raises(InputError, match=r"peak 0\.1 → 0\.2; seed None → 1"):
+        claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
+    with pytest.raises(InputError, match=r"lr 0\.1 → 0\.2; seed None → 1"):
         claim_folder(
-            tmp_path / "a", {"peak": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
+            tmp_path / "a", {"lr": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
         )
 
 

@@ -57,10 +57,10 @@ class Stories:
     def write(self, model: nn.Module, count: int = 100) -> list[str]:
         "Stories, each token drawn from what the model says."
         longest = self.ids.shape[1] - 1
-        state, ids = model.start(count, longest), torch.full((count, 1), self.tokenizer.bos)
+        state, ids = model.start(count, longest), torch.full((count, 1), self.tokenizer.bos_id)
         said = []
         for _ in range(longest):
             ids = torch.multinomial(model.step(ids, state)[:, -1].softmax(-1), 1)  # B 1
             said.append(ids)
-        rows, end = torch.cat(said, 1).tolist(), self.tokenizer.eos
+        rows, end = torch.cat(said, 1).tolist(), self.tokenizer.eos_id
         return [self.tokenizer.decode(row[: row.index(end)] if end in row else row) for row in rows]

@@ -124,7 +124,7 @@ def talk_cases():
     }
 
 
-def talk(answer, messages, script, max_new):
+def talk(answer, messages, script, max_new_tokens):
     "What an answer gives where the model follows a script, and what the model was handed first."
     handed = []
 
@@ -135,7 +135,7 @@ def talk(answer, messages, script, max_new):
         says[:, -1, script[now % len(script)] + 2] = 1  # a byte b is the token b + 2; -1 is the end
         return says
 
-    coming = iter(answer(model, TOY, messages, max_new))
+    coming = iter(answer(model, TOY, messages, max_new_tokens))
     said = [*islice(coming, 1)]
     calls = len(handed)
     said += coming
@@ -296,15 +296,15 @@ def encode(text, vocabulary):
     All messages belong to the text, not the last alone.
         in messages) → in messages[-1:])
     Yield each id as soon as it is there: call `generate` for one id at a time.
-        for _ in range(max_new):⏎ids = generate(model, ids, 1)⏎if ids[0, -1] == end:⏎return⏎yield ids[0, -1].item() → said = generate(model, ids, max_new)[0, ids.shape[1] :].tolist()⏎yield from said[: [*said, end].index(end)]
+        for _ in range(max_new_tokens):⏎ids = generate(model, ids, 1)⏎if ids[0, -1] == end:⏎return⏎yield ids[0, -1].item() → said = generate(model, ids, max_new_tokens)[0, ids.shape[1] :].tolist()⏎yield from said[: [*said, end].index(end)]
     The model reads the whole text at each step, not the last id alone.
         ids = generate(model, ids, 1) → ids = generate(model, ids[:, -1:], 1)
 """)
-def answer(model, vocabulary, messages, max_new):
+def answer(model, vocabulary, messages, max_new_tokens):
     text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in messages)
     ids = torch.tensor([encode(text + "<|im_start|>assistant\n", vocabulary)])  # 1 T
     end = vocabulary.special["<|im_end|>"]
-    for _ in range(max_new):
+    for _ in range(max_new_tokens):
         ids = generate(model, ids, 1)
         if ids[0, -1] == end:
             return

@@ -248,12 +248,12 @@ def write_cases():
     }
 
 
-def texts_written(answer, c, ids, max_new, rank):
+def texts_written(answer, c, ids, max_new_tokens, rank):
     model, read = Llama(c).eval(), []
     model.tok_emb.register_forward_pre_hook(lambda _, given: read.append(given[0].shape[1]))
     fill_weights(model)
-    most = ids.shape[1] + max_new
-    new = answer(model, ids, max_new, lambda logits: logits.topk(rank + 1).indices[:, -1])
+    most = ids.shape[1] + max_new_tokens
+    new = answer(model, ids, max_new_tokens, lambda logits: logits.topk(rank + 1).indices[:, -1])
     return {"ids": new, "each position is read once": sum(read) <= most}
 
 
@@ -650,9 +650,9 @@ def load_llama(folder):
         pick(model(ids, caches)[:, -1]) → model(ids, caches)[:, -1].argmax(-1)
 """)
 @torch.no_grad()
-def generate(model, ids, max_new, pick):
+def generate(model, ids, max_new_tokens, pick):
     caches, new = [Cache() for _ in model.blocks], []
-    for _ in range(max_new):
+    for _ in range(max_new_tokens):
         ids = pick(model(ids, caches)[:, -1])[:, None]  # B 1
         new.append(ids)
     return torch.cat(new, dim=1)

@@ -79,8 +79,8 @@ def text_to_blocks(ids, T):
     One fault is left: only the last position says what comes next.
         [:, -1:] →
     """)
-def write_greedily(model, ids, max_new, context):
-    for _ in range(max_new):
+def write_greedily(model, ids, max_new_tokens, context):
+    for _ in range(max_new_tokens):
         new = model(ids[:, -context:])[:, -1:].argmax(-1)
         ids = torch.cat([ids, new], 1)
     return ids

@@ -64,17 +64,17 @@ def products(model, counts):
             )
 
 
-def written(answer, sizes, ids, max_new):
+def written(answer, sizes, ids, max_new_tokens):
     "The ids of a second text, with the checker's weights, and what they cost."
     model, counts = answer(*sizes).double().eval(), []
     _fill(model, sizes)
     with torch.no_grad():
-        model.generate(ids.flip(1), max_new)  # a first text, of which nothing may be left
+        model.generate(ids.flip(1), max_new_tokens)  # a first text, of which nothing may be left
         products(model, counts)
-        found = model.generate(ids, max_new)
+        found = model.generate(ids, max_new_tokens)
         cost = sum(counts)
         counts.clear()
-        logits = model(ids.repeat(1, max_new + 1)[:, : ids.shape[1] + max_new - 1])
+        logits = model(ids.repeat(1, max_new_tokens + 1)[:, : ids.shape[1] + max_new_tokens - 1])
     cheap = "at most" if cost <= sum(counts) else "more than"
     return {"ids": found, "cost": f"{cheap} one pass over the text", "logits": logits}
 
@@ -112,11 +112,11 @@ def of_the_first():
     The logits of the first position say what follows the first id. Take the last.
         [:, -1] → [:, 0]
     One call gives one new id: the second depends on the first.
-        range(max_new) → range(1)
-        .argmax(-1, keepdim=True) → .topk(max_new).indices
+        range(max_new_tokens) → range(1)
+        .argmax(-1, keepdim=True) → .topk(max_new_tokens).indices
 """)
-def generate(model, ids, max_new):
-    for _ in range(max_new):
+def generate(model, ids, max_new_tokens):
+    for _ in range(max_new_tokens):
         new = model(ids)[:, -1].argmax(-1, keepdim=True)  # B 1
         ids = torch.cat([ids, new], 1)
     return ids
@@ -174,11 +174,11 @@ class MyWriter(MyLlama):
         for block in self.blocks:
             block.attn = CachedAttention(d_model, n_heads, n_kv_heads, 10_000.0)
 
-    def generate(self, ids, max_new):
+    def generate(self, ids, max_new_tokens):
         for block in self.blocks:
             block.attn.cache = Cache()  # one for each layer
         new = ids
-        for _ in range(max_new):
+        for _ in range(max_new_tokens):
             new = self(new)[:, -1:].argmax(-1)  # B 1
             ids = torch.cat([ids, new], dim=1)
         for block in self.blocks:

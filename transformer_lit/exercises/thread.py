@@ -117,13 +117,13 @@ STEPS = {
             "generate",
             "sampling.3",
             "inference/sampling",
-            "Greedy: the ids and max_new more behind them.",
+            "Greedy: the ids and max_new_tokens more behind them.",
         ),
         Step(
             "MyWriter",
             "sampling.6",
             "inference/sampling",
-            "MyLlama, and generate(ids, max_new) with a Cache for each layer.",
+            "MyLlama, and generate(ids, max_new_tokens) with a Cache for each layer.",
             "generate",
         ),
         Step(

@@ -7,7 +7,7 @@ from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.position.absolute import sinusoids
 
 def translation_cases():
-    "A seed, B, S, max_new, bos and eos; this model says eos early in some rows."
+    "A seed, B, S, max_new_tokens, bos and eos; this model says eos early in some rows."
     return {
         "one sentence": (67, 1, 5, 7, 1, 2),
         "three sentences": (51, 3, 7, 11, 1, 2),
@@ -16,7 +16,7 @@ def translation_cases():
     }
 
 
-def said_by_a_small_model(answer, seed, B, S, max_new, bos, eos):
+def said_by_a_small_model(answer, seed, B, S, max_new_tokens, bos, eos):
     sizes = {"vocab_size": 5, "d_model": 14, "d_ff": 11, "n_heads": 7, "n_layers": 2}
     config = TransformerConfig(**sizes, dropout=0.0, residual="pre")
     model = Transformer(config).double().eval()
@@ -24,7 +24,7 @@ def said_by_a_small_model(answer, seed, B, S, max_new, bos, eos):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     with torch.no_grad():
-        return answer(model, torch.randint(5, (B, S)), bos, eos, max_new)
+        return answer(model, torch.randint(5, (B, S)), bos, eos, max_new_tokens)
 
 
 def table_cases():
@@ -66,15 +66,15 @@ def changed_positions():
     A row that has said eos goes on. From then on it should say eos.
         ids = torch.where(done, eos, ids) →
     Each step begins anew: keep one state, or the model forgets what it said.
-        ids = model.step → state = model.start(len(src), max_new, src)⏎ids = model.step
+        ids = model.step → state = model.start(len(src), max_new_tokens, src)⏎ids = model.step
     The first token to read is bos, not eos.
         1), bos) → 1), eos)
 """)
-def translate_all(model, src, bos, eos, max_new):
-    state, said = model.start(len(src), max_new, src), []
+def translate_all(model, src, bos, eos, max_new_tokens):
+    state, said = model.start(len(src), max_new_tokens, src), []
     ids = torch.full((len(src), 1), bos)
     done = torch.zeros(len(src), 1, dtype=torch.bool)
-    for _ in range(max_new):
+    for _ in range(max_new_tokens):
         ids = model.step(ids, state)[:, -1:].argmax(-1)
         ids = torch.where(done, eos, ids)
         done = done | (ids == eos)

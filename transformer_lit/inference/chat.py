@@ -67,7 +67,7 @@ class Chat:
 
     `model` has `start` and `step` and is in eval mode, `tokenizer` is a `PublishedTokenizer`,
     `template` says in Jinja how a chat is written. Where `max_len` tokens do not hold the
-    conversation and `max_new` more, its oldest exchanges are forgotten, the system prompt never.
+    conversation and `max_new_tokens` more, its oldest exchanges are forgotten, the system prompt never.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Chat:
         self.messages: list[Message] = []
         if system is not None:
             self.messages = [("system", tokenizer.encode_ordinary(system))]
-        self.ends = {tokenizer.eos, *ends, *self._closing()}
+        self.ends = {tokenizer.eos_id, *ends, *self._closing()}
 
-    def say(self, text: str, *, max_new: int = 512, **choose: Any) -> Iterator[str]:
+    def say(self, text: str, *, max_new_tokens: int = 512, **choose: Any) -> Iterator[str]:
         """The answer to `text`, a piece at a time; `choose`: see `next_token`.
 
         It may be left at any piece: what was said until then belongs to the conversation.
@@ -96,20 +96,20 @@ class Chat:
         messages = [*self.messages, ("user", self.tokenizer.encode_ordinary(text))]
         first = 1 - len(messages) % 2  # 1: behind a system prompt
         ids = self._ids(messages)
-        while len(ids) + max_new > self.max_len and len(messages) > first + 1:
+        while len(ids) + max_new_tokens > self.max_len and len(messages) > first + 1:
             del messages[first : first + 2]
             ids = self._ids(messages)
         if (room := self.max_len - len(ids)) < 1:
             raise InputError(f"the message makes {len(ids)} tokens; the chat holds {self.max_len}")
         answer: list[int] = []
         self.messages = [*messages, ("assistant", answer)]
-        return characters(self._answer(ids, answer, min(max_new, room), choose))
+        return characters(self._answer(ids, answer, min(max_new_tokens, room), choose))
 
     def _answer(
-        self, ids: list[int], answer: list[int], max_new: int, choose: dict[str, Any]
+        self, ids: list[int], answer: list[int], max_new_tokens: int, choose: dict[str, Any]
     ) -> Iterator[bytes]:
         new = self._unread(ids)  # prefill: all that is new, in one step
-        for _ in range(max_new):
+        for _ in range(max_new_tokens):
             token = int(next_token(self._next(new), **choose))
             if token in self.ends:
                 return
@@ -138,7 +138,7 @@ class Chat:
             {"role": role, "content": f"\ufdd0{n}\ufdd1"} for n, (role, _) in enumerate(messages)
         ]
         name = self.tokenizer.backend.id_to_token
-        marks = {"bos_token": self.tokenizer.bos, "eos_token": self.tokenizer.eos}
+        marks = {"bos_token": self.tokenizer.bos_id, "eos_token": self.tokenizer.eos_id}
         marks = {mark: name(i) for mark, i in marks.items() if i is not None}
         text = render(self.template, marked, add_generation_prompt=opened, **marks)
         return re.split("\ufdd0([0-9]+)\ufdd1", text)

@@ -69,7 +69,7 @@ def stream(
     model: nn.Module,
     ids: Int[Tensor, "B T"],
     *,
-    max_new: int,  # tokens of each row, at most
+    max_new_tokens: int,  # tokens of each row, at most
     max_len: int | None = None,  # positions that the model can hold; None: as many as are needed
     eos: int | Sequence[int] | None = None,  # a row that draws it, or one of them, is finished
     src: Int[Tensor, "B S"] | None = None,
@@ -82,12 +82,12 @@ def stream(
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
     A full context is left for its last half. `adjust(logits, ids)` gives the logits to choose from.
     """
-    batch_size, room = len(ids), ids.shape[1] + max_new
+    batch_size, room = len(ids), ids.shape[1] + max_new_tokens
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished
     ends = torch.tensor([] if eos is None else eos, dtype=torch.long, device=ids.device)
     new, held, state = ids, room, None
-    for _ in range(max_new):
+    for _ in range(max_new_tokens):
         with torch.inference_mode():  # not around the yield: the caller is no part of it
             if held == room:
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
@@ -108,14 +108,14 @@ def stream(
 
 # %% ../../nbs/inference/01_sampling.ipynb #collect
 def generate(
-    model: nn.Module, ids: Int[Tensor, "B T"], *, max_new: int, **settings
+    model: nn.Module, ids: Int[Tensor, "B T"], *, max_new_tokens: int, **settings
 ) -> list[list[int]]:
     """Continue each row of `ids`; its new tokens without `eos`.
 
     `model` is as for `stream`, in eval mode, and `settings` are those of `stream`.
     """
     rows: list[list[int]] = [[] for _ in ids]
-    for tokens in stream(model, ids, max_new=max_new, **settings):
+    for tokens in stream(model, ids, max_new_tokens=max_new_tokens, **settings):
         for row, token in zip(rows, tokens, strict=True):
             row += [] if token is None else [token]
     return rows

@@ -61,7 +61,7 @@ def speculate(
     draft: Draft,
     ids: Int[Tensor, "B T"],  # B = 1: one text
     *,
-    max_new: int,
+    max_new_tokens: int,
     ahead: int = 4,  # guesses in a round, at most
     choice: Callable[[Tensor], Tensor] = probabilities,  # logits ... V -> probabilities ... V
     eos: int | None = None,  # ends the text; it is not given
@@ -73,10 +73,10 @@ def speculate(
     The text has the distribution that `model` alone gives it with the same `choice`. `model` is
     anything with `start`, `step` and a state that can `truncate`, in eval mode.
     """
-    if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new < 0:
-        raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new=}")
+    if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
+        raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
     text, held = ids[0], 0
-    end, state = len(text) + max_new, model.start(1, len(text) + max_new, **source)
+    end, state = len(text) + max_new_tokens, model.start(1, len(text) + max_new_tokens, **source)
     while len(text) < end:
         with torch.inference_mode():  # not around the yield: the caller is no part of it
             n = min(ahead, end - len(text) - 1)

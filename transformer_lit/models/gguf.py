@@ -436,7 +436,7 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
         found = [token for token, its in zip(tokens, kinds) if its == kind]
         backend.add_tokens([AddedToken(t, special=special, normalized=False) for t in found])
     marks = {}
-    for name, its in (("pad", "padding"), ("bos", "bos"), ("eos", "eos")):
+    for name, its in (("pad_id", "padding"), ("bos_id", "bos"), ("eos_id", "eos")):
         marks[name] = file.get(f"tokenizer.ggml.{its}_token_id", int, None)
         if marks[name] is not None and marks[name] >= len(tokens):
             raise file.reader.wrong(f"has no token {marks[name]}, which it calls {its}")
@@ -496,7 +496,7 @@ def load_gguf(
     if _FACTORS in file.mapped:
         _stretch(model, file)
     template = file.get("tokenizer.chat_template", str, None)
-    ends = (tokenizer.eos, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
+    ends = (tokenizer.eos_id, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     file.metadata.clear()  # tokens and merges: the tokenizer has them
     if weights is None:

@@ -34,7 +34,7 @@ _BASE = LanguageModeling(
     batch_size=16,
     steps=1500,
     warmup=100,
-    peak=3e-3,
+    lr=3e-3,
     every=1500,
 )
 SETTINGS = {  # what a setting changes in the base
@@ -44,7 +44,7 @@ SETTINGS = {  # what a setting changes in the base
         "length": 256,
         "batch_size": 64,
         "steps": 3000,
-        "peak": 1e-3,
+        "lr": 1e-3,
         "every": 500,
     },
 }

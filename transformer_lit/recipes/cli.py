@@ -406,7 +406,7 @@ def generate_text(
         str, typer.Argument(help="What the text begins with; may be empty; - is standard input.")
     ] = "",
     model: _Model = "shakespeare",
-    max_new: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
+    max_new_tokens: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.8,
     top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many tokens.")] = None,
     top_p: Annotated[
@@ -432,7 +432,7 @@ def generate_text(
     writer = _load(model, device, "stream", "continue a text", weights)
     choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": list(filter(None, stop or ()))}
-    pieces = writer.stream(prompt, max_new=max_new, **choose, **plugs)
+    pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, **choose, **plugs)
     with _threads(1):
         if as_json:
             _print({"prompt": prompt, "text": "".join(pieces)})
@@ -645,7 +645,7 @@ def chat(
         str, typer.Option(help="A published model: smollm2, a folder or a file.")
     ] = "smollm2",
     system: Annotated[str | None, typer.Option(help="The system prompt: whom it plays.")] = None,
-    max_new: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.2,
     top_p: Annotated[float, typer.Option(help="Draw from so much probability.", **_share)] = 0.9,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a chat.")] = None,
@@ -669,7 +669,7 @@ def chat(
     for line in _typed():
         began = first = perf_counter()
         try:
-            for n, piece in enumerate(talk.say(line, max_new=min(max_new, room // 2), **choose)):
+            for n, piece in enumerate(talk.say(line, max_new_tokens=min(max_new_tokens, room // 2), **choose)):
                 first = first if n else perf_counter()
                 typer.echo(piece, nl=False)
                 sys.stdout.flush()

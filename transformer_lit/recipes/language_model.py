@@ -87,7 +87,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         self,
         prompt: str = "",
         *,
-        max_new: int = 300,
+        max_new_tokens: int = 300,
         temperature: float | int = 0.8,  # 0 is greedy
         top_k: int | None = None,
         top_p: float | int | None = None,
@@ -95,7 +95,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         stop: Sequence[str] = (),  # the text ends before the first of these strings
         adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, ids: logits,  # comes first
     ) -> Iterator[str]:
-        "The continuation of the prompt, a piece at a time, at most `max_new` tokens of it."
+        "The continuation of the prompt, a piece at a time, at most `max_new_tokens` tokens of it."
         generator = torch.Generator(self.device)
         generator.seed() if seed is None else generator.manual_seed(seed)
         choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -103,7 +103,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         prompt = f"\n{prompt}" if self.lines else prompt
         ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
-        most = {"max_new": max_new, "max_len": self.model.config.max_len}
+        most = {"max_new_tokens": max_new_tokens, "max_len": self.model.config.max_len}
         most["eos"] = self.info.get("ends")  # of a published model
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
         stop = (*stop, "\n") if self.lines else stop  # a line ends where it ends
@@ -134,7 +134,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
     def sample(self, examples: str) -> str:
         "How it goes on from the first line of a text."
         start = examples.strip().partition("\n")[0][:60]
-        return start + "".join(self.stream(start, max_new=120, seed=0))
+        return start + "".join(self.stream(start, max_new_tokens=120, seed=0))
 
     @staticmethod
     def describe(metrics: dict[str, Any]) -> str:
@@ -197,7 +197,7 @@ class LanguageModeling(Recipe):
 
     def schedule(self) -> Callable[[int], float]:
         warmup = min(self.warmup, max(1, self.steps // 10))  # a short training warms up briefly
-        return cosine(self.peak, warmup, self.steps, final=self.final)
+        return cosine(self.lr, warmup, self.steps, final=self.final)
 
 # %% ../../nbs/recipes/03_language_model.ipynb #presets
 _SMALL = {"d_model": 128, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_ff": 344}
@@ -209,11 +209,11 @@ _SHAKESPEARE = LanguageModeling(  # at most 10.7M parameters
     batch_size=64,
     steps=5000,
     warmup=100,
-    peak=1e-3,
+    lr=1e-3,
     every=250,
 )
 _CPU = replace(
-    _SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, peak=4e-3, every=800
+    _SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, lr=4e-3, every=800
 )
 LanguageModeling.presets |= {
     "stories": replace(  # always at hand
@@ -225,7 +225,7 @@ LanguageModeling.presets |= {
         tokens=640,
         steps=1250,
         warmup=50,
-        peak=6e-3,
+        lr=6e-3,
         final=0.0,
         betas=(0.9, 0.95),
         weight_decay=0.0,

@@ -93,7 +93,7 @@ _BOOK = MaskedModeling(
     tokens=512,
     steps=3000,
     warmup=300,
-    peak=1e-3,
+    lr=1e-3,
     every=500,
 )
 MaskedModeling.presets |= {

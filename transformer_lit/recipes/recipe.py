@@ -172,7 +172,7 @@ class Recipe(ABC):
     sizes: dict[str, Any]  # of the model's config, without those of `given_sizes`
     steps: int  # optimiser steps
     warmup: int  # steps in which the rate rises
-    peak: float  # the highest learning rate
+    lr: float  # the highest learning rate
     test: str = "test"  # split of the final score
     optimizer: str = "adamw"  # or "muon"
     clip: float = 1.0  # bound of the gradient's norm

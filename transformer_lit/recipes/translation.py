@@ -135,7 +135,7 @@ _SEARCH_TOKENS = 1024  # source tokens that are searched at once; times the beam
 
 
 def _special(tokenizer: BPETokenizer) -> dict[str, int]:
-    return {"pad_id": tokenizer.pad, "bos": tokenizer.bos, "eos": tokenizer.eos}
+    return {"pad_id": tokenizer.pad_id, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
 
 
 def _check_length(number: int, length: int, most: int) -> None:
@@ -157,8 +157,8 @@ def _search(
         model,
         batch.src,
         batch.src_mask,
-        bos=tokenizer.bos,
-        eos=tokenizer.eos,
+        bos=tokenizer.bos_id,
+        eos=tokenizer.eos_id,
         max_len=longest,
         **settings,
     )
@@ -246,8 +246,8 @@ class Translation(Recipe):
     def schedule(self) -> Callable[[int], float]:
         brief = min(self.warmup, max(1, self.steps // 10))  # where the last step is in sight
         falls = {
-            "inverse_sqrt": partial(inverse_sqrt, self.peak, self.warmup),
-            "cosine": partial(cosine, self.peak, brief, self.steps, final=0.05),
+            "inverse_sqrt": partial(inverse_sqrt, self.lr, self.warmup),
+            "cosine": partial(cosine, self.lr, brief, self.steps, final=0.05),
         }
         if self.fall not in falls:
             raise InputError(f"unknown fall {self.fall!r}; known are: {', '.join(falls)}")
@@ -265,7 +265,7 @@ _TINY = Translation(  # the sizes that earlier work found to suit 29,000 caption
     steps=10_000,
     max_tokens=2_000,
     warmup=1_500,
-    peak=3e-3,
+    lr=3e-3,
     test="test_2016_flickr",
     every=250,
     average=10,
@@ -277,7 +277,7 @@ _NUMBERS = Translation(
     steps=1000,
     max_tokens=3000,
     warmup=200,
-    peak=4e-3,
+    lr=4e-3,
     smoothing=0.0,
     metric="exact",  # a German number is one word: BLEU counts four words in a row
     every=250,
@@ -290,7 +290,7 @@ _CPU = replace(  # for the hour or two that a laptop has: less dropout, fewer wo
     steps=12_000,
     max_tokens=1_500,
     warmup=800,
-    peak=2e-3,
+    lr=2e-3,
 )
 _BASE = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_layers": 6}  # the paper's
 Translation.presets |= {
@@ -301,9 +301,9 @@ Translation.presets |= {
     "multi30k-tiny": _TINY,
     "multi30k-cpu": _CPU,
     "multi30k-tuned": replace(  # what a search on the validation set found
-        _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, peak=3e-3, fall="cosine"
+        _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, lr=3e-3, fall="cosine"
     ),
-    "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}, peak=5e-4),  # 4 C, lr / 4
+    "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}, lr=5e-4),  # 4 C, lr / 4
     "own": replace(  # for `from_files`: sentence pairs of your own
         _CPU,
         dataset="own",
@@ -311,7 +311,7 @@ Translation.presets |= {
         target="target",
         sizes={**_CPU.sizes, "dropout": 0.2},
         steps=3000,
-        peak=3e-3,
+        lr=3e-3,
         fall="cosine",
         test="test",
         every=250,

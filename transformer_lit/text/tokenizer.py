@@ -114,7 +114,7 @@ class BPETokenizer:
     """
 
     specials = SPECIALS
-    pad, bos, eos = 0, 1, 2
+    pad_id, bos_id, eos_id = 0, 1, 2
 
     def __init__(self, backend: Backend):
         backend.encode_special_tokens = True  # "<eos>" typed by a user stays five characters
@@ -135,7 +135,7 @@ class BPETokenizer:
 
     def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
         "The ids of `text`, with the begin and end tokens where asked for."
-        return [self.bos] * bos + self.backend.encode(_unicode(text)).ids + [self.eos] * eos
+        return [self.bos_id] * bos + self.backend.encode(_unicode(text)).ids + [self.eos_id] * eos
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         "The ids of many texts, in parallel."
@@ -255,28 +255,28 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
-    The ids `pad`, `bos` and `eos` are the model's; None for one that it does not have. `encode` is
+    The ids `pad_id`, `bos_id` and `eos_id` are the model's; None for one that it does not have. `encode` is
     for a whole text: it puts in front what the model was trained to see there, if anything.
     """
 
     def __init__(
         self,
         backend: Backend,
-        pad: int | None = None,
-        bos: int | None = None,
-        eos: int | None = None,
+        pad_id: int | None = None,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
     ):
         super().__init__(backend)
         backend.encode_special_tokens = False
         backend.no_truncation()  # a file may ask for either
         backend.no_padding()
-        self.pad, self.bos, self.eos = pad, bos, eos
+        self.pad_id, self.bos_id, self.eos_id = pad_id, bos_id, eos_id
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
         self.specials = tuple(token.content for token in added if token.special)
 
     def __reduce__(self):
-        return type(self), (self.backend, self.pad, self.bos, self.eos)
+        return type(self), (self.backend, self.pad_id, self.bos_id, self.eos_id)
 
     @classmethod
     def load(cls, path: str | Path) -> "PublishedTokenizer":
@@ -289,7 +289,7 @@ class PublishedTokenizer(BPETokenizer):
         named = {role: x["content"] if isinstance(x, dict) else x for role, x in named.items()}
         ids = {role: x and backend.token_to_id(x) for role, x in named.items()}
         backend.add_special_tokens([named[role] for role, i in ids.items() if i is not None])
-        return cls(backend, **ids)
+        return cls(backend, **{f"{role}_id": i for role, i in ids.items()})
 
     def encode_part(self, text: str) -> list[int]:
         "The ids of a piece of a text: nothing is put in front of it."
