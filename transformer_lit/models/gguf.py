@@ -496,7 +496,10 @@ def load_gguf(
     if _FACTORS in file.mapped:
         _stretch(model, file)
     template = file.get("tokenizer.chat_template", str, None)
-    ends = (tokenizer.eos_id, file.get("tokenizer.ggml.eot_token_id", int, None))  # of a text, a turn
+    ends = (
+        tokenizer.eos_id,
+        file.get("tokenizer.ggml.eot_token_id", int, None),
+    )  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     file.metadata.clear()  # tokens and merges: the tokenizer has them
     if weights is None:

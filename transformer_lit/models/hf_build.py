@@ -679,7 +679,8 @@ def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
 
 
 def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> dict[str, Any]:
-    backend, ids = tokenizer.backend, {x: getattr(tokenizer, x) for x in ("pad", "bos", "eos")}
+    backend, t = tokenizer.backend, tokenizer
+    ids = {"pad": t.pad_id, "bos": t.bos_id, "eos": t.eos_id}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{x}_token": backend.id_to_token(i) for x, i in ids.items() if i is not None},

@@ -669,7 +669,9 @@ def chat(
     for line in _typed():
         began = first = perf_counter()
         try:
-            for n, piece in enumerate(talk.say(line, max_new_tokens=min(max_new_tokens, room // 2), **choose)):
+            for n, piece in enumerate(
+                talk.say(line, max_new_tokens=min(max_new_tokens, room // 2), **choose)
+            ):
                 first = first if n else perf_counter()
                 typer.echo(piece, nl=False)
                 sys.stdout.flush()

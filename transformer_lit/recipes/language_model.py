@@ -212,9 +212,7 @@ _SHAKESPEARE = LanguageModeling(  # at most 10.7M parameters
     lr=1e-3,
     every=250,
 )
-_CPU = replace(
-    _SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, lr=4e-3, every=800
-)
+_CPU = replace(_SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, lr=4e-3, every=800)
 LanguageModeling.presets |= {
     "stories": replace(  # always at hand
         _CPU,
