@@ -44,7 +44,8 @@ PUBLISHED = {
     "Qwen3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "head_dim": 10},
     "MixtralForCausalLM": {**LLAMA, "num_key_value_heads": 1} | EXPERTS,
     "Qwen3MoeForCausalLM": {**LLAMA, "num_key_value_heads": 1, "head_dim": 10} | EXPERTS,
-    "DeepseekV3ForCausalLM": {**LLAMA, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6} | EXPERTS
+    "DeepseekV3ForCausalLM": {**LLAMA, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6}
+    | EXPERTS
     | {"q_lora_rank": 17, "kv_lora_rank": 11, "v_head_dim": 7, "first_k_dense_replace": 0}
     | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5, "n_group": 1},
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
@@ -71,6 +72,11 @@ MODELS |= {
 }
 MODELS |= {
     name: lambda name=name: FAMILIES[name].build(Settings(PUBLISHED[name])) for name in FAMILIES
+}
+SEVERAL = {"recurrent": "it loops over the length"}  # graphs, and why; none can be exported
+SEVERAL |= {
+    f"{name}ForCausalLM": "which experts are computed depends on the tokens"
+    for name in ("Mixtral", "Qwen3Moe", "DeepseekV3")
 }
 
 
@@ -136,7 +142,7 @@ def compiled(name, masked, backend):
     words = inputs(model, masked)
     want, slopes = gradients(model, model, words)
     torch.compiler.reset()
-    fast = torch.compile(model, backend=backend, fullgraph=name != "recurrent")
+    fast = torch.compile(model, backend=backend, fullgraph=name not in SEVERAL)
     got, found = gradients(model, fast, words)
     assert_near(got, want, model, "training")
     assert found.keys() == slopes.keys()
