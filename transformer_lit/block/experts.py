@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.course.sizes import own_sizes
+
 # %% ../../nbs/block/07_experts.ipynb #routing
 class Routing(NamedTuple):
     "What a router decided for N tokens and E experts."
@@ -40,6 +42,8 @@ class SoftmaxRouter(nn.Module):
         super().__init__()
         self.k, self.renormalise = k, renormalise
         self.linear = nn.Linear(d_model, n_experts, bias=False)
+
+    extra_repr = own_sizes
 
     def forward(self, x: Float[Tensor, "N C"]) -> Routing:
         logits = self.linear(x)  # N E
@@ -122,6 +126,8 @@ class SigmoidRouter(nn.Module):
         self.k, self.renormalise, self.scale = k, renormalise, scale
         self.linear = nn.Linear(d_model, n_experts, bias=False)
         self.bias = nn.Parameter(torch.zeros(n_experts), requires_grad=False)
+
+    extra_repr = own_sizes
 
     def forward(self, x: Float[Tensor, "N C"]) -> Routing:
         logits = self.linear(x)  # N E
