@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LLAMA', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3_MOE', 'DEEPSEEK', 'T5', 'MARIAN', 'DEBERTA', 'BERT_SIZES',
-           'LLAMA_SIZES', 'GPT2_SIZES', 'Made', 'all_made_from', 'made_from', 'conv1d']
+           'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'Made', 'all_made_from',
+           'made_from', 'conv1d']
 
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
@@ -221,6 +222,11 @@ _SIZES = {  # theirs -> ours
 BERT_SIZES = _SIZES | {"hidden_dropout_prob": "dropout"}
 LLAMA_SIZES = _SIZES | {"num_key_value_heads": "n_kv_heads", "head_dim": "d_head"}
 LLAMA_SIZES |= {"rms_norm_eps": "eps"}
+LATENT_SIZES = {"kv_lora_rank": "rank", "qk_nope_head_dim": "d_head", "v_head_dim": "d_value"}
+LATENT_SIZES |= {"qk_rope_head_dim": "d_rope"}
+ROUTER_SIZES = {"num_experts_per_tok": "k", "norm_topk_prob": "renormalise"}
+ROUTER_SIZES |= {"routed_scaling_factor": "scale"}
+GROUP_SIZES = {"n_group": "n_groups", "topk_group": "k_groups"}
 GPT2_SIZES = {"vocab_size": "vocab_size", "n_embd": "d_model", "n_inner": "d_ff"}
 GPT2_SIZES |= {"n_layer": "n_layers", "n_head": "n_heads", "n_positions": "max_len"}
 GPT2_SIZES |= {"resid_pdrop": "dropout"}

@@ -48,12 +48,15 @@ from transformer_lit.models.hf import (
     DEEPSEEK,
     GPT2,
     GPT2_SIZES,
+    GROUP_SIZES,
+    LATENT_SIZES,
     LLAMA,
     LLAMA_SIZES,
     MARIAN,
     MIXTRAL,
     QWEN3,
     QWEN3_MOE,
+    ROUTER_SIZES,
     T5,
     Made,
     Names,
@@ -280,29 +283,24 @@ class Interleaved(Position):
 
 def _routed(c: Settings) -> Experts:
     C, E, d_ff = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
-    gates = {"renormalise": c.get("norm_topk_prob", True), "scale": c["routed_scaling_factor"]}
-    kind, groups = SigmoidRouter, {}
-    if c["n_group"] != 1:
-        kind, groups = GroupedRouter, {"n_groups": c["n_group"], "k_groups": c["topk_group"]}
-    router = kind(C, E, c["num_experts_per_tok"], **groups, **gates)
+    grouped = partial(GroupedRouter, **c.sizes(GROUP_SIZES))
+    router = (SigmoidRouter if c["n_group"] == 1 else grouped)(C, E, **c.sizes(ROUTER_SIZES))
     shared = GatedFeedForward(C, c["n_shared_experts"] * d_ff)
     return Experts(router, [GatedFeedForward(C, d_ff) for _ in range(E)], shared)
 
 
 def _deepseek(c: Settings) -> Llama:
     c.only(scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1)
-    D, R = c["qk_nope_head_dim"], c["qk_rope_head_dim"]
-    model = _llama(Settings({**c, "head_dim": R, "num_key_value_heads": None}))
+    sizes = {"q_rank": c["q_lora_rank"], **c.sizes(LATENT_SIZES)}
+    model = _llama(Settings({**c, "head_dim": sizes["d_rope"], "num_key_value_heads": None}))
     position = model.layers[0].attn.position
     position = Interleaved(position) if c.get("rope_interleave", True) else position
     m = _mscale(c.get("rope_parameters") or c.get("rope_scaling") or {}, "mscale_all_dim")
-    sizes = {"rank": c["kv_lora_rank"], "q_rank": c["q_lora_rank"], "d_head": D, "d_rope": R}
-    sizes |= {"d_value": c["v_head_dim"], "scale": m**2 * (D + R) ** -0.5}
+    scale = m**2 * (sizes["d_head"] + sizes["d_rope"]) ** -0.5
+    attn = partial(LatentAttention, causal=True, position=position, scale=scale, **sizes)
     for i, layer in enumerate(model.layers):
-        C, H = c["hidden_size"], c["num_attention_heads"]
-        layer.attn = LatentAttention(C, H, causal=True, position=position, **sizes)
-        if i >= c["first_k_dense_replace"]:
-            layer.ffn = _routed(c)
+        layer.attn = attn(c["hidden_size"], c["num_attention_heads"])
+        layer.ffn = _routed(c) if i >= c["first_k_dense_replace"] else layer.ffn
     return model
 
 # %% ../../nbs/models/09_hf_build.ipynb #t5
@@ -477,7 +475,7 @@ class Family:
 _BERT_OLD = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"), (r"^(?=embeddings|encoder)", "bert."))
 _BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decoder\.bias$"
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
-_DEEPSEEK_REST = r"\.rotary_emb\.inv_freq$|^model\.layers\.LAST\."  # for tokens further on
+_DEEPSEEK_REST = r"\.rotary_emb\.inv_freq$|^model\.layers\.LAST\."  # for one more token
 _ENCODER_REST = r"position_ids$|(^|\.)pooler\.|^cls\."
 _BARE = r"^(bert\.|roberta\.)?(?=embeddings\.|encoder\.)"  # with a prefix or without one
 FAMILIES: dict[str, Family] = {
@@ -715,30 +713,24 @@ def _alike(told: Sequence[Any]) -> Any:
 
 
 def _latent_settings(attn: LatentAttention) -> dict[str, Any]:
-    interleaved, rope = isinstance(attn.position, Interleaved), attn.position
-    rope = rope.rope if interleaved else rope
-    unscaled = isinstance(rope, RoPE) and rope.scaling is None
-    if not unscaled or attn.scale != (attn.d_head + attn.d_rope) ** -0.5:
+    interleaved, q_proj = isinstance(attn.position, Interleaved), attn.q_proj
+    rope = attn.position.rope if interleaved else attn.position
+    plain = isinstance(rope, RoPE) and rope.scaling is None
+    if not plain or attn.scale != (attn.d_head + attn.d_rope) ** -0.5:
         raise InputError("latent attention with another scale or other positions: not written")
-    two = isinstance(attn.q_proj, nn.Sequential)
-    return {
-        **{"q_lora_rank": attn.q_proj[0].out_features if two else None, "kv_lora_rank": attn.rank},
-        **{"qk_nope_head_dim": attn.d_head, "qk_rope_head_dim": attn.d_rope},
-        **{"v_head_dim": attn.d_value, "head_dim": attn.d_rope, "rope_interleave": interleaved},
-    }
+    q_rank = q_proj[0].out_features if isinstance(q_proj, nn.Sequential) else None
+    sizes = {theirs: getattr(attn, ours) for theirs, ours in LATENT_SIZES.items()}
+    sizes |= {"q_lora_rank": q_rank, "head_dim": attn.d_rope}
+    return sizes | {"rope_interleave": interleaved}
 
 
 def _routed_settings(x: Experts) -> dict[str, Any]:
     if not isinstance(x.router, SigmoidRouter) or x.shared is None:
         raise InputError("a DeepSeek-V3 has experts with a SigmoidRouter, and a shared one")
-    d_ff, router = x.experts[0].gate_proj.out_features, x.router
-    return {
-        **{"n_routed_experts": len(x.experts), "num_experts_per_tok": router.k},
-        **{"n_group": getattr(router, "n_groups", 1), "topk_group": getattr(router, "k_groups", 1)},
-        **{"norm_topk_prob": router.renormalise, "routed_scaling_factor": router.scale},
-        "moe_intermediate_size": d_ff,
-        "n_shared_experts": x.shared.gate_proj.out_features // d_ff,
-    }
+    names, d_ff = ROUTER_SIZES | GROUP_SIZES, x.experts[0].gate_proj.out_features
+    sizes = {theirs: getattr(x.router, ours, 1) for theirs, ours in names.items()}  # one group
+    sizes |= {"n_routed_experts": len(x.experts), "moe_intermediate_size": d_ff}
+    return sizes | {"n_shared_experts": x.shared.gate_proj.out_features // d_ff}
 
 
 def _deepseek_settings(model: Llama) -> dict[str, Any]:
