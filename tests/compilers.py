@@ -47,8 +47,8 @@ PUBLISHED = {
     "DeepseekV3ForCausalLM": {**LLAMA, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6}
     | EXPERTS
     | {"q_lora_rank": 17, "kv_lora_rank": 11, "v_head_dim": 7, "first_k_dense_replace": 0}
-    | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5, "n_group": 1}
-    | {"norm_topk_prob": True},
+    | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5}
+    | {"norm_topk_prob": True, "n_group": 1, "topk_group": 1},
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,
