@@ -156,7 +156,7 @@ def test_greedy_continuations_are_those_of_hf(name, tmp_path):
     greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
     with Wide():
         expected = model.generate(ids, attention_mask=every, **greedy)
-    assert generate(ours, ids, max_new=20, temperature=0) == [expected[0, 5:].tolist()]
+    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
 
 
 @pytest.mark.parametrize("name", WRITING)

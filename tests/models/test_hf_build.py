@@ -140,7 +140,7 @@ def test_greedy_continuations_are_those_of_hf(name, tmp_path):
             src, attention_mask=keep.long(), max_new_tokens=17, do_sample=False, num_beams=1
         )
     start, more = torch.zeros(3, 1, dtype=torch.long), {"src": src, "src_mask": keep}
-    found = generate(load_hf(folder).double(), start, max_new=17, temperature=0, **more)
+    found = generate(load_hf(folder).double(), start, max_new_tokens=17, temperature=0, **more)
     assert found == expected[:, 1:].tolist()
     assert len({token for row in found for token in row}) > 2  # it does say something
 

@@ -685,7 +685,7 @@ def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     "What the first file that names any names."
     files = (folder / name for name in ("generation_config.json", "config.json"))
     said = (read_table(file, optional=True).get("eos_token_id") for file in files)
-    found = next((ids for ids in said if ids is not None), tokenizer.eos)
+    found = next((ids for ids in said if ids is not None), tokenizer.eos_id)
     return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
@@ -808,7 +808,7 @@ def save_hf(
         raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
     (settings, names), marks = _settings_and_names(model), {"eos_token_id": [*ends] or None}
     if tokenizer is not None:
-        marks |= {"bos_token_id": tokenizer.bos, "pad_token_id": tokenizer.pad}
+        marks |= {"bos_token_id": tokenizer.bos_id, "pad_token_id": tokenizer.pad_id}
     weights = {made_from(ours, names).names[0]: x for ours, x in model.state_dict().items()}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
