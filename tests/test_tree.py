@@ -67,6 +67,7 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("Qwen3", {"PerHead", "fewer key heads"}, {"Window", "Experts"}),
         ("Mixtral", {"Experts", "SoftmaxRouter", "fewer key heads"}, {"PerHead", "Window"}),
         ("Qwen3-MoE", {"Experts", "SoftmaxRouter", "PerHead"}, {"Window"}),
+        ("DeepSeek-V3", {"LatentAttention", "GroupedRouter", "RoPE"}, {"SoftmaxRouter", "PerHead"}),
     ],
 )
 def test_the_parts_are_those_of_the_model(name, has, has_not):

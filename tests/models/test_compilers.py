@@ -9,7 +9,7 @@ import compilers
 import pytest
 
 SCRIPT = Path(compilers.__file__)
-EXPORTED = [name for name in compilers.MODELS if name != "recurrent"]  # it loops over the length
+EXPORTED = [name for name in compilers.MODELS if name not in compilers.SEVERAL]
 OURS = ["transformer", "bert", "gpt", "llama"]  # of the others each push sees the export alone
 OTHERS = [name for name in EXPORTED if name not in OURS]
 
@@ -41,9 +41,8 @@ def test_a_compiled_model_is_one_graph_and_learns_the_same(names, backend):
 
 
 @seldom
-def test_the_recurrent_model_is_several_graphs():
-    "It packs its source by length."
-    run("compiled", ["recurrent"], "aot_eager")
+def test_what_is_several_graphs_learns_the_same_too():
+    run("compiled", compilers.SEVERAL, "aot_eager")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("onnxruntime"), reason="needs onnxruntime")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,12 +17,13 @@ from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
 from transformer_lit.attention.windows import Window
-from transformer_lit.block.experts import Experts, SigmoidRouter
+from transformer_lit.block.experts import Experts, SigmoidRouter, SoftmaxRouter
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf
+from transformer_lit.models.hf import made_from
+from transformer_lit.models.hf_build import FAMILIES, Interleaved, load_hf, save_hf
 from transformer_lit.models.llama import Llama
 from transformer_lit.position.rope import RoPE
 
@@ -44,6 +46,13 @@ EXPERTS = {
     "experts_implementation": "eager",
 }  # the fused one has no float64
 QWEN3_MOE = {"num_experts": 7, "moe_intermediate_size": 13, "mlp_only_layers": [1]}
+DEEPSEEK = {**SIZES, "num_key_value_heads": 6, **EXPERTS, "moe_intermediate_size": 13}
+DEEPSEEK |= {"q_lora_rank": 17, "kv_lora_rank": 11, "qk_nope_head_dim": 5, "v_head_dim": 7}
+DEEPSEEK |= {"qk_rope_head_dim": 10, "n_routed_experts": 7, "n_group": 1, "topk_group": 1}
+DEEPSEEK |= {"n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5}
+GROUPS_OF_EXPERTS = {"n_routed_experts": 15, "n_group": 5, "topk_group": 2, "norm_topk_prob": False}
+MSCALES = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 31}
+MSCALES |= {"beta_fast": 5, "mscale": 0.7, "mscale_all_dim": 0.3}
 GPT2 = {"vocab_size": V, "n_embd": 84, "n_layer": 3, "n_head": 6, "n_positions": 71}
 GPT2 |= {"layer_norm_epsilon": 0.01}
 
@@ -83,6 +92,12 @@ MODELS = {
         hf.Qwen3MoeConfig,
         {**GROUPED, **rope(), **EXPERTS, **QWEN3_MOE, "norm_topk_prob": True},
     ),
+    "deepseek": (hf.DeepseekV3Config, {**DEEPSEEK, **rope()}),
+    "deepseek groups": (
+        hf.DeepseekV3Config,
+        {**DEEPSEEK, **rope(), **GROUPS_OF_EXPERTS, "q_lora_rank": None, "rope_interleave": False},
+    ),
+    "deepseek yarn": (hf.DeepseekV3Config, {**DEEPSEEK, **rope(**MSCALES)}),
     "bert": (
         hf.BertConfig,
         {**COMMON, "intermediate_size": 43, "max_position_embeddings": 71, "layer_norm_eps": 0.01},
@@ -92,11 +107,16 @@ CLASSES = {hf.LlamaConfig: hf.LlamaForCausalLM, hf.GPT2Config: hf.GPT2LMHeadMode
 CLASSES |= {hf.MistralConfig: hf.MistralForCausalLM, hf.Qwen2Config: hf.Qwen2ForCausalLM}
 CLASSES |= {hf.Qwen3Config: hf.Qwen3ForCausalLM, hf.BertConfig: hf.BertForMaskedLM}
 CLASSES |= {hf.MixtralConfig: hf.MixtralForCausalLM, hf.Qwen3MoeConfig: hf.Qwen3MoeForCausalLM}
+CLASSES |= {hf.DeepseekV3Config: hf.DeepseekV3ForCausalLM}
 
 
 def theirs(name):
     kind, sizes = MODELS[name]
-    return wide_model(CLASSES[kind], kind(**sizes, **NO_END))
+    model = wide_model(CLASSES[kind], kind(**sizes, **NO_END))
+    for part, buffer in model.named_buffers():
+        if part.endswith("e_score_correction_bias"):
+            buffer.normal_(std=0.3).mul_(1024).round_().div_(1024)
+    return model
 
 
 WRITING = [
@@ -107,6 +127,7 @@ WRITING = [
     "qwen3",
     "mixtral",
     "qwen3 moe",
+    "deepseek",
 ]  # one of each architecture
 
 
@@ -224,6 +245,31 @@ ROUTERS = {  # of three layers, the middle one of "qwen3 moe" is dense
     "router": zero("router.linear.weight"),
     "order of experts": of_experts(lambda x: setattr(x, "experts", x.experts[::-1])),
 }
+LATENT = {
+    **DECODER,
+    **ROUTERS,
+    "position": of_attention(lambda attn: setattr(attn, "position", Position())),
+    "base": of_attention(lambda attn: setattr(attn.position, "rope", RoPE(10))),
+    "order of pairs": of_attention(lambda attn: setattr(attn, "position", attn.position.rope)),
+    "norm of queries": of_attention(lambda attn: attn.q_proj.__setitem__(1, nn.Identity())),
+    "norm of latents": without("kv_norm"),
+    "bias of the choice": zero("router.bias"),
+    "factor of the gates": of_experts(lambda x: setattr(x.router, "scale", 1.0)),
+    "shared expert": of_experts(lambda x: setattr(x, "shared", None)),
+}
+
+
+def yarn_on_the_angles(model):
+    for attn in (layer.attn for layer in model.layers):
+        scaling = replace(attn.position.rope.scaling, attention_factor=1.0)
+        attn.position = Interleaved(RoPE(10, 503.0, scaling=scaling))
+
+
+MSCALED = {
+    "rope scaling": of_attention(lambda attn: setattr(attn.position, "rope", RoPE(10, 503.0))),
+    "factor on the scores": of_attention(lambda attn: setattr(attn, "scale", 15**-0.5)),
+    "factor on the angles": yarn_on_the_angles,
+}
 GPTS = {**DECODER, **FFN, "position": zero("position.weight"), "offset of q": zero("q_proj.bias")}
 GPTS |= {"tanh": lambda model: [setattr(x.ffn, "activation", F.gelu) for x in model.layers]}
 PARTS = {  # what an architecture adds to those above it
@@ -242,6 +288,15 @@ PARTS = {  # what an architecture adds to those above it
     "mixtral windows": WINDOW,
     "qwen3 moe": {**ROUTERS, **HEAD_NORMS},
     "qwen3 moe divided": {"division": ROUTERS["division"]},
+    "deepseek": LATENT,
+    "deepseek groups": {
+        "groups": of_experts(lambda x: setattr(x.router, "k_groups", 5)),
+        "division": ROUTERS["division"],
+        "order of pairs": of_attention(
+            lambda attn: setattr(attn, "position", Interleaved(attn.position))
+        ),
+    },
+    "deepseek yarn": MSCALED,
     "bert": {
         **FFN,
         "scale": DECODER["scale"],
@@ -359,7 +414,13 @@ def test_llama_with_the_tables_of_old_versions(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("llama 1", "type"), ("llama 3", "rope_type"), ("llama yarn", "type")]
+    ("name", "kind"),
+    [
+        ("llama 1", "type"),
+        ("llama 3", "rope_type"),
+        ("llama yarn", "type"),
+        ("deepseek yarn", "type"),
+    ],
 )
 def test_the_rope_settings_of_version_4(name, kind, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -448,6 +509,12 @@ def test_a_folder_without_config_weights_or_with_a_pickle_is_refused(tmp_path):
         ("mixtral", {"num_local_experts": ...}, "does not say num_local_experts"),
         ("mixtral", {"num_local_experts": 7}, "lacks model.layers.0.block_sparse_moe.experts.5"),
         ("mixtral", {"num_local_experts": 3}, "reads: model.layers.0.block_sparse_moe.experts.3"),
+        ("deepseek", {"scoring_func": "softmax"}, "scoring_func to 'softmax'"),
+        ("deepseek", {"topk_method": "greedy"}, "topk_method to 'greedy'"),
+        ("deepseek", {"n_group": ...}, "does not say n_group"),
+        ("deepseek", {"n_group": 2}, "1 of 2 equal groups of 7 experts"),
+        ("deepseek groups", {"num_experts_per_tok": 7}, "2 of 5 equal groups .* fewer than 7"),
+        ("deepseek", {"num_hidden_layers": 4}, "to 4; tensors are of 3"),
         ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; tensors are of 3"),
         ("gpt2", {"n_layer": 4}, "n_layer to 4; tensors are of 3"),
         ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
@@ -466,8 +533,10 @@ def test_a_setting_that_is_not_built_is_refused(name, settings, words, tmp_path)
 
 # --- experts: cut at random, with gradients, and back -------------------------------------------
 
+DEEP = ["deepseek", "deepseek groups", "deepseek yarn"]
 
-@pytest.mark.parametrize("name", ["mixtral windows", "qwen3 moe"])
+
+@pytest.mark.parametrize("name", ["mixtral windows", "qwen3 moe", "deepseek", "deepseek groups"])
 def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
     ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
@@ -480,28 +549,40 @@ def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_pat
         torch.testing.assert_close(torch.cat(parts, 1), expected)
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided", *DEEP])
 def test_gradients_of_experts_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
     ours, ids = load_hf(folder).double(), torch.randint(V, (2, 19))
     F.cross_entropy(ours(ids).mT, ids).backward()
     with Wide():
         F.cross_entropy(model(ids).logits.mT, ids).backward()
+    names = FAMILIES[type(model).__name__].names
     for layer, theirs in zip(ours.layers, model.model.layers):
+        for name, parameter in layer.attn.named_parameters():
+            (there,) = made_from(f"layers.0.attn.{name}", names).names
+            there = theirs.get_parameter(there.removeprefix("model.layers.0."))
+            torch.testing.assert_close(parameter.grad, there.grad)
         torch.testing.assert_close(
             layer.attn_residual.norm.weight.grad, theirs.input_layernorm.weight.grad
         )
         if isinstance(layer.ffn, Experts):
             grad = layer.ffn.router.linear.weight.grad
             torch.testing.assert_close(grad, theirs.mlp.gate.weight.grad)
+            if layer.ffn.shared is not None:
+                assert layer.ffn.router.bias.grad is None
+                grad, there = layer.ffn.shared.up_proj.weight.grad, theirs.mlp.shared_experts
+                torch.testing.assert_close(grad, there.up_proj.weight.grad)
             for expert, grad in zip(layer.ffn.experts, theirs.mlp.experts.down_proj.grad):
                 own = expert.down_proj.weight.grad  # None where no token chose it
                 torch.testing.assert_close(torch.zeros_like(grad) if own is None else own, grad)
     torch.testing.assert_close(ours.tok_emb.weight.grad, model.model.embed_tokens.weight.grad)
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided"])
-def test_experts_go_out_and_come_back(name, tmp_path):
+BACK = ["llama 2", "qwen3", "mixtral", "qwen3 moe", "qwen3 moe divided"]
+
+
+@pytest.mark.parametrize("name", [*BACK, "deepseek", "deepseek groups"])
+def test_a_family_goes_out_and_comes_back(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
     save_hf(load_hf(folder), tmp_path / "out")
     before, after = (load_file(x / "model.safetensors") for x in (folder, tmp_path / "out"))
@@ -516,22 +597,55 @@ def test_experts_go_out_and_come_back(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("name", "change", "words"),
     [
-        (lambda x: setattr(x[0].ffn.router, "renormalise", False), "other experts"),
-        (lambda x: setattr(x[0].ffn, "shared", nn.Identity()), "a shared one"),
-        (lambda x: setattr(x[0].ffn, "router", SigmoidRouter(84, 5, 2)), "another router"),
-        (lambda x: setattr(x[0], "ffn", x[0].ffn.experts[0]), "in all layers"),
-        (lambda x: [setattr(y.ffn.router, "renormalise", False) for y in x], "sum to 1"),
-        (lambda x: setattr(x[0].attn, "q_proj", nn.Sequential(x[0].attn.q_proj)), "or norms"),
+        ("mixtral", lambda x: setattr(x[0].ffn.router, "renormalise", False), "other experts"),
+        ("mixtral", lambda x: setattr(x[0].ffn, "shared", nn.Identity()), "a shared one"),
+        (
+            "mixtral",
+            lambda x: setattr(x[0].ffn, "router", SigmoidRouter(84, 5, 2)),
+            "another router",
+        ),
+        ("mixtral", lambda x: setattr(x[0], "ffn", x[0].ffn.experts[0]), "in all layers"),
+        ("mixtral", lambda x: [setattr(y.ffn.router, "renormalise", False) for y in x], "sum to 1"),
+        (
+            "mixtral",
+            lambda x: setattr(x[0].attn, "q_proj", nn.Sequential(x[0].attn.q_proj)),
+            "or norms",
+        ),
+        ("deepseek", lambda x: setattr(x[1].attn, "scale", 1.0), "another scale"),
+        ("deepseek yarn", lambda x: None, "other positions"),
+        ("deepseek", lambda x: setattr(x[1].attn, "position", Position()), "other positions"),
+        ("deepseek", lambda x: setattr(x[1].attn, "rank", 13), "other attention"),
+        ("deepseek", lambda x: setattr(x[1].ffn.router, "k", 1), "other experts"),
+        ("deepseek", lambda x: setattr(x[1].ffn, "shared", None), "a shared one"),
+        ("deepseek", lambda x: setattr(x[1].ffn, "router", SoftmaxRouter(84, 7, 2)), "SigmoidR"),
+        ("deepseek", lambda x: setattr(x[2], "ffn", x[0].ffn), "in its last layers"),
+        ("qwen3", lambda x: setattr(x[1].attn, "q_proj", x[1].attn.q_proj[0]), "or norms"),
     ],
     ids=lambda x: "",
 )
-def test_what_no_folder_can_say_is_refused(change, words, tmp_path):
-    model = load_hf(folder_of("mixtral", tmp_path)[0])
+def test_what_no_folder_can_say_is_refused(name, change, words, tmp_path):
+    model = load_hf(folder_of(name, tmp_path)[0])
     change(model.layers)
     with pytest.raises(InputError, match=words):
         save_hf(model, tmp_path / "out")
+
+
+def test_layers_behind_the_last_are_left_out(tmp_path):
+    "As they lie in the folder of DeepSeek-V3: a layer like the others, and more."
+    folder, model = folder_of("deepseek", tmp_path)
+
+    def change(tensors):
+        last = {n: x for n, x in tensors.items() if n.startswith("model.layers.2.")}
+        more = {n.replace("layers.2", "layers.3"): x.clone() for n, x in last.items()}
+        return tensors | more | {"model.layers.3.eh_proj.weight": torch.ones(84, 168)}
+
+    rewrite(folder, change)
+    ids = torch.randint(V, (2, 19))
+    torch.testing.assert_close(load_hf(folder).double()(ids), logits(model, ids))
+    rewrite(folder, lambda x: x | {"model.layers.31.eh_proj.weight": torch.ones(84, 168)})
+    assert_refused(load_hf, folder, "reads: model.layers.31.eh_proj.weight")
 
 
 # --- the parts ----------------------------------------------------------------------------------
@@ -552,4 +666,4 @@ def test_a_window_sees_the_last_positions(T, size):
 
 
 def test_all_families_are_tested():
-    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(list(FAMILIES)[:8])
+    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(list(FAMILIES)[:9])

@@ -19,6 +19,9 @@ BUILT = {  # by the name of its class: what it is built of
     "Position": {},
     "MultiHeadAttention": {"d_model": 35, "n_heads": 15, "n_kv_heads": 3, "d_head": 7},
     "AdditiveAttention": {"d_model": 13, "d_memory": 17, "d_score": 19},
+    "SinkLogit": {"n_heads": 7},
+    "LatentAttention": {"d_model": 35, "n_heads": 3, "rank": 11, "d_head": 13, "d_rope": 6}
+    | {"d_value": 17, "q_rank": 19},
     "Sinusoidal": {"d_model": 46},
     "LearnedPosition": {"max_len": 71, "d_model": 29},
     "RoPE": {"d_head": 46, "base": 503.0},
@@ -30,6 +33,9 @@ BUILT = {  # by the name of its class: what it is built of
     "RMSNorm": {"d_model": 29, "eps": 0.03},
     "FeedForward": {"d_model": 29, "d_ff": 37},
     "GatedFeedForward": {"d_model": 29, "d_ff": 37},
+    "SoftmaxRouter": {"d_model": 29, "n_experts": 15, "k": 4},
+    "SigmoidRouter": {"d_model": 29, "n_experts": 15, "k": 4, "scale": 2.5},
+    "GroupedRouter": {"d_model": 29, "n_experts": 15, "k": 4, "n_groups": 5, "k_groups": 3},
     "PostNorm": {"norm": LayerNorm(29), "dropout": 0.07},
     "PreNorm": {"norm": LayerNorm(29), "dropout": 0.07},
     "SandwichNorm": {"norm_in": LayerNorm(29), "norm_out": RMSNorm(31), "dropout": 0.07},
@@ -43,8 +49,9 @@ BUILT = {  # by the name of its class: what it is built of
     "Recurrent": {"vocab_size": 53, "d_model": 46},
 }
 PARTS = {"EncoderLayer", "DecoderLayer", "EncoderDecoder", "DecoderOnly", "InBlocks"}  # theirs say
-PARTS |= {"LeftPadded"}
+PARTS |= {"LeftPadded", "Experts", "Interleaved", "SentenceEncoder"}
 NOTHING = {"FixedVector", "Nothing"}  # built of nothing
+NOTHING |= {"Linear8", "Embedding8"}  # or of tensors
 
 
 def modules():

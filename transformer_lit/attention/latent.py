@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Cache, Position, merge_heads, split_heads
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/10_latent.ipynb #latent
 NORM = partial(nn.RMSNorm, eps=1e-6)  # DeepSeek's, of a latent
@@ -62,6 +63,8 @@ class LatentAttention(nn.Module):
         self.kv_norm = norm(rank)
         self.kv_up_proj = linear(rank, n_heads * (d_head + self.d_value))
         self.o_proj = linear(n_heads * self.d_value, d_model)
+
+    extra_repr = own_sizes
 
     def latents(
         self, x: Float[Tensor, "B T C"], pos: Int[Tensor, "... T"]

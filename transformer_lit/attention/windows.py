@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.fused import attend_fused
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/09_windows.ipynb #window
 Heads = Float[Tensor, "_ _ _ _"]  # B H T D or B K S D
@@ -104,6 +105,8 @@ class SinkLogit(nn.Module):
     def __init__(self, n_heads: int, attend: Callable[..., Tensor] = attend_fused):
         super().__init__()
         self.logit, self.attend = nn.Parameter(torch.zeros(n_heads)), attend
+
+    extra_repr = own_sizes
 
     def forward(
         self,
