@@ -166,7 +166,7 @@ def keep_nucleus(logits, p):
         block.attn.cache = Cache() → block.attn.cache = block.attn.cache or Cache()
         block.attn.cache = None → pass
     Return the prompt too, with the new ids behind it.
-        return ids → return ids[:, -max_new:]
+        return ids → return ids[:, -max_new_tokens:]
 """)
 class MyWriter(MyLlama):
     def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
