@@ -71,11 +71,11 @@ class Numbers:
         "Each German sentence, piece by piece: always the most probable one, until the end token."
         src, longest = self.questions(sentences), self.tgt.shape[1]
         state = model.start(len(src), longest, src, src != PAD)
-        ids, said = torch.full((len(src), 1), self.tokenizer.bos), []
+        ids, said = torch.full((len(src), 1), self.tokenizer.bos_id), []
         for _ in range(longest):
             ids = model.step(ids, state)[:, -1:].argmax(-1)  # B 1
             said.append(ids)
-        rows, end = torch.cat(said, 1).tolist(), self.tokenizer.eos
+        rows, end = torch.cat(said, 1).tolist(), self.tokenizer.eos_id
         return [self.tokenizer.decode(row[: row.index(end)] if end in row else row) for row in rows]
 
     def right(self, model: nn.Module, count: int = 100) -> float:
