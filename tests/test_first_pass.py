@@ -78,3 +78,26 @@ def test_every_chapter_that_teaches_has_four_exercises_of_all_four_kinds():
 def test_no_exercise_is_left_in_the_form_that_does_not_answer():
     for name, path in cards.chapters().items():
         assert "```{exercise}" not in path.read_text(), name
+
+
+def test_later_pages_quote_what_the_first_training_printed():
+    def printed(cell):
+        text = json.dumps(cell["outputs"], ensure_ascii=False)
+        return text.replace("\\n", "\n")
+
+    cells = {cell["id"]: cell for name, page in first_pass() if name == "start/ten_minutes"
+             for cell in page["cells"]}  # fmt: skip
+    right = re.search(r"(\d+)% of 100", printed(cells["learn"]))[1]
+    table = printed(cells["break"])
+    whole = re.search(r"whole +([\d.]+) +(\d+)%", table)
+    lost = re.search(r"no positions +[\d.]+ +(\d+)%", table)[1]
+    assert whole[2] == right  # it is the same model
+    quotes = {
+        "text/embedding": f"wrote {right} of 100 new numbers",
+        "attention/multihead": f"wrote {right} of 100 new numbers",
+        "position/rope": f"{lost} of 100 new numbers were right, and {right} with sinusoids",
+        "block/layers": f"ended at {whole[1]} and wrote {right} of 100 new numbers",
+        "models/llama": f"the box, with Adam, had {right} after 120",
+    }
+    pages = {name: json.dumps(page, ensure_ascii=False) for name, page in first_pass()}
+    assert [name for name, said in quotes.items() if said not in pages[name]] == []

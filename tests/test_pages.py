@@ -36,7 +36,7 @@ def test_the_table_is_made_from_the_records():
     assert shown.strip() == result_table(read_results(ROOT / "results"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+@pytest.mark.parametrize("page", ["README.md", "book/runs.md"])
 def test_the_teachers_are_counted_too(page):
     "Of the model whose command is `experiments.diverse --forth 1 2 --back 1 2`."
     names = [
@@ -46,7 +46,7 @@ def test_the_teachers_are_counted_too(page):
     assert f"its four teachers took {took:.0f} minutes" in (ROOT / page).read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+@pytest.mark.parametrize("page", ["README.md", "book/runs.md"])
 def test_a_claim_about_a_score_stands_beside_its_numbers(page):
     "Each is a record's, and each word that compares it with the published 41.02 is so."
     text = " ".join((ROOT / page).read_text().split())

@@ -546,12 +546,12 @@ def test_rope(opened):
         a, b = rope.rotate(q, torch.tensor([t])), rope.rotate(k, torch.tensor([s]))
         return f"{(a * b).sum():.6f}".replace("-", "−")
 
-    assert said(root) == f"Positions 2 and 5, distance −3: the score is {score(2, 5)}."
+    assert said(root) == f"Positions 2 and 5, distance 3: the score is {score(2, 5)}."
     hands = root.locator(".widget-dials line").evaluate_all(
         "(all) => all.map((it) => it.outerHTML)"
     )
     root.get_by_role("button", name="Move both by +100").click()
-    assert said(root).startswith(f"Positions 102 and 105, distance −3: the score is {score(2, 5)}.")
+    assert said(root).startswith(f"Positions 102 and 105, distance 3: the score is {score(2, 5)}.")
     moved = root.locator(".widget-dials line").evaluate_all(
         "(all) => all.map((it) => it.outerHTML)"
     )

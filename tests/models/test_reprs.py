@@ -22,6 +22,8 @@ BUILT = {  # by the name of its class: what it is built of
     "SinkLogit": {"n_heads": 7},
     "LatentAttention": {"d_model": 35, "n_heads": 3, "rank": 11, "d_head": 13, "d_rope": 6}
     | {"d_value": 17, "q_rank": 19},
+    "ShortConv": {"channels": 29, "width": 5},
+    "GatedDeltaNet": {"d_model": 35, "n_heads": 15, "n_key_heads": 3, "d_head": 7},
     "Sinusoidal": {"d_model": 46},
     "LearnedPosition": {"max_len": 71, "d_model": 29},
     "RoPE": {"d_head": 46, "base": 503.0},
@@ -51,7 +53,7 @@ BUILT = {  # by the name of its class: what it is built of
 PARTS = {"EncoderLayer", "DecoderLayer", "EncoderDecoder", "DecoderOnly", "InBlocks"}  # theirs say
 PARTS |= {"LeftPadded", "Experts", "Interleaved", "SentenceEncoder"}
 NOTHING = {"FixedVector", "Nothing"}  # built of nothing
-NOTHING |= {"Linear8", "Embedding8"}  # or of tensors
+NOTHING |= {"Linear8", "Linear4", "Embedding8"}  # or of tensors
 
 
 def modules():

@@ -175,7 +175,7 @@ class TestSettings:
             ("steps", "many", "steps must be a whole number, got 'many'"),
             ("steps", "4.5", "steps must be a whole number, got '4.5'"),
             ("steps", "0", "steps must be a positive whole number"),
-            ("peak", "nan", "lr must be a number, got 'nan'"),
+            ("lr", "nan", "lr must be a number, got 'nan'"),
             ("tokens", "letters", "tokens must be characters or a whole number"),
             ("tied", "maybe", "tied must be true or false"),
             ("model", "mamba", "unknown model 'mamba'"),
@@ -208,7 +208,7 @@ class TestSettings:
             "transformer-lit train language-model --text 'my text' --preset own --seed 1 "
             "--steps 400 --set lr=0.002 d_model=96"
         )
-        assert recipe.run_name("own", seed=1) == ("own-my-text-steps400-peak0.002-d_model96-seed1")
+        assert recipe.run_name("own", seed=1) == ("own-my-text-steps400-lr0.002-d_model96-seed1")
 
 
 class TestStart:

@@ -116,6 +116,9 @@ class ShortConv(nn.Module):
         out = F.conv1d(x.mT, self.weight[:, None], groups=len(self.weight)).mT  # B T N
         return out, x[:, x.shape[1] - past.shape[1] :]
 
+    def extra_repr(self) -> str:
+        return "channels={}, width={}".format(*self.weight.shape)
+
 
 class StateCache:
     """What a `GatedDeltaNet` keeps of the text: its state and the last inputs of its convolution.
@@ -196,6 +199,10 @@ class GatedDeltaNet(nn.Module):
         cache.update(state, past, x.shape[1])
         out = self.norm(out) * F.silu(split_heads(self.z_proj(x), self.d_head))
         return self.o_proj(merge_heads(out))  # B T HD -> B T C
+
+    def extra_repr(self) -> str:
+        sizes = "d_model={}, n_heads={}, n_key_heads={}, d_head={}"
+        return sizes.format(self.q_proj.in_features, self.n_heads, self.n_key_heads, self.d_head)
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Chapter 0 writes this loop out. Later chapters run it again with a part of the m
 exchanged: `Numbers` knows no model, it asks for the calls that every encoder-decoder has.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformer_lit.course.data import load_pairs
 
 PAD = 0
+SIZES = {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
 
 
 def table(rows: list[list[int]]) -> Int[Tensor, "B T"]:
@@ -38,7 +40,7 @@ class Numbers:
         "What the encoder reads."
         return table([self.tokenizer.encode(text, eos=True) for text in sentences])
 
-    def train(self, model: nn.Module, steps: int = 200, *, lr: float = 2e-3) -> list[float]:
+    def train(self, model: nn.Module, steps: int, *, lr: float = 2e-3) -> list[float]:
         "Batches of 64 pairs and Adam at a constant rate; returns the loss of each step, in nats."
         optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
         for _ in range(steps):
@@ -51,6 +53,18 @@ class Numbers:
             optimizer.step()
             losses.append(loss.item())
         return losses
+
+    def trained(
+        self, build: Callable[[], nn.Module], steps: int = 120
+    ) -> tuple[nn.Module, list[float]]:
+        "Chapter 0's training: the same first weights and batches everywhere, in single precision."
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        torch.manual_seed(1)
+        model = build()
+        losses = self.train(model, steps)
+        torch.set_default_dtype(before)
+        return model, losses
 
     @torch.no_grad()
     def translate(self, model: nn.Module, sentences: list[str]) -> list[str]:

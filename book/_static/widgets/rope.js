@@ -41,17 +41,17 @@ export function mount(root) {
   const cells = planes(Q, 0, K, 0).map(() => [0, 1, 2].map(() => make("td")));
   const distances = Array.from({ length: 2 * MOST + 1 }, (_, n) => n - MOST);
   // a negative distance: the key stands behind the query, so both begin where they can
-  const scores = distances.map((d) => [d, score(Q, Math.max(d, 0), K, Math.max(-d, 0))]);
+  const scores = distances.map((d) => [d, score(Q, Math.max(-d, 0), K, Math.max(d, 0))]);
 
   const draw = fitted(graph, (width) => {
-    const distance = at.q - at.k;
+    const distance = at.k - at.q;
     const ticks = (values) => values.map((value) => [value, number(value, 0)]);
     graph.replaceChildren(
       curve({
         label: "The score over the distance, with the present one marked",
         points: scores,
         mark: [distance, score(Q, at.q, K, at.k)],
-        x: { from: -MOST, to: MOST, name: "distance t − s", ticks: ticks([-100, -50, 0, 50, 100]) },
+        x: { from: -MOST, to: MOST, name: "distance s − t", ticks: ticks([-100, -50, 0, 50, 100]) },
         y: { from: -4, to: 4, name: "score", ticks: ticks([-4, -2, 0, 2, 4]) },
         width,
       }),
@@ -69,7 +69,7 @@ export function mount(root) {
     });
     const found = number(score(Q, at.q, K, at.k), 6);
     const stayed = moved ? ` Both moved by ${number(moved, 0)}: the hands turned, the score stayed.` : "";
-    write(said, `Positions ${at.q} and ${at.k}, distance ${number(at.q - at.k, 0)}: the score is ${found}.${stayed}`);
+    write(said, `Positions ${at.q} and ${at.k}, distance ${number(at.k - at.q, 0)}: the score is ${found}.${stayed}`);
     draw();
   }
 
