@@ -67,7 +67,8 @@ class Chat:
 
     `model` has `start` and `step` and is in eval mode, `tokenizer` is a `PublishedTokenizer`,
     `template` says in Jinja how a chat is written. Where `max_len` tokens do not hold the
-    conversation and `max_new_tokens` more, its oldest exchanges are forgotten, the system prompt never.
+    conversation and `max_new_tokens` more, its oldest exchanges are forgotten,
+    the system prompt never.
     """
 
     def __init__(

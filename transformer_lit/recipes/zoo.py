@@ -46,7 +46,8 @@ def load(
     The folder is one that `save` wrote, that of a finished training, or a published language model
     as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
     were fetched. With weights="int8" or "int4", linear layers of a published model keep so few bits
-    a weight (see `quantised`). `InputError` when there is no such model or device, or files are damaged.
+    a weight (see `quantised`). `InputError` when there is no such model or device, or files
+    are damaged.
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
     if str(name_or_folder) in PUBLISHED:

@@ -255,8 +255,8 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
-    The ids `pad_id`, `bos_id` and `eos_id` are the model's; None for one that it does not have. `encode` is
-    for a whole text: it puts in front what the model was trained to see there, if anything.
+    The ids `pad_id`, `bos_id` and `eos_id` are the model's; None for one that it does not have.
+    `encode` is for a whole text: it puts in front what the model was trained to see there.
     """
 
     def __init__(
