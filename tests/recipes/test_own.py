@@ -385,7 +385,7 @@ class TestCommand:
         rows = [json.loads(line) for line in run("data", "list", "--json")[1].splitlines()]
         assert {row["state"] for row in rows} <= {"here", "to fetch", "damaged"}
 
-    def test_ctrl_c_saves_and_says_how_to_go_on(self, run, here, monkeypatch):
+    def test_ctrl_c_saves_and_says_how_to_go_on(self, run, here, monkeypatch, request):
         "And what goes on is a run that never stopped, though it saved between its checkpoints."
         train = (*FEW_LM, "steps=7", "average=2", "--every", "3", "--out")
         assert run(*train, "whole")[0] == 0
@@ -394,6 +394,9 @@ class TestCommand:
         def stop(bar, loss):
             signal.raise_signal(signal.SIGINT)
 
+        # who is started in the background may not hear it
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
         with monkeypatch.context() as once:
             once.setattr(cli, "_show", stop)
             code, out, err = run(*train, "cut")
