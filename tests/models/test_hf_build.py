@@ -552,7 +552,7 @@ def test_a_large_folder_needs_little_more_than_its_weights(stored, dtype, tmp_pa
     sizes = {"n_heads": 16, "d_ff": 2816, "max_len": 71}
     small = Llama(LlamaConfig(V, 64, n_layers=1, **sizes))
     save_hf(small, tmp_path / "small")
-    model = Llama(LlamaConfig(4001, 1024, n_layers=5, **sizes))
+    model = Llama(LlamaConfig(4001, 1024, n_layers=10, **sizes))  # 132 million
     save_hf(model.to(getattr(torch, stored)), tmp_path / "large")
     del model
     given = (str(tmp_path / "large"), str(tmp_path / "small"), dtype)
