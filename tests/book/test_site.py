@@ -59,7 +59,7 @@ QUERIES = {
     "掩码": "attention/02_masks",
     "label smoothing": "training/01_loss",
 }
-ABSENT = ("mixture of experts", "MoE", "Mamba", "LoRA")  # what the family tree says is left out
+ABSENT = ("Mamba", "LoRA")  # what the family tree says is left out
 
 
 # --- a server that compresses, as those of the net do --------------------------------------------

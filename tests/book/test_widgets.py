@@ -560,7 +560,7 @@ def test_rope(opened):
     assert "Positions 117 and 120" in said(root) and "moved by 15" in said(root)
     assert slide(root, "Position t of the query", "Home") == "0"
     assert slide(root, "Position s of the key", "Home", "ArrowRight", "ArrowRight") == "2"
-    assert said(root) == f"Positions 0 and 2, distance −2: the score is {score(0, 2)}."
+    assert said(root) == f"Positions 0 and 2, distance 2: the score is {score(0, 2)}."
     root.get_by_role("button", name="Move both by −1", exact=True).click()
     assert "Positions 0 and 2" in said(root)
     drag(root, "Position t of the query", 0.5)
