@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_cuts import cuts
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeepseekV3Config
@@ -28,14 +29,6 @@ SIZES = {"rank": RANK, "d_head": D, "d_rope": R, "d_value": E}
 def latent(**options):
     options = {"causal": True, "position": RoPE(R), **SIZES, **options}
     return LatentAttention(C, H, **options)
-
-
-def cuts(count):
-    "Random cuts of T positions, whole and single steps among them."
-    yield from ([T], [1] * T)
-    for _ in range(count):
-        inner = sorted(torch.randperm(T - 1)[:5].add(1).tolist())
-        yield [b - a for a, b in zip([0, *inner], [*inner, T])]
 
 
 def forced(layer, absorbs):
@@ -102,7 +95,7 @@ def test_twenty_random_cuts_give_what_one_pass_gives(absorbs):
     layer, x = latent(q_rank=Q_RANK), torch.randn(B, T, C)
     whole = layer(x)
     layer = layer if absorbs is None else forced(layer, absorbs)
-    for cut in cuts(20):
+    for cut in cuts(T, 20):
         cache = KVCache(T)
         parts = [layer(piece, cache=cache) for piece in x.split(cut, dim=1)]
         torch.testing.assert_close(torch.cat(parts, 1), whole)

@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from random_cuts import cuts
 from torch.testing import assert_close
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
@@ -16,14 +17,6 @@ from transformer_lit.course.exercises import edited
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 B, H, K, D, E, C, T = 2, 6, 3, 5, 7, 13, 29
-
-
-def cuts(count):
-    "Random cuts of T positions, whole and single steps among them."
-    yield from ([T], [1] * T)
-    for _ in range(count):
-        inner = sorted(torch.randperm(T - 1)[:5].add(1).tolist())
-        yield [b - a for a, b in zip([0, *inner], [*inner, T])]
 
 
 def inputs():
@@ -196,7 +189,7 @@ def test_each_part_of_the_layer_matters(part, doubles):
 def test_twenty_random_cuts_give_what_one_pass_gives():
     layer, x = GatedDeltaNet(C, H, K, d_head=D), torch.randn(B, T, C)
     whole = layer(x)
-    for cut in cuts(20):
+    for cut in cuts(T, 20):
         cache = StateCache()
         parts = [layer(piece, cache=cache) for piece in x.split(cut, dim=1)]
         assert_close(torch.cat(parts, 1), whole)

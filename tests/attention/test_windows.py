@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from random_cuts import cuts
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 from transformer_lit.attention.attend import attend
@@ -15,14 +16,6 @@ from transformer_lit.position.relative import ALiBi
 from transformer_lit.position.rope import RoPE
 
 B, H, K, D, C, T = 2, 6, 2, 4, 13, 29
-
-
-def cuts(count):
-    "Random cuts of T positions, whole and single steps among them."
-    yield from ([T], [1] * T)
-    for _ in range(count):
-        inner = sorted(torch.randperm(T - 1)[:5].add(1).tolist())
-        yield [b - a for a, b in zip([0, *inner], [*inner, T])]
 
 
 @pytest.mark.parametrize("first", [0, 1, 3])
@@ -43,7 +36,7 @@ def test_twenty_random_cuts_give_what_one_pass_gives(size, first):
     ).double()
     x = torch.randn(B, T, C).double()
     whole = layer(x)
-    for cut in cuts(20):
+    for cut in cuts(T, 20):
         forgetful, full = WindowCache(size, first), KVCache(T)
         for cache in (forgetful, full):
             parts = [layer(piece, cache=cache) for piece in x.split(cut, dim=1)]
