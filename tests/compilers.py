@@ -15,8 +15,9 @@ from torch import nn
 from transformer_lit.attention.masks import length_mask, padding_mask
 from transformer_lit.models.assembly import POSITIONS, AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
+from transformer_lit.models.decoders import Settings
 from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
-from transformer_lit.models.hf_build import FAMILIES, Settings
+from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig

@@ -18,7 +18,8 @@ from torch import nn
 from ways import nested
 
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.models.hf_build import FAMILIES, Settings
+from transformer_lit.models.decoders import Settings
+from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
 KINDS = ("encoder-only", "encoder–decoder", "decoder-only", "", "")  # of the columns

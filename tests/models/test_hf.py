@@ -9,8 +9,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from transformer_lit.course.files import InputError
+from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import Made, made_from
-from transformer_lit.models.hf_build import INDEX, WHOLE, Settings, Tensors, fill, shared_names
+from transformer_lit.models.hf_build import INDEX, WHOLE, Tensors, fill, shared_names
 
 NAMES = {"layers.{i}": "h.{i}.deep", "layers.{i}.bias": "h.{i}.offset", "emb": "emb", "out": "out"}
 

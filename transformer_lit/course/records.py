@@ -123,11 +123,11 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    "For a record: the model of a GPU, or the architecture of a CPU and the number of its threads."
+    "For a record: the model of a GPU, or a CPU's architecture and instructions, and its threads."
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    count = torch.get_num_threads()
-    return f"{platform.machine()} CPU, {count} thread{'s' if count > 1 else ''}"
+    count, isa = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
+    return f"{platform.machine()} CPU ({isa}), {count} thread{'s' if count > 1 else ''}"
 
 
 # --- the difference between entries of a comparison --------------------------------------------

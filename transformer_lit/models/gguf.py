@@ -25,11 +25,11 @@ from torch import Tensor
 
 from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
+from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import Made, Names
 from transformer_lit.models.hf_build import (
     FAMILIES,
     Published,
-    Settings,
     Tensors,
     Undrawn,
     fill,
