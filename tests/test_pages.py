@@ -20,7 +20,7 @@ from transformer_lit.recipes.zoo import card_text, model_card, model_names
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+@pytest.mark.parametrize("page", ["README.md", "book/use.md"])
 def test_the_python_on_the_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)

@@ -94,6 +94,6 @@ def test_our_own_errata_say_what_stood_and_what_is_so():
     assert ERRATA.index("## You found an error?") < ERRATA.index("*Said:*")
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+@pytest.mark.parametrize("page", ["README.md", "book/use.md"])
 def test_who_comes_from_the_sources_is_told_of_the_clinic(page):
     assert "errata clinic" in (ROOT / page).read_text()

@@ -21,8 +21,8 @@ def test_a_path_is_closed_in_order_and_within_the_first_pass(goals):
         assert card["pass"] == 1
 
 
-def test_the_intro_has_these_paths_and_the_first_pass():
-    found = re.findall(r"```\{reading-path\} (.+)", (ROOT / "book/intro.md").read_text())
+def test_the_page_has_these_paths_and_the_first_pass():
+    found = re.findall(r"```\{reading-path\} (.+)", (ROOT / "book/paths.md").read_text())
     brief, whole = found[:2], found[2:]
     assert [line.split() for line in whole] == [*GOALS, ["first-pass"]]
     for line in brief:

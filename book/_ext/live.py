@@ -4,6 +4,7 @@
     :ask: Load it (4 MB)            optional: nothing is loaded before this button is pressed
     what stands there until then
     ```
+    ```{hero} A sentence.           its translation, drawn: lines lead to where the model looked
     ```{translated} A sentence.     what the shipped translator makes of it, and where it looks
     ```{written} shakespeare ROMEO: how a shipped decoder goes on
     ```{results}                    the table of the records in results/
@@ -134,6 +135,47 @@ class Translated(SphinxDirective):
         return [nodes.raw("", said(german, "de") + table, format="html")]
 
 
+LINE, LEAST = 34, 0.05  # pixels from piece to piece; fainter looks are not drawn
+
+
+def hero_drawing(sentence):
+    "Two columns of pieces as SVG; the German ones appear in turn, each with its lines."
+    german, rows, columns, weights = translated(sentence)
+    looks = weights[-2].mean(0).tolist()  # T S
+
+    def piece(text, x, y, anchor):
+        return f'<text x="{x}" y="{y + 5}" text-anchor="{anchor}">{escape(text.strip())}</text>'
+
+    heights = [LINE * (place + 0.5) for place in range(max(len(rows), len(columns)) - 1)]
+    words = [piece(text, 120, y, "end") for text, y in zip(columns[:-1], heights)]
+    for place, (text, at, look) in enumerate(zip(rows[:-1], heights, looks)):
+        lines = "".join(
+            f'<line x1="128" y1="{y}" x2="212" y2="{at}" stroke-opacity="{weight:.2f}"/>'
+            for y, weight in zip(heights, look[: len(columns) - 1])
+            if weight >= LEAST
+        )
+        words.append(f'<g style="--turn: {place}">{lines}{piece(text, 220, at, "start")}</g>')
+    about = f"{sentence} becomes {german} A line from a German piece leads to the English pieces "
+    about += "that the model looked at when it wrote it; the darker, the more."
+    size = f"0 0 340 {int(heights[-1] + LINE / 2)}"
+    return (
+        f'<figure class="hero"><svg class="drawing" viewBox="{size}" width="340" role="img" '
+        f'aria-label="{escape(about)}">{"".join(words)}</svg>'
+        "<figcaption>A translator that you train in this book, recorded: each German piece as it "
+        "was written, and the English pieces that it looked at.</figcaption></figure>"
+    )
+
+
+class Hero(SphinxDirective):
+    "A sentence and its translation, drawn; it moves once, in the style sheet alone."
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        return [nodes.raw("", hero_drawing(self.arguments[0]), format="html")]
+
+
 @cache
 def written(name, prompt, max_new_tokens=240):
     "How a shipped decoder goes on: one draw."
@@ -184,6 +226,7 @@ def on_build_finished(app, error):
 
 def setup(app):
     app.add_directive("widget", Widget)
+    app.add_directive("hero", Hero)
     app.add_directive("translated", Translated)
     app.add_directive("written", Written)
     app.add_directive("results", Results)

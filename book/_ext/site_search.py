@@ -72,13 +72,21 @@ def _sign(command):
 
 def looked_for(env):
     "The words that lead to a page: those of book/search.yml first, then terms of the glossary."
-    files = {name: path.relative_to(ROOT) for name, path in cards.chapters().items()}
+    pages = {name: cards.page(path) for name, path in cards.chapters().items()}
     listed = yaml.safe_load((ROOT / "book/search.yml").read_text(encoding="utf-8"))
-    words = {str(files[name].with_suffix("")): list(found) for name, found in listed.items()}
+    words = {pages.get(name, name): list(found) for name, found in listed.items()}
     for terms, _, _, chapters in definitions(env.get_doctree(GLOSSARY)):
         for page in chapters:
             words.setdefault(page, []).extend(terms)
     return words
+
+
+def known_words(app):
+    "The page of results with the words of titles and terms: what a slip is corrected to."
+    titles = [title.astext() for title in app.env.titles.values()]
+    listed = [word for words in looked_for(app.env).values() for word in words]
+    words = {word.lower() for said in titles + listed for word in re.findall(r"[A-Za-z]{4,}", said)}
+    return [("search", {"search_words": sorted(words)}, "search.html")]
 
 
 def kind(page):
@@ -142,6 +150,6 @@ def switch_off(app):
 
 def setup(app):
     app.connect("builder-inited", switch_off)
-    app.connect("html-collect-pages", lambda app: [("search", {}, "search.html")])
+    app.connect("html-collect-pages", known_words)
     app.connect("build-finished", write)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,6 +4,7 @@
 ```{reading-path} only models/llama the named ones alone
 ```{transformer-map} attention      book/map.svg, folded, with the reader's part marked
 ```{part}                           on a page that opens a part: the map, and its chapters
+```{counts}                         what is run, answered and opened, in four numbers
 ```{progress}                       how many values of the first pass were answered, and the next
 """
 
@@ -17,6 +18,8 @@ import chapter
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
+
+from transformer_lit.models.hf_build import FAMILIES
 
 ROOT = cards.ROOT
 MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # a link is the name of a chapter
@@ -209,7 +212,7 @@ def asked(root=ROOT):
 
 
 def progress(up):
-    "The line that answers.js keeps up to date, on a page from which `up` leads to the site's top."
+    "What answers.js and places.js keep up to date, where `up` leads to the site's top."
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
     return (
@@ -217,6 +220,7 @@ def progress(up):
         f"<strong>0 of {n}</strong> questions of the first pass answered in the pages, counted in "
         "this browser alone."
         f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
+        '<p class="continue" hidden>You were last at <a></a>.</p>'
     )
 
 
@@ -227,7 +231,34 @@ class Progress(SphinxDirective):
         return [nodes.raw("", progress("../" * self.env.docname.count("/")), format="html")]
 
 
+# --- what is here -------------------------------------------------------------------------------
+
+
+def counts(root=ROOT):
+    "Four numbers and what they count."
+    books = [json.loads(path.read_text(encoding="utf-8")) for path in cards.chapters(root).values()]
+    cells = [cell for book in books for cell in book["cells"]]
+    formulas = sum(len(re.findall(r"^\$\$ \(eq-", "".join(cell["source"]), re.M)) for cell in cells)
+    exercises = sum(len(chapter.exercises(book["cells"])) for book in books)
+    run = sum(cell["cell_type"] == "code" for cell in cells)
+    return [
+        (formulas, "numbered formulas, each checked by a cell"),
+        (run, "cells, run again at every change"),
+        (exercises, "exercises that answer"),
+        (len(FAMILIES), "published architectures that it opens, equal to the reference"),
+    ]
+
+
+class Counts(SphinxDirective):
+    "The four numbers, side by side."
+
+    def run(self):
+        items = (f"<li><strong>{n:,}</strong> {said}</li>" for n, said in counts())
+        return [nodes.raw("", f'<ul class="counts">{"".join(items)}</ul>', format="html")]
+
+
 def setup(app):
+    app.add_directive("counts", Counts)
     app.add_directive("progress", Progress)
     app.add_css_file("passes.css")
     app.connect("config-inited", say_hours)

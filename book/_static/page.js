@@ -71,79 +71,130 @@
   const LEAST = 9; // pixels: no text of a drawing is smaller
   const SCROLLS = ".bd-article :is(pre, figure, p, .katex-display, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box)";
 
-  // a drawing that would shrink its labels below LEAST keeps a size and scrolls
-  const keepLegible = () => {
-    each(".bd-article svg[viewBox]:not(.drawing)", (drawing) => {
-      if (!drawing.isConnected || drawing.closest(".katex") || !drawing.getClientRects().length) return;
-      drawing.style.minWidth = "";
-      const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
-      const sizes = [...drawing.querySelectorAll("text")].map((text) => parseFloat(getComputedStyle(text).fontSize));
-      const least = Math.min(...sizes) * scale;
-      if (!(least < LEAST)) return;
-      drawing.style.minWidth = `${Math.ceil((LEAST / least) * scale * drawing.viewBox.baseVal.width)}px`;
-      if (drawing.parentElement.classList.contains("drawing-box")) return;
-      const box = document.createElement("div");
-      box.className = "drawing-box";
-      drawing.replaceWith(box);
-      box.append(drawing);
+  // All sizes are read first and all styles written after: a read after a write would lay the page out again.
+  // A drawing that would shrink its labels below LEAST keeps a size and scrolls.
+  const DRAWINGS = ".bd-article svg[viewBox]:not(.drawing)";
+  const within = (root, selector) => [...root.querySelectorAll(selector)];
+  const shown = (drawing) => !drawing.closest(".katex") && drawing.getClientRects().length;
+  const leastWidth = (drawing) => {
+    const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+    const sizes = within(drawing, "text").map((text) => parseFloat(getComputedStyle(text).fontSize));
+    const least = Math.min(...sizes) * scale;
+    return least < LEAST ? `${Math.ceil((LEAST / least) * scale * drawing.viewBox.baseVal.width)}px` : "";
+  };
+  const box = (drawing) => {
+    if (drawing.parentElement.classList.contains("drawing-box")) return;
+    const around = document.createElement("div");
+    around.className = "drawing-box";
+    drawing.replaceWith(around);
+    around.append(drawing);
+  };
+  const keepLegible = (root) => {
+    const drawings = within(root, DRAWINGS).filter(shown);
+    for (const drawing of drawings) if (drawing.style.minWidth) drawing.style.minWidth = "";
+    const widths = drawings.map(leastWidth);
+    drawings.forEach((drawing, i) => {
+      if (!widths[i]) return;
+      drawing.style.minWidth = widths[i];
+      box(drawing);
     });
   };
 
-  // it can be reached with the keyboard, and it fades where more follows
-  const cue = (box) => {
-    const wide = box.scrollWidth > box.clientWidth;
+  // what scrolls can be reached with the keyboard, and it fades where more follows
+  const measure = (box) => {
+    const [all, seen] = [box.scrollWidth, box.clientWidth];
+    return { wide: all > seen, more: box.scrollLeft + seen < all - 1 };
+  };
+  const mark = (box, { wide, more }) => {
     box.classList.toggle("scrolls", wide);
-    box.classList.toggle("more-right", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    box.classList.toggle("more-right", wide && more);
     if (wide && !box.hasAttribute("tabindex")) box.tabIndex = 0;
     if (!wide || box.dataset.cued) return;
     box.dataset.cued = "true";
-    box.addEventListener("scroll", () => cue(box), { passive: true });
+    box.addEventListener("scroll", () => mark(box, measure(box)), { passive: true });
   };
-  const cueAll = () => {
-    keepLegible();
-    each(SCROLLS, cue);
+  const cueAll = (root) => {
+    keepLegible(root);
+    const boxes = within(root, SCROLLS);
+    const sizes = boxes.map(measure);
+    boxes.forEach((box, i) => mark(box, sizes[i]));
   };
   const start = () => {
-    cueAll();
     let waiting;
     window.addEventListener("resize", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(cueAll, 200);
+      waiting = setTimeout(() => cueAll(document), 200);
     });
-    document.addEventListener("toggle", cueAll, true); // what was folded has a width only now
-    document.fonts.ready.then(cueAll); // formulas have a width only now
+    document.addEventListener("toggle", ({ target }) => cueAll(target), true); // what was folded has a width only now
+    document.fonts.ready.then(() => cueAll(document)); // formulas have a width only now
   };
   window.addEventListener("load", start);
 
-  // ---- the note of a link to a term or a paper: for the pointer, and for the keyboard ----
-  const NOTED = ".bd-article a:is([href*='glossary.html#'], [href*='bibliography.html#'])";
+  // ---- the note of a link to a term, a paper, a formula or a figure: for the pointer, and for the keyboard ----
+  const SHOWN = "[href*='#equation-'], [href*='#fig-']"; // the thing itself
+  const NOTED = `.bd-article a:is([href*='glossary.html#'], [href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
+  const pages = new Map(); // address -> its document, asked for once
+  const pageOf = ({ href, pathname }) => {
+    if (pathname === location.pathname) return document;
+    const address = href.split("#")[0];
+    if (!pages.has(address)) {
+      const parse = (text) => new DOMParser().parseFromString(text, "text/html");
+      pages.set(address, fetch(address).then((answer) => answer.text()).then(parse));
+    }
+    return pages.get(address);
+  };
+  const recall = async (link) => {
+    const page = await pageOf(link);
+    const found = page.getElementById(decodeURIComponent(link.hash.slice(1)));
+    const thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
+    const copy = thing?.cloneNode(true);
+    copy?.removeAttribute("id");
+    for (const part of copy?.querySelectorAll("[id], .headerlink") ?? []) {
+      if (part.matches(".headerlink")) part.remove();
+      else part.removeAttribute("id");
+    }
+    return copy;
+  };
   let note;
   const hideNote = () => {
     note?.remove();
     note = undefined;
   };
-  const showNote = ({ target }) => {
-    const link = target.closest?.(NOTED);
-    if (!link) return;
-    link.dataset.note ??= link.title;
-    link.removeAttribute("title"); // the browser's own would come on top
-    if (!link.dataset.note) return;
-    hideNote();
-    note = document.createElement("div");
-    note.className = "link-note";
-    note.id = "link-note";
-    note.setAttribute("role", "tooltip");
-    note.textContent = link.dataset.note;
-    link.setAttribute("aria-describedby", note.id);
-    document.body.append(note);
+  const place = (link) => {
     const [at, size] = [link.getBoundingClientRect(), note.getBoundingClientRect()];
     note.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - size.width - 8))}px`;
     const below = at.bottom + 6;
     note.style.top = `${below + size.height > innerHeight ? Math.max(0, at.top - size.height - 6) : below}px`;
   };
+  const showNote = async ({ target }) => {
+    const link = target.closest?.(NOTED);
+    if (!link) return;
+    link.dataset.note ??= link.title;
+    link.removeAttribute("title"); // the browser's own would come on top
+    hideNote();
+    const mine = (note = document.createElement("div"));
+    if (link.matches(SHOWN)) {
+      const thing = await recall(link).catch(() => {}); // a page opened as a file asks for no other
+      if (!thing || note !== mine) return;
+      note.append(thing);
+    } else if (link.dataset.note) note.textContent = link.dataset.note;
+    else return;
+    note.className = "link-note";
+    note.id = "link-note";
+    note.setAttribute("role", "tooltip");
+    link.setAttribute("aria-describedby", note.id);
+    document.body.append(note);
+    place(link);
+  };
   for (const event of ["mouseover", "focusin"]) document.addEventListener(event, showNote);
   for (const event of ["mouseout", "focusout"]) document.addEventListener(event, ({ target }) => target.closest?.(NOTED) && hideNote());
   document.addEventListener("scroll", hideNote, { passive: true });
+
+  // ---- paper is white, whatever the screen is ----
+  const { dataset } = document.documentElement;
+  let onScreen;
+  window.addEventListener("beforeprint", () => ([onScreen, dataset.theme] = [dataset.theme, "light"]));
+  window.addEventListener("afterprint", () => (dataset.theme = onScreen));
 
   // ---- arrow keys turn the page, where nothing else wants them ----
   const OWN = "input, textarea, select, button, summary, dialog, [contenteditable], [role], [tabindex], .widget";

@@ -31,21 +31,59 @@
     return query.toLowerCase().split(/[\s-]+/).every((word) => all.includes(word.slice(0, Math.ceil(word.length / 2))));
   };
 
+  // a question is asked without the words that every question has
+  const ASKING = new Set("a an and are can do does for from how i in is it me my of on or the to what when where which who why with you".split(" "));
+  const asked = (query) => query.toLowerCase().replace(/[?!]/g, "").split(/\s+/).filter(Boolean);
+  const meant = (query) => {
+    const words = asked(query).filter((word) => !ASKING.has(word));
+    return words.length ? words.join(" ") : query;
+  };
+
+  // how many letters were added, left out, exchanged or turned round
+  const slips = (a, b) => {
+    const rows = Array.from({ length: a.length + 1 }, (_, i) => [i]);
+    for (let j = 0; j <= b.length; j++) rows[0][j] = j;
+    for (let i = 1; i <= a.length; i++)
+      for (let j = 1; j <= b.length; j++) {
+        const other = a[i - 1] === b[j - 1] ? 0 : 1;
+        rows[i][j] = Math.min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + other);
+        if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) rows[i][j] = Math.min(rows[i][j], rows[i - 2][j - 2] + 1);
+      }
+    return rows[a.length][b.length];
+  };
+  const corrected = (word, words) => {
+    if (word.length < 5 || words.includes(word)) return word;
+    const near = words.filter((known) => Math.abs(known.length - word.length) < 3).map((known) => [slips(word, known), known]);
+    const [count, best] = near.sort(([a], [b]) => a - b)[0] ?? [9];
+    return count <= (word.length < 8 ? 1 : 2) ? best : word;
+  };
+
   const start = () => {
+    const words = JSON.parse(document.getElementById("search-words").textContent);
     const field = document.querySelector(".search-page input[name=q]");
     const [said, list] = ["search-count", "search-results"].map((id) => document.getElementById(id));
     const search = async () => {
       const query = field.value.trim();
       if (!query) return list.replaceChildren(), (said.textContent = "");
       try {
-        const { results } = await (await load()).search(query);
-        const pages = await Promise.all(results.slice(0, SHOWN).map((one) => one.data()));
+        const pagefind = await load();
+        const look = async (said) => {
+          const { results } = await pagefind.search(said);
+          const pages = await Promise.all(results.slice(0, SHOWN).map((one) => one.data()));
+          return { results, found: pages.filter(known(said)) };
+        };
+        let { results, found } = await look(meant(query));
+        let better = "";
+        if (!found.length) {
+          better = asked(meant(query)).map((word) => corrected(word, words)).join(" ");
+          if (better !== meant(query)) ({ results, found } = await look(better));
+        }
         if (query !== field.value.trim()) return; // typed on
-        const found = pages.filter(known(query));
         list.replaceChildren(...found.map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;
         const part = results.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
-        said.textContent = found.length ? count + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
+        const instead = better && found.length ? ` for “${better}”` : "";
+        said.textContent = found.length ? count + instead + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
       } catch (error) {
         loaded = undefined;
         said.textContent = location.protocol === "file:"

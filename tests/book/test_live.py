@@ -342,6 +342,21 @@ def test_by_keyboard(page, address, translator):
     assert "(best, log-probability" in root.locator(".widget-list").inner_text()
 
 
+def test_it_says_how_sure_it_was(page, address, translator):
+    root, tokenizer = loaded(page, address), translator.tokenizer
+    said = r"pieces (\d+) % on average"
+    for text in ("A man is riding a bike.", "Attention is all you need."):
+        root.get_by_label("English caption").fill(text)
+        page.keyboard.press("Enter")
+        root.locator("output", has_text=translator.translate([text])[0]).wait_for()
+        src = torch.tensor([tokenizer.encode(text, eos=True)])
+        special = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
+        ((best,),) = beam_search(translator.model, src, max_len=2 * src.shape[1] + 8, **special)
+        sure = 100 * np.exp(best.log_prob / (len(best.ids) + 1))
+        note = root.locator("[role=status]").inner_text()
+        assert abs(int(re.search(said, note)[1]) - sure) <= 1
+
+
 def test_what_changes_is_read_aloud(page, address):
     root = loaded(page, address)
     assert root.locator("output").get_attribute("aria-live") == "polite"

@@ -58,8 +58,21 @@ QUERIES = {
     "positional encoding": "position/01_absolute",
     "掩码": "attention/02_masks",
     "label smoothing": "training/01_loss",
+    "how to train": "training/04_trainer",
+    "what is a token": "text/01_tokenizer",
+    "how does attention work?": "attention/01_self_attention",
+    "encoder decoder difference": "models/01_transformer",
+    "attention weights plot": "models/10_interpret",
+    "hugging face": "models/08_hf",
+    "quantization": "models/11_quantise",
+    "why divide by sqrt d": "attention/03_attend",
+    "训练": "training/04_trainer",
+    "翻译": "recipes/02_translation",
+    "transfomer": "models/01_transformer",  # as fingers write it
+    "atention": "attention/01_self_attention",
 }
-ABSENT = ("Mamba", "LoRA")  # what the family tree says is left out
+PLACES = {"install": "book/use", "exercise": "book/teachers", "license": "book/use"}
+ABSENT = ("Mamba", "LoRA", "RLHF")  # what the family tree says is left out
 
 
 # --- a server that compresses, as those of the net do --------------------------------------------
@@ -321,6 +334,11 @@ def test_the_right_chapter_is_among_the_first_three(wide, query):
     assert not wide.said
 
 
+@pytest.mark.parametrize("query", PLACES)
+def test_what_no_chapter_is_about_leads_to_its_page(wide, query):
+    assert f"{PLACES[query]}.html" in searched(wide, query)
+
+
 def test_the_kind_of_an_exercise_is_no_find(wide):
     searched(wide, "warm-up")
     excerpts = wide.locator("#search-results p").all_inner_texts()
@@ -387,6 +405,74 @@ def test_a_link_to_a_term_or_a_paper_has_a_note(wide, kind):
     assert len(note.inner_text()) > 30
 
 
+@pytest.mark.parametrize(
+    ("page", "link", "said"),
+    [
+        ("nbs/attention/03_attend.html", "a[href^='#equation-']", ".katex-display"),
+        ("nbs/attention/04_fused.html", "a[href*='.html#equation-']", ".katex-display"),
+        ("nbs/attention/05_multihead.html", "a[href^='#fig-']", "figcaption"),
+    ],
+)
+def test_a_link_to_a_formula_or_a_figure_shows_it(wide, page, link, said):
+    visit(wide, page)
+    link = wide.locator(f".bd-article section {link}:not(.headerlink):visible").first
+    link.scroll_into_view_if_needed()
+    wide.wait_for_timeout(100)  # a scroll closes a note
+    link.hover()
+    note = wide.locator("#link-note")
+    note.locator(said).wait_for()
+    box = note.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= VIEWS["wide"]["viewport"]["width"]
+    ids = wide.eval_on_selector_all("[id]", "(all) => all.map((one) => one.id)")
+    assert len(ids) == len(set(ids)) or not note.locator("[id]").count()
+    assert not wide.said
+
+
+def test_the_contents_fold_by_part_and_remember_where_one_was(view):
+    visit(view, "book/intro.html")
+    view.evaluate("localStorage.clear()")
+    visit(view, "nbs/attention/03_attend.html")
+    assert view.locator(".part[open] .caption-text").evaluate_all(
+        "(open) => open.map((part) => part.textContent)"
+    ) == ["3 · Attention"]
+    here = view.locator(".part a.current")
+    assert not here.evaluate("(entry) => entry.classList.contains('read')")
+    view.locator(".prev-next-area").scroll_into_view_if_needed()
+    view.locator(".part a.current.read").wait_for(state="attached")
+    visit(view, "book/intro.html")
+    way_back = view.locator(".continue a")
+    assert way_back.inner_text().startswith("3.3 Attend")
+    assert way_back.evaluate("(link) => link.pathname").endswith("nbs/attention/03_attend.html")
+    assert view.locator(".part a.read").count() == 1
+    view.evaluate("localStorage.clear()")
+
+
+def test_the_entry_of_the_page_is_in_sight(wide):
+    for page in ("nbs/models/14_decoders.html", "book/glossary.html", "nbs/start/01_notation.html"):
+        visit(wide, page)
+        wide.wait_for_timeout(100)
+        at, side = (
+            wide.locator(where).bounding_box()
+            for where in (".part a.current", ".bd-sidebar-primary")
+        )
+        assert side["y"] <= at["y"] and at["y"] + at["height"] <= side["y"] + side["height"], page
+
+
+def test_a_page_is_laid_out_a_few_times(wide):
+    counting = wide.context.new_cdp_session(wide)
+    counting.send("Performance.enable")
+
+    def layouts():
+        found = counting.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in found if one["name"] == "LayoutCount")
+
+    for page in ("nbs/attention/03_attend.html", "nbs/text/03_word_vectors.html"):
+        before = layouts()
+        visit(wide, page)
+        wide.wait_for_timeout(500)
+        assert layouts() - before <= 10, page
+
+
 def test_the_contents_of_a_page_open_where_they_have_no_column(wide):
     visit(wide, "nbs/attention/03_attend.html")
     wide.click(".secondary-toggle")
@@ -404,6 +490,17 @@ def test_nothing_is_cut_on_paper(wide):
     finally:
         wide.emulate_media(media="screen")
         wide.set_viewport_size(VIEWS["wide"]["viewport"])
+
+
+def test_paper_is_white_whatever_the_screen_is(wide):
+    visit(wide, "nbs/attention/03_attend.html")
+    theme = "document.documentElement.dataset.theme"
+    wide.evaluate(f"{theme} = 'dark'")
+    wide.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert wide.evaluate(theme) == "light"
+    wide.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert wide.evaluate(theme) == "dark"
+    wide.evaluate(f"{theme} = 'light'")
 
 
 # --- what needs no browser -----------------------------------------------------------------------
@@ -492,12 +589,13 @@ def test_chapters_are_numbered_by_part():
             page = (SITE / f"{chapter}.html").read_text(encoding="utf-8")
             assert f'<span class="section-number">{number}.{count} </span>' in page
             name = re.escape(f"{number} · {part['caption']}")
-            link = rf'<a [^>]*href="[^"]*{opening}.html">{name}</a></span>'
-            assert re.search(link if opening else f"{name}</span>", page)
+            assert re.search(rf"<summary [^>]*><span [^>]*>{name}</span></summary>", page)
+            link = rf'<a [^>]*href="[^"]*{opening}.html"[^>]*>About this part</a>'
+            assert not opening or re.search(link, page)
 
 
 def test_the_contents_mark_where_one_is():
-    mark = 'class="current reference internal" href="#"'
+    mark = 'class="current reference internal" href="#" data-page='
     for page in READ:
         assert (SITE / page).read_text(encoding="utf-8").count(mark) == 1, page
 

@@ -82,7 +82,10 @@ export async function mount(root, say) {
       german.textContent = result.text;
       root.classList.remove("widget-stale");
       const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
-      note.textContent = `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser`;
+      const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // its end counts too
+      note.textContent =
+        `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser. ` +
+        `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean).`;
       attention.show(result);
       beam.show(result);
     } catch (error) {

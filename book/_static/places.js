@@ -1,0 +1,63 @@
+// Where a reader is: the page's entry in the contents in sight, a tick at each chapter that was read to its end, and on
+// the first page the way back to the last one. Kept in this browser's storage alone.
+{
+  const KEY = "transformer_lit.places";
+
+  const start = () => {
+    const entries = [...document.querySelectorAll(".bd-sidebar-primary .part a[data-page]")];
+    const here = entries.find((entry) => entry.classList.contains("current"));
+    let kept = { last: "", read: [] };
+    const load = () => {
+      try {
+        const { last, read } = JSON.parse(localStorage.getItem(KEY));
+        kept = { last: String(last), read: read.map(String) };
+      } catch {} // nothing there, forbidden, or not ours
+    };
+    const save = () => {
+      try {
+        localStorage.setItem(KEY, JSON.stringify(kept));
+      } catch {} // forbidden, or full
+    };
+    const show = () => {
+      for (const entry of entries) entry.classList.toggle("read", kept.read.includes(entry.dataset.page));
+      const last = entries.find((entry) => entry.dataset.page === kept.last);
+      for (const line of document.querySelectorAll(".continue")) {
+        line.hidden = !last;
+        if (last) [line.querySelector("a").textContent, line.querySelector("a").href] = [last.textContent, last.href];
+      }
+    };
+    load();
+    if (here) {
+      kept.last = here.dataset.page;
+      save();
+    }
+    show();
+    window.addEventListener("storage", () => {
+      load();
+      show();
+    });
+
+    const end = document.querySelector(".prev-next-area");
+    if (here && end) {
+      const seen = new IntersectionObserver(([{ isIntersecting }]) => {
+        if (!isIntersecting) return;
+        seen.disconnect();
+        load(); // another tab may have read, too
+        kept.read = [...new Set([...kept.read, here.dataset.page])];
+        save();
+        show();
+      });
+      seen.observe(end);
+    }
+
+    const toSight = () => {
+      const scrolls = here?.closest(".bd-sidebar-primary, dialog");
+      if (!scrolls) return;
+      const [entry, box] = [here.getBoundingClientRect(), scrolls.getBoundingClientRect()];
+      if (entry.top < box.top || entry.bottom > box.bottom) scrolls.scrollTop += entry.top - box.top - box.height / 3;
+    };
+    toSight();
+    document.addEventListener("click", ({ target }) => target.closest?.(".primary-toggle") && setTimeout(toSight));
+  };
+  window.addEventListener("load", start); // after the theme has scrolled the contents to where they were
+}
