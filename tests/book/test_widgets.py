@@ -5,6 +5,7 @@ import json
 import random
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import live
@@ -12,13 +13,16 @@ import pytest
 import torch
 from chapter_widgets import chapter_widgets
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
-from transformer_lit.attention.attend import attention_weights
+from transformer_lit.attention.attend import attend, attention_weights
+from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 from transformer_lit.attention.windows import Window
 from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
+from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.text.tokenizer import BPETokenizer, readable
 from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
@@ -29,7 +33,7 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["beam", "masks", "merges", "rope", "sampling", "schedule", "softmax"]
+NAMES = ["beam", "costs", "masks", "merges", "rope", "sampling", "schedule", "softmax"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -49,7 +53,7 @@ def pure(page, address):
     page.evaluate(
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
-            const names = "layers masks rope sampling schedule table tokenizer".split(" ");
+            const names = "costs layers masks rope sampling schedule table tokenizer".split(" ");
             window.live = {};
             for (const name of names) {
                 Object.assign(live, await import(new URL(`live/${name}.js`, base)));
@@ -325,6 +329,28 @@ def test_schedules(pure):
         )
         for ours, theirs in zip(found, rates, strict=True):
             assert ours == pytest.approx([theirs(step) for step in steps], rel=1e-12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("heads", [(6, 6), (6, 2), (6, 1), (5, 1)])
+def test_costs(pure, heads, tied):
+    H, K = heads
+    config = LlamaConfig(vocab_size=103, d_model=35, n_layers=3, n_heads=H, n_kv_heads=K)
+    config = replace(config, d_head=14, d_ff=53, tied=tied)
+    with torch.device("meta"):
+        model, ids = Llama(config).eval(), torch.zeros(1, 11, dtype=torch.long)
+        for layer in model.layers:
+            layer.attn.attend = attend
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids)  # all 11 at once: each sees a row of 11 scores
+    sizes = {"V": 103, "C": 35, "layers": 3, "H": H, "K": K, "D": 14, "F": 53, "tied": tied}
+    found = pure.evaluate(
+        """([sizes]) => [live.parameters(sizes), live.cacheBytes(sizes, 17, 5, 2),
+            11 * live.stepFlops(sizes, 11)]""",
+        [sizes],
+    )
+    held = cache_bytes(3, K, 14, 17, batch=5)
+    assert found == [sum(x.numel() for x in model.parameters()), held, counter.get_total_flops()]
 
 
 def test_the_data_are_what_the_package_and_the_chapters_make():
@@ -683,6 +709,36 @@ def test_schedule(opened):
     assert f"The peak is {power(0.01)}, at step 1." in said(root)
     slide(root, "Step t", "Home")
     assert "At step 1 " in said(root) and "This is the peak" in said(root)
+
+
+PUBLISHED = {  # parameters, as the model cards give them
+    "SmolLM2 135M": "135 million",
+    "Llama 2 7B": "6.74 billion",
+    "Mistral 7B": "7.24 billion",
+    "Llama 3 8B": "8.03 billion",
+    "Llama 3 70B": "70.6 billion",
+}
+
+
+def test_what_fits(opened):
+    root = opened("costs")
+    for name, parameters in PUBLISHED.items():
+        root.get_by_label("Sizes of").select_option(name)
+        assert said(root).startswith(f"{parameters} parameters, ")
+    root.get_by_label("Sizes of").select_option("Llama 3 8B")
+    root.get_by_label("Key/value heads K").select_option("32")
+    held = cache_bytes(32, 32, 128, 8192) / 1e9
+    assert f"8,192 tokens: {held:.2f} GB" in said(root)
+    slide(root, "Tokens of a text", "End")
+    slide(root, "Texts at once", "ArrowRight", "ArrowRight")
+    held = cache_bytes(32, 32, 128, 2**17, batch=4) / 1e9
+    assert f"4 texts of 131,072 tokens: {held:.0f} GB. It does not fit into 80 GB" in said(root)
+    root.get_by_label("Sizes of").select_option("Llama 3 8B")  # with its own heads again
+    root.get_by_label("A weight has").select_option("4")
+    root.get_by_label("A key's number has").select_option("8")
+    slide(root, "Texts at once", "Home")
+    slide(root, "Tokens of a text", "Home")
+    assert "4.02 GB" in said(root) and "It fits into 8 GB" in said(root)
 
 
 # --- the text around them -----------------------------------------------------------------------

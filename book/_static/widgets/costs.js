@@ -1,0 +1,87 @@
+// What a model costs in memory and operations: weights, cache, one more token.
+
+import { cacheBytes, parameters, stepFlops } from "../live/costs.js";
+import { chooser, frame, labelled, make, slider, verdict, write } from "./parts.js";
+
+const sizes = (V, C, layers, H, K, D, F, tied = false) => ({ V, C, layers, H, K, D, F, tied });
+const MODELS = {
+  "SmolLM2 135M": sizes(49_152, 576, 30, 9, 3, 64, 1536, true),
+  "Llama 2 7B": sizes(32_000, 4096, 32, 32, 32, 128, 11_008),
+  "Mistral 7B": sizes(32_000, 4096, 32, 32, 8, 128, 14_336),
+  "Llama 3 8B": sizes(128_256, 4096, 32, 32, 8, 128, 14_336),
+  "Llama 3 70B": sizes(128_256, 8192, 80, 64, 8, 128, 28_672),
+};
+const BITS = [32, 16, 8, 4].map((bits) => [bits, `${bits} bits`]);
+const MACHINES = [8, 16, 24, 80]; // GB
+const count = (value) => value.toLocaleString("en");
+const large = (value, units) => {
+  const place = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(value) / 3) - 1));
+  return `${(value / 1000 ** (place + 1)).toPrecision(3)} ${units[place]}`;
+};
+const memory = (bytes) => large(bytes, ["kB", "MB", "GB", "TB"]);
+
+export function mount(root) {
+  const chosen = { name: "Llama 3 8B", K: 8, length: 8192, batch: 1, bits: 16, held: 16 };
+  const said = verdict();
+  const [weights, cache] = ["weights", "cache"].map((kind) => make("span", { class: `widget-bar-${kind}` }));
+  const bar = make("div", { class: "widget-bar", "aria-hidden": "true" }, weights, cache);
+
+  function show() {
+    const model = { ...MODELS[chosen.name], K: chosen.K };
+    const { length, batch, bits, held } = chosen;
+    const [all, each] = [(parameters(model) * bits) / 8, cacheBytes(model, length, batch, held / 8)];
+    const fits = MACHINES.find((size) => all + each <= size * 1e9);
+    const room = fits ? `It fits into ${fits} GB` : `It does not fit into ${MACHINES.at(-1)} GB`;
+    weights.style.width = `${(100 * all) / (all + each)}%`;
+    cache.style.width = `${(100 * each) / (all + each)}%`;
+    weights.textContent = all > each / 4 ? "weights" : "";
+    cache.textContent = each > all / 4 ? "cache" : "";
+    const texts = batch === 1 ? "a text" : `${batch} texts`;
+    write(
+      said,
+      `${large(parameters(model), ["thousand", "million", "billion"])} parameters, ${memory(all)}. Keys and values of ` +
+        `${texts} of ${count(length)} tokens: ${memory(each)}. ${room}. One more token takes ` +
+        `${large(stepFlops(model, length), ["thousand", "million", "billion"])} operations for each text.`,
+    );
+  }
+
+  const turn = (name) => (value) => {
+    chosen[name] = value;
+    show();
+  };
+  const heads = make("select", { onchange: (event) => turn("K")(Number(event.target.value)) });
+  function choose(name) {
+    const { H, K } = MODELS[name];
+    const all = Array.from({ length: H }, (_, k) => k + 1).filter((k) => H % k === 0);
+    heads.replaceChildren(
+      ...all.map((k) => make("option", { value: k, selected: k === K }, k === K ? `${k}, its own` : String(k))),
+    );
+    Object.assign(chosen, { name, K });
+    show();
+  }
+  const models = Object.keys(MODELS).map((name) => [name, name]);
+  const power = (label, name, min, max) =>
+    slider({
+      label,
+      ...{ min, max, step: 1, value: Math.log2(chosen[name]) },
+      text: (place) => count(2 ** place),
+      oninput: (place) => turn(name)(2 ** place),
+    });
+  frame(
+    root,
+    "What fits",
+    "as many key/value heads as query heads. How long may a text be now? Then 16 texts at once.",
+    make(
+      "div",
+      { class: "widget-row" },
+      labelled("Sizes of", chooser(models, chosen.name, choose)),
+      labelled("Key/value heads K", heads),
+      labelled("A weight has", chooser(BITS, chosen.bits, (bits) => turn("bits")(Number(bits)))),
+      labelled("A key's number has", chooser(BITS.slice(0, 3), chosen.held, (bits) => turn("held")(Number(bits)))),
+    ),
+    make("div", { class: "widget-row" }, power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6)),
+    bar,
+    said,
+  );
+  choose(chosen.name);
+}
