@@ -33,7 +33,7 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["beam", "costs", "masks", "merges", "rope", "sampling", "schedule", "softmax"]
+NAMES = ["beam", "costs", "masks", "merges", "rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -53,7 +53,7 @@ def pure(page, address):
     page.evaluate(
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
-            const names = "costs layers masks rope sampling schedule table tokenizer".split(" ");
+            const names = "costs layers masks rope sampling schedule steps table tokenizer".split(" ");
             window.live = {};
             for (const name of names) {
                 Object.assign(live, await import(new URL(`live/${name}.js`, base)));
@@ -329,6 +329,18 @@ def test_schedules(pure):
         )
         for ours, theirs in zip(found, rates, strict=True):
             assert ours == pytest.approx([theirs(step) for step in steps], rel=1e-12)
+
+
+def test_one_query_in_six_steps(pure):
+    x, *matrices = torch.randn(7, 5), torch.randn(5, 3), torch.randn(5, 3), torch.randn(5, 3)
+    q, k, v = (x @ w for w in matrices)
+    weights = attention_weights(q[None, None], k[None, None])[0, 0]  # T T
+    for t in range(7):
+        asked = "([t, ...given]) => live.oneQuery(t, ...given)"
+        found = pure.evaluate(asked, [t, *(m.tolist() for m in (x, *matrices))])
+        assert found["weights"] == pytest.approx(weights[t].tolist(), rel=1e-12)
+        assert found["output"] == pytest.approx((weights @ v)[t].tolist(), rel=1e-12)
+        assert found["fits"] == pytest.approx((q @ k.T)[t].tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -709,6 +721,20 @@ def test_schedule(opened):
     assert f"The peak is {power(0.01)}, at step 1." in said(root)
     slide(root, "Step t", "Home")
     assert "At step 1 " in said(root) and "This is the peak" in said(root)
+
+
+def test_who_asks_whom(opened):
+    root = opened("steps")
+    root.get_by_label("The word that asks").select_option("bike")
+    assert "“bike” asks (0, 0, 4, 0) and looks most at “riding”" in said(root)
+    root.get_by_label("“.” is", exact=True).select_option("an action")
+    assert "most at “riding” and “.”" in said(root)
+    root.locator("summary", has_text="Change what words ask for").click()
+    root.get_by_label("a word that is a thing asks for an action").fill("-8")
+    scores = torch.tensor([0.0, 0, 0, -4, 0, 0, -4]).softmax(0)  # riding and "." are actions
+    assert f"with a weight of {scores.max():.2f}" in said(root)
+    root.get_by_label("a word that is a thing asks for an action").fill("")
+    assert "looks at all words alike, with a weight of 0.14" in said(root)
 
 
 PUBLISHED = {  # parameters, as the model cards give them

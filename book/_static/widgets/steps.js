@@ -1,0 +1,74 @@
+// One query in six steps, with words and a query matrix of the reader's own.
+
+import { oneQuery } from "../live/steps.js";
+import { chooser, fold, frame, labelled, make, number, scroller, table, verdict, write } from "./parts.js";
+
+const WORDS = ["A", "man", "is", "riding", "a", "bike", "."];
+const KINDS = ["a person", "a thing", "an action", "none of these"];
+const one = (kind) => KINDS.map((_, place) => Number(place === kind));
+const IDENTITY = KINDS.map((_, kind) => one(kind));
+const plain = (value) => number(value, Number.isInteger(value) ? 0 : 2);
+const row = (values) => `(${values.map(plain).join(", ")})`;
+
+export function mount(root) {
+  const kinds = WORDS.map((word) => ({ man: 0, bike: 1, riding: 2 })[word] ?? 3);
+  const wq = [
+    [0, 0, 4, 0],
+    [0, 0, 4, 0],
+    [4, 4, 0, 0],
+    [0, 0, 0, 0],
+  ];
+  let asking = 3;
+  const said = verdict();
+  const cells = WORDS.map(() => [0, 1, 2].map(() => make("td")));
+
+  function show() {
+    const { query, fits, scores, weights, output } = oneQuery(asking, kinds.map(one), wq, IDENTITY, IDENTITY);
+    cells.forEach(([fit, score, weight], s) => {
+      write(fit, plain(fits[s]));
+      write(score, plain(scores[s]));
+      write(weight, number(weights[s]));
+      weight.style.setProperty("--weight", weights[s].toFixed(3));
+    });
+    const most = Math.max(...weights);
+    const best = WORDS.filter((_, s) => weights[s] > most - 1e-9).map((word) => `“${word}”`);
+    const whom = best.length === WORDS.length ? "at all words alike" : `most at ${best.join(" and ")}`;
+    write(
+      said,
+      `“${WORDS[asking]}” asks ${row(query)} and looks ${whom}, with a weight of ${number(most)}. ` +
+        `Its output: ${row(output)}.`,
+    );
+  }
+
+  const choices = KINDS.map((kind, place) => [place, kind]);
+  const rows = WORDS.map((word, s) => {
+    const kind = chooser(choices, kinds[s], (value) => ((kinds[s] = Number(value)), show()));
+    kind.setAttribute("aria-label", `“${word}” is`);
+    return make("tr", {}, make("th", { scope: "row" }, word), make("td", {}, kind), cells[s]);
+  });
+  const field = (i, j) => {
+    const input = make("input", { type: "number", min: -9, max: 9, step: 1, value: wq[i][j] });
+    input.setAttribute("aria-label", `a word that is ${KINDS[i]} asks for ${KINDS[j]}`);
+    input.addEventListener("input", () => ((wq[i][j] = Number(input.value) || 0), show()));
+    return make("td", {}, input);
+  };
+  const matrix = table(
+    { class: "widget-table widget-matrix" },
+    "W_q: a row for what a word is, a column for what it asks for",
+    ["", ...KINDS],
+    KINDS.map((kind, i) => make("tr", {}, make("th", { scope: "row" }, kind), KINDS.map((_, j) => field(i, j)))),
+  );
+  frame(
+    root,
+    "Who asks whom?",
+    "let “bike” ask. Then make “.” a person: who looks at it now? Then let a thing ask for actions with 8 in place of 4.",
+    labelled("The word that asks", chooser(WORDS.map((word, s) => [s, word]), asking, (s) => ((asking = Number(s)), show()))),
+    scroller(
+      "The words and the six steps",
+      table({ class: "widget-heat" }, null, ["word", "it is", "fit q·k", "score ÷ √D", "weight"], rows),
+    ),
+    fold("Change what words ask for", false, scroller("The matrix W_q", matrix)),
+    said,
+  );
+  show();
+}
