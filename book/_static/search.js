@@ -58,6 +58,12 @@
     return count <= (word.length < 8 ? 1 : 2) ? best : word;
   };
 
+  // every word of it stands there as it was typed
+  const says = (query) => ({ raw_content: text, meta }) => {
+    const all = `${text} ${meta.title} ${meta.words}`.toLowerCase();
+    return query.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+  };
+
   const start = () => {
     const words = JSON.parse(document.getElementById("search-words").textContent);
     const field = document.querySelector(".search-page input[name=q]");
@@ -73,11 +79,12 @@
           return { results, found: pages.filter(known(said)) };
         };
         let { results, found } = await look(meant(query));
-        let better = "";
-        if (!found.length) {
-          better = asked(meant(query)).map((word) => corrected(word, words)).join(" ");
-          if (better !== meant(query)) ({ results, found } = await look(better));
-        }
+        let better = asked(meant(query)).map((word) => corrected(word, words)).join(" ");
+        if (better !== meant(query) && !found.some(says(meant(query)))) {
+          const other = await look(better);
+          if (other.found.length) ({ results, found } = other);
+          else better = "";
+        } else better = "";
         if (query !== field.value.trim()) return; // typed on
         list.replaceChildren(...found.map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;

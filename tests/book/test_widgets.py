@@ -33,7 +33,8 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["beam", "costs", "masks", "merges", "rope", "sampling", "schedule", "softmax", "steps"]
+NAMES = ["beam", "costs", "game", "masks", "merges"]
+NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -53,7 +54,10 @@ def pure(page, address):
     page.evaluate(
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
-            const names = "costs layers masks rope sampling schedule steps table tokenizer".split(" ");
+            const names = [
+                ...["costs", "game", "layers", "masks", "rope", "sampling", "schedule", "steps"],
+                ...["table", "tokenizer"],
+            ];
             window.live = {};
             for (const name of names) {
                 Object.assign(live, await import(new URL(`live/${name}.js`, base)));
@@ -343,6 +347,56 @@ def test_one_query_in_six_steps(pure):
         assert found["fits"] == pytest.approx((q @ k.T)[t].tolist(), rel=1e-12)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_step_of_the_game_is_autograds(pure, shared):
+    w_q, w_k, w_v = (torch.randn(4, n, requires_grad=True) for n in (3, 3, 1))
+    w_k = w_q if shared else w_k
+    order = torch.rand(5, 3).argsort(-1)
+    numbers = torch.randn(5, 3, 1)
+    x = torch.cat([torch.eye(3)[order], numbers], -1)
+    wanted = (order[:, None, :] == (order[:, :, None] + 1) % 3).double() @ numbers
+    scores = (x @ w_q) @ (x @ w_k).mT / 3**0.5
+    error = (scores.softmax(-1) @ (x @ w_v) - wanted).square().mean()
+    matrices = [w_q, w_v] if shared else [w_q, w_k, w_v]
+    stepped = [w - 0.3 * g for w, g in zip(matrices, torch.autograd.grad(error, matrices))]
+    rounds = [
+        {"x": one.tolist(), "wanted": all_of.flatten().tolist()} for one, all_of in zip(x, wanted)
+    ]
+    found = pure.evaluate(
+        """([q, k, v, rounds, shared]) => {
+            const weights = { q, k: shared ? q : k, v };
+            return [live.descend(weights, rounds, 0.3), weights];
+        }""",
+        [w_q.tolist(), w_k.tolist(), w_v.tolist(), rounds, shared],
+    )
+    assert found[0] == pytest.approx(error.item(), rel=1e-12)
+    for name, w in zip("qv" if shared else "qkv", stepped):
+        assert_close(torch.tensor(found[1][name]), w)
+
+
+def test_the_game_is_learned_from_twenty_beginnings(pure):
+    "With the page's own steps and rate, and numbers from a seed; one finds another way to it."
+    learned = """(seed) => {
+        const random = () => { // mulberry32
+            seed = (seed + 0x6d2b79f5) | 0;
+            let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+            t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+            return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+        };
+        const weights = live.first(random, false);
+        let last = 0;
+        for (let step = 0; step < 400; step++) {
+            const rounds = Array.from({ length: 97 }, () => live.round(random));
+            const error = live.descend(weights, rounds, 0.5);
+            if (step >= 350) last += error / 50;
+        }
+        return [last, live.looks(weights).map((row) => row.indexOf(Math.max(...row)))];
+    }"""
+    found = [pure.evaluate(learned, seed) for seed in range(20)]
+    assert all(error < 0.05 for error, _ in found), found
+    assert sum(looks == [1, 2, 0] for _, looks in found) >= 19, found
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("heads", [(6, 6), (6, 2), (6, 1), (5, 1)])
 def test_costs(pure, heads, tied):
@@ -437,7 +491,7 @@ def test_it_is_loaded_alone_and_everything_has_a_name(page, opened, name):
     root = opened(name)
     page.wait_for_load_state("networkidle")
     scripts = {Path(url).name for url in page.asked if re.search(r"/widgets/\w+\.js$", url)}
-    assert scripts - {"parts.js", "tree.js", "chart.js"} == {f"{name}.js"}
+    assert scripts - {"parts.js", "tree.js", "chart.js", "heat.js"} == {f"{name}.js"}
     assert not [url for url in page.asked if url.endswith((".safetensors", "worker.js"))]
     title = root.locator(".widget-title")
     assert root.get_attribute("role") == "group"
@@ -735,6 +789,23 @@ def test_who_asks_whom(opened):
     assert f"with a weight of {scores.max():.2f}" in said(root)
     root.get_by_label("a word that is a thing asks for an action").fill("")
     assert "looks at all words alike, with a weight of 0.14" in said(root)
+
+
+def test_a_layer_learns_a_game(opened):
+    root = opened("game")
+    root.get_by_role("button", name="Train", exact=True).click()
+    root.get_by_role("button", name="Train again").wait_for()
+    assert re.search(r"last 50 is 0\.0\d\d\. Most looks: rock at", said(root))
+    root.get_by_label("Projections").select_option("shared")
+    assert said(root).startswith("Nothing is learned yet")
+    root.get_by_role("button", name="Train", exact=True).press("Enter")
+    root.get_by_role("button", name="Train again").wait_for()
+    assert 0.5 < float(re.search(r"last 50 is (\d\.\d+)", said(root))[1]) < 0.9
+    slide(root, "Rate", "End")
+    root.get_by_role("button", name="Train again").click()
+    root.get_by_role("button", name="Stop").click()
+    root.get_by_role("button", name="Go on").wait_for()
+    assert re.match(r"\d+ steps\. ", said(root))
 
 
 PUBLISHED = {  # parameters, as the model cards give them

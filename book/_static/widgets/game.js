@@ -1,0 +1,97 @@
+// Rock, paper, scissors: a layer of self-attention learns the game while you watch.
+
+import { NAMES, descend, first, looks, round } from "../live/game.js";
+import { curve } from "./chart.js";
+import { heatTable } from "./heat.js";
+import { button, chooser, fitted, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+
+const [STEPS, ROUNDS, EACH] = [400, 97, 4]; // EACH: steps between two pictures
+const FIRST = { three: "three projections", shared: "one for queries and keys" };
+
+export function mount(root) {
+  const chosen = { kind: "three", rate: 0.5 };
+  const said = verdict();
+  const [graph, table] = [make("div"), make("div")];
+  let [weights, errors, running] = [null, [], false];
+
+  const draw = fitted(graph, (width) => {
+    const points = errors.length ? errors.map((error, step) => [step + 1, Math.min(error, 2)]) : [[0, 1]];
+    graph.replaceChildren(
+      curve({
+        label: "The error over the steps",
+        points,
+        mark: points.at(-1),
+        x: { from: 0, to: STEPS, name: "step", ticks: [0, 100, 200, 300, 400].map((step) => [step, String(step)]) },
+        y: { from: 0, to: 2, name: "mean squared error", ticks: [0, 1, 2].map((value) => [value, String(value)]) },
+        width,
+      }),
+    );
+  });
+  const showLooks = () => {
+    const shares = looks(weights);
+    const caption = "What each looks at, in %";
+    table.replaceChildren(heatTable({ rows: NAMES, columns: NAMES, weights: shares, caption }));
+    return shares;
+  };
+  const report = () => {
+    const [shares, last] = [showLooks(), errors.slice(-50)];
+    const error = last.reduce((sum, one) => sum + one, 0) / last.length;
+    const best = shares.map((row) => row.indexOf(Math.max(...row)));
+    const sure = Math.min(...shares.map((row) => Math.max(...row)));
+    const whom = NAMES.map((name, kind) => `${name} at ${NAMES[best[kind]]}`).join(", ");
+    const seen = sure > 0.5 ? `Most looks: ${whom}.` : "Each looks at several.";
+    const state = Number.isFinite(error) ? `The error of the last 50 is ${number(error, 3)}` : "The error is no number any more: the rate is too high";
+    write(said, `${errors.length} steps. ${state}. ${Number.isFinite(error) ? seen : ""}`.trim());
+  };
+
+  function clear() {
+    running = false;
+    errors = [];
+    weights = first(Math.random, chosen.kind === "shared");
+    go.textContent = "Train";
+    showLooks();
+    draw();
+    write(said, `Nothing is learned yet: ${STEPS} steps of ${ROUNDS} rounds are to come.`);
+  }
+  function advance() {
+    if (!running) return;
+    for (let n = 0; n < EACH && errors.length < STEPS; n++) {
+      const rounds = Array.from({ length: ROUNDS }, () => round(Math.random));
+      errors.push(descend(weights, rounds, chosen.rate));
+    }
+    showLooks();
+    draw();
+    if (errors.length < STEPS) return void requestAnimationFrame(advance);
+    running = false;
+    go.textContent = "Train again";
+    report();
+  }
+  const go = button("Train", () => {
+    if (running) {
+      running = false;
+      go.textContent = "Go on";
+      return report();
+    }
+    if (errors.length === STEPS) clear();
+    running = true;
+    go.textContent = "Stop";
+    advance();
+  });
+  const kinds = chooser(Object.entries(FIRST), chosen.kind, (kind) => ((chosen.kind = kind), clear()));
+  const rate = slider({
+    label: "Rate",
+    ...{ min: -5, max: 4, step: 1, value: Math.log2(chosen.rate) },
+    text: (power) => number(2 ** power, 2),
+    oninput: (power) => (chosen.rate = 2 ** power),
+  });
+  frame(
+    root,
+    "A layer learns a game",
+    "train it. Then take one projection for queries and keys: what error stays? Then a rate of 16.",
+    make("div", { class: "widget-row" }, labelled("Projections", kinds), rate, go),
+    graph,
+    table,
+    said,
+  );
+  clear();
+}
