@@ -50,7 +50,9 @@ PUBLISHED = {
     | {"q_lora_rank": 17, "kv_lora_rank": 11, "v_head_dim": 7, "first_k_dense_replace": 0}
     | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5}
     | {"norm_topk_prob": True, "n_group": 1, "topk_group": 1},
-    "GptOssForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7} | EXPERTS,
+    "GptOssForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7}
+    | EXPERTS
+    | {"num_experts_per_tok": 5},  # all: of two alike, 16 bits may choose the other
     "Olmo2ForCausalLM": {**LLAMA, "num_key_value_heads": 1},
     "Olmo3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7},
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
