@@ -50,6 +50,11 @@ PUBLISHED = {
     | {"q_lora_rank": 17, "kv_lora_rank": 11, "v_head_dim": 7, "first_k_dense_replace": 0}
     | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5}
     | {"norm_topk_prob": True, "n_group": 1, "topk_group": 1},
+    "GptOssForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7}
+    | EXPERTS
+    | {"num_experts_per_tok": 5},  # all: of two alike, 16 bits may choose the other
+    "Olmo2ForCausalLM": {**LLAMA, "num_key_value_heads": 1},
+    "Olmo3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7},
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,
@@ -78,7 +83,7 @@ MODELS |= {
 SEVERAL = {"recurrent": "it loops over the length"}  # graphs, and why; none can be exported
 SEVERAL |= {
     f"{name}ForCausalLM": "which experts are computed depends on the tokens"
-    for name in ("Mixtral", "Qwen3Moe", "DeepseekV3")
+    for name in ("Mixtral", "Qwen3Moe", "DeepseekV3", "GptOss")
 }
 
 

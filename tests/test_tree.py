@@ -67,6 +67,9 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("Qwen3", {"PerHead", "fewer key heads"}, {"Window", "Experts"}),
         ("Mixtral", {"Experts", "SoftmaxRouter", "fewer key heads"}, {"PerHead", "Window"}),
         ("Qwen3-MoE", {"Experts", "SoftmaxRouter", "PerHead"}, {"Window"}),
+        ("gpt-oss", {"SinkLogit", "Window", "Experts", "ClampedFeedForward"}, {"GatedFeedForward"}),
+        ("OLMo 2", {"SandwichNorm", "RoPE"}, {"PreNorm", "PostNorm", "PerHead", "Window"}),
+        ("OLMo 3", {"SandwichNorm", "Window", "make_scaling"}, {"PreNorm", "PerHead"}),
         ("DeepSeek-V3", {"LatentAttention", "GroupedRouter", "RoPE"}, {"SoftmaxRouter", "PerHead"}),
     ],
 )

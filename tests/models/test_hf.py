@@ -70,6 +70,13 @@ def test_layers_of_both_sides_are_counted_and_the_first_of_several_names_is_told
     assert made_from("transform.0.bias", names).names == ("t.bias",)  # a number of theirs, no layer
 
 
+def test_an_entry_may_be_a_function_of_the_number_of_an_expert():
+    names = {"layers.{i}.experts.{j}.up": lambda j: Made(("l.{i}.all",), lambda x: x[j])}
+    made = made_from("layers.3.experts.2.up.bias", names)
+    assert made.names == ("l.3.all.bias",)
+    assert torch.equal(made.make(torch.arange(15).view(5, 3)), torch.arange(6, 9))
+
+
 def test_one_of_several_names_is_enough_and_two_must_agree(folder):
     names, tensors = {**NAMES, "emb": ("table", "emb")}, load_file(folder / WHOLE)
     assert torch.equal(read(folder, names).emb.weight, tensors["emb.weight"])
