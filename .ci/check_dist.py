@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.metadata import Metadata
 
-MEGABYTES = 16  # of a wheel, at most
+MEGABYTES = 10  # of a wheel, at most
 
 
 def faults(tag: str, dist: Path, changes: str) -> list[str]:
