@@ -103,6 +103,21 @@ def test_the_calls_that_the_page_counts_are_the_profile_s():
     assert f"`aten::mul` {theirs} beside our {ours}" in page
 
 
+def test_the_race_s_example_comes_as_far_as_the_page_says():
+    record = read_measurement(ROOT / "results/measurements/race.json")
+    bits = [f"{row['bits']:.2f}" for row in sorted(record.rows, key=lambda row: row["bits"])]
+    (seconds,), (floor,) = (
+        {f"{row[name]:.{digits}f}" for row in record.rows}
+        for name, digits in (("seconds", 0), ("floor", 2))
+    )
+    assert record.device.endswith("2 threads") and len(bits) == 3
+    said = f"{bits[0]}, {bits[1]} and {bits[2]} bits a letter with three seeds, in {seconds} "
+    said += (
+        f"seconds of the processor (two threads), where {floor} is the entropy (`{record.command}`)"
+    )
+    assert said in (ROOT / "book/now.md").read_text()
+
+
 def test_a_page_without_a_place_for_the_table_is_refused(tmp_path):
     (tmp_path / "page.md").write_text("nothing")
     record = read_measurement(ROOT / "results/benchmarks-cpu.json")

@@ -12,11 +12,14 @@ from pathlib import Path
 import cards
 import pytest
 import torch
+from sentence_folders import write_sentence_folder
 from torch.testing import assert_close
 
 from transformer_lit import (
+    GPT,
     ALiBi,
     AssemblyConfig,
+    GPTConfig,
     Llama,
     LlamaConfig,
     MultiHeadAttention,
@@ -25,7 +28,9 @@ from transformer_lit import (
     assemble,
     load,
     padding_mask,
+    save_hf,
 )
+from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.course.files import InputError
 from transformer_lit.recipes.cli import main
 
@@ -64,6 +69,27 @@ def test_attention_in_a_module_of_ones_own():
     out = attention(x, mask=padding_mask(keep))
     assert_close(out[1:, :3], attention(x[1:, :3]))
     assert_close(attention(x, memory), attention(x, attention.keys_values(memory)))
+
+
+@pytest.mark.parametrize(
+    "attention", [MultiHeadAttention(40, 4), LatentAttention(40, 4, rank=3, d_head=5)]
+)
+def test_a_mask_of_tokens_names_what_makes_it_one_of_keys(attention, no_shape_checks):
+    keep = torch.ones(2, 7, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"bool of shape \(2, 7\); see padding_mask for B S"):
+        attention(torch.randn(2, 7, 40), mask=keep)
+
+
+def test_what_only_a_llama_can_is_one_line(tmp_path, no_shape_checks):
+    model = GPT(GPTConfig(**SIZES))
+    with pytest.raises(InputError, match="a GPT cannot be written; save_hf writes a Llama"):
+        save_hf(model, tmp_path / "gpt")
+    assert not (tmp_path / "gpt").exists()
+
+
+def test_the_folder_of_a_sentence_encoder_names_its_opener(tmp_path):
+    with pytest.raises(InputError, match="sentence encoder; load_sentence_encoder opens it"):
+        load(write_sentence_folder(tmp_path / "encoder"))
 
 
 def test_a_device_that_is_not_there_is_one_line():

@@ -48,6 +48,13 @@ def test_a_row_that_sees_nothing_is_zero_with_a_finite_gradient():
     assert all(g.isfinite().all() for g in grads) and grads[0][0].eq(0).all()
 
 
+def test_a_mask_of_the_memory_alone_is_not_taken_for_one_of_queries(no_shape_checks):
+    "With as many queries as rows, B S would broadcast as T S."
+    inputs = draw(B, B, A), draw(B, S, A), draw(B, S, C), draw(A)
+    with pytest.raises(ValueError, match=r"got \(2, 5\); of B S, mask\[:, None\]"):
+        additive_attend(*inputs, mask=torch.ones(B, S, dtype=torch.bool))
+
+
 def test_the_gradient_is_the_derivative():
     inputs = [x.requires_grad_() for x in (draw(1, 2, 3), draw(1, 3, 3), draw(1, 3, 2), draw(3))]
     assert torch.autograd.gradcheck(additive_attend, inputs)

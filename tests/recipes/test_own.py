@@ -172,6 +172,7 @@ class TestSettings:
         [
             ("d_modle", "96", "training has no d_modle; did you mean d_model?"),
             ("step", "9", "did you mean steps?"),
+            ("learning_rate", "0.1", "did you mean lr?"),
             ("steps", "many", "steps must be a whole number, got 'many'"),
             ("steps", "4.5", "steps must be a whole number, got '4.5'"),
             ("steps", "0", "steps must be a positive whole number"),

@@ -27,6 +27,8 @@ def additive_attend(
 
     Memory grows as T·S·A. Source: Bahdanau et al. 2015, appendix A.1.2.
     """
+    if mask is not None and mask.ndim != 3:  # rows B S would be taken for T S
+        raise ValueError(f"a mask has axes B T S, got {(*mask.shape,)}; of B S, mask[:, None]")
     scores = (q[:, :, None] + k[:, None]).tanh() @ weight  # B T S A -> B T S
     if mask is not None:
         some = mask.any(-1, keepdim=True)  # B T 1; a row that sees nothing is zero, not nan

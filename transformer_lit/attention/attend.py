@@ -28,6 +28,7 @@ def check_attention(
             x.ndim != 4 or x.shape[2] not in (1, q.shape[2]) or x.is_floating_point() != is_bias
         ):
             found = f"{x.dtype} of shape {(*x.shape,)}"
+            found += "; see padding_mask for B S" if x.ndim == 2 and not is_bias else ""
             raise ValueError(f"a mask is Boolean, a bias a float, with axes B H T S; got {found}")
 
 # %% ../../nbs/attention/03_attend.ipynb #share

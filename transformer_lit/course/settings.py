@@ -27,8 +27,9 @@ def field_words(kind: type) -> dict[str, str]:
 
 
 def nearest(name: str, known: Any) -> str:
-    "A question that names the nearest known name; empty where none is near."
-    found = get_close_matches(name, known, 1, 0.5)
+    "A question that names the known name of these initials, or the nearest; empty where none is."
+    initials = "".join(word[:1] for word in name.split("_"))  # learning_rate: lr
+    found = [initials] if initials in known else get_close_matches(name, known, 1, 0.5)
     return f"did you mean {found[0]}?" if found else ""
 
 

@@ -522,6 +522,9 @@ def _deepseek_settings(model: Llama) -> dict[str, Any]:
 
 def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
     "As what a model is written is seen in its layers."
+    if not isinstance(model, Llama):
+        kind = type(model).__name__
+        raise InputError(f"a {kind} cannot be written; save_hf writes a Llama, with experts or not")
     layers, settings = model.layers, _llama_settings(model)
     kinds = [(type(x.attn), isinstance(x.attn.q_proj, nn.Sequential)) for x in layers]
     kind, per_head = _alike(kinds)

@@ -40,6 +40,9 @@ class _Weights(StrEnum):
     int4 = "int4"
 
 
+_UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it
+
+
 def _version(asked: bool) -> bool:
     if asked:
         typer.echo(__version__)
@@ -138,7 +141,12 @@ class _Many(typer.core.TyperCommand):
             ctx.meta["recipe"] = args[0]
             if args[1:] and not args[1].startswith("-"):  # files, before any option
                 args = [args[0], f"--{_recipe(args[0]).reads}", *args[1:]]
-        return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs"}))
+        try:
+            return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs"}))
+        except _UsageError as error:
+            if not hasattr(error, "possibilities") or "recipe" not in ctx.meta:
+                raise  # else it is an option that there is not
+            raise InputError(_no_option(error, _recipe(ctx.meta["recipe"]))) from error
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         if "recipe" not in ctx.meta:
@@ -167,6 +175,16 @@ def _recipe(name: str) -> Any:
     if name not in RECIPES:
         raise InputError(f"unknown recipe {name!r}; known are: {', '.join(RECIPES)}")
     return RECIPES[name]
+
+
+def _no_option(error: Any, kind: Any) -> str:
+    "What to write instead: the setting of that name, where there is one."
+    from transformer_lit.recipes.recipe import settings_of
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    known = settings_of(kind, next(iter(kind.presets.values())).model)
+    name = name if any(name in some for some in known) else "NAME"
+    return f"{error.format_message().rstrip('.')}; a setting is written --set {name}=VALUE"
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:
@@ -722,9 +740,6 @@ def ask(
         typer.echo(textwrap.indent(textwrap.fill(found.text, 90), "      "))
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
-_UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 

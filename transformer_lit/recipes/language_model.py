@@ -232,7 +232,7 @@ LanguageModeling.presets |= {
     "shakespeare-cpu": _CPU,
     # for `from_files`: a text of your own
     "own": replace(
-        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=1500, every=250
+        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=1000, every=250
     ),
     # orthogonal steps, and a longer context
     "shakespeare-muon": replace(

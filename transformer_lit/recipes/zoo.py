@@ -62,6 +62,8 @@ def load(
         raise InputError(f"no model {str(folder)!r}: no folder, and shipped are {_names()}")
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
+    if (folder / "modules.json").exists():
+        raise InputError(f"{folder} holds a sentence encoder; load_sentence_encoder opens it")
     if "architectures" in read_table(folder / "config.json"):
         return _published(folder, device, weights)
     if weights is not None:
