@@ -667,4 +667,6 @@ def test_a_window_sees_the_last_positions(T, size):
 
 
 def test_all_families_are_tested():
-    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == set(list(FAMILIES)[:9])
+    elsewhere = ("Gemma", "Marian", "T5", "Deberta", "BertModel", "Roberta", "DistilBert")
+    here = {name for name in FAMILIES if not name.startswith(elsewhere)}
+    assert {CLASSES[kind].__name__ for kind, _ in MODELS.values()} == here
