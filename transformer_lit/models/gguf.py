@@ -323,12 +323,12 @@ _GEMMA3 = {
     "ffn_residual.norm_in": "ffn_norm",
     "ffn_residual.norm_out": "post_ffw_norm",
 }
+_GEMMA3_ENDS = {"tok_emb.0": "token_embd", "lm_head.0": "output"}  # a scale and a cap behind
 
 
 def _names(layer: dict[str, str]) -> Names:
     "Names of this book -> of a GGUF file."
     ends = {"tok_emb": "token_embd", "final_norm": "output_norm", "lm_head": "output"}
-    ends |= {"tok_emb.0": "token_embd", "lm_head.0": "output"}  # with a scale behind, or a cap
     return ends | {f"layers.{{i}}.{ours}": f"blk.{{i}}.{its}" for ours, its in layer.items()}
 
 
@@ -336,7 +336,7 @@ LAYOUTS = {  # general.architecture -> the family of `load_hf`, and names
     "llama": ("LlamaForCausalLM", _names(_LAYER)),
     "qwen2": ("Qwen2ForCausalLM", _names(_LAYER)),
     "qwen3": ("Qwen3ForCausalLM", _names(_LAYER | _QWEN3)),
-    "gemma3": ("Gemma3ForCausalLM", _names(_LAYER | _QWEN3 | _GEMMA3)),
+    "gemma3": ("Gemma3ForCausalLM", _names(_LAYER | _QWEN3 | _GEMMA3) | _GEMMA3_ENDS),
 }
 
 # %% ../../nbs/models/12_gguf.ipynb #settings
