@@ -29,6 +29,8 @@ LLAMA = {**COMMON, "intermediate_size": F, "rms_norm_eps": 0.01, "max_position_e
 BERT = {**COMMON, "intermediate_size": F, "max_position_embeddings": 71, "layer_norm_eps": 0.01}
 BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
+GEMMA = {"num_key_value_heads": 1, "head_dim": 10, "query_pre_attn_scalar": 13}
+GEMMA |= {"sliding_window": 7, "final_logit_softcapping": 3.0}
 T5 = {"vocab_size": V, "d_model": C, "d_ff": F, "num_heads": 2, "d_kv": 22, "num_layers": N}
 MARIAN = {"vocab_size": V, "d_model": C, "decoder_vocab_size": V, "activation_function": "swish"}
 for side in ("encoder", "decoder"):
@@ -55,6 +57,8 @@ PUBLISHED = {
     | {"num_experts_per_tok": 5},  # all: of two alike, 16 bits may choose the other
     "Olmo2ForCausalLM": {**LLAMA, "num_key_value_heads": 1},
     "Olmo3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7},
+    "Gemma2ForCausalLM": {**LLAMA, **GEMMA, "attn_logit_softcapping": 5.0},
+    "Gemma3ForCausalLM": {**LLAMA, **GEMMA, "layer_types": ["sliding_attention"]},
     "MarianMTModel": {**MARIAN, "dropout": 0.0},
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,

@@ -38,6 +38,12 @@ NAMES = {
     "_proj": "",
 }
 
+GEMMA3 = NAMES | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
 
 def permuted(w, n_heads):
     "As llama.cpp's converter writes rows of q and k: halves of a head take turns."
@@ -59,7 +65,8 @@ def theirs(kind, tied=False, base=10_000.0, rope=None):
 def write_model(path, kind, model, stored="F32", pre="gpt-2", extra=(), **more):
     "The file of a model. `more` adds to the metadata or replaces it; None leaves a key out."
     writer = GGUFWriter(path, kind)
-    base = model.config.rope_parameters["rope_theta"]
+    rope = model.config.rope_parameters
+    base = rope.get("full_attention", rope)["rope_theta"]
     values = {
         f"{kind}.block_count": 2,
         f"{kind}.context_length": 71,
@@ -90,7 +97,9 @@ def write_model(path, kind, model, stored="F32", pre="gpt-2", extra=(), **more):
         for part, heads in (("q_proj", H), ("k_proj", K)):
             if kind == "llama" and part in name:
                 w = permuted(w, heads)
-        for a, b in NAMES.items():
+        if kind == "gemma3" and "norm" in name:  # as the converter writes a gain
+            w = w + 1
+        for a, b in (GEMMA3 if kind == "gemma3" else NAMES).items():
             name = name.replace(a, b)
         put(writer, name, w, stored if w.ndim == 2 else "F32")
     for name, w in dict(extra).items():

@@ -70,6 +70,8 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("gpt-oss", {"SinkLogit", "Window", "Experts", "ClampedFeedForward"}, {"GatedFeedForward"}),
         ("OLMo 2", {"SandwichNorm", "RoPE"}, {"PreNorm", "PostNorm", "PerHead", "Window"}),
         ("OLMo 3", {"SandwichNorm", "Window", "make_scaling"}, {"PreNorm", "PerHead"}),
+        ("Gemma 2", {"SandwichNorm", "SoftCap", "Window", "Capped"}, {"PreNorm", "PerHead"}),
+        ("Gemma 3", {"SandwichNorm", "PerHead", "Window"}, {"PreNorm", "SoftCap", "Capped"}),
         ("DeepSeek-V3", {"LatentAttention", "GroupedRouter", "RoPE"}, {"SoftmaxRouter", "PerHead"}),
     ],
 )

@@ -43,6 +43,8 @@ BUILT = {  # by the name of its class: what it is built of
     "SandwichNorm": {"norm_in": LayerNorm(29), "norm_out": RMSNorm(31), "dropout": 0.07},
     "DeepNorm": {"norm": LayerNorm(29), "alpha": 1.7, "dropout": 0.07},
     "PerHead": {"norm": RMSNorm(29), "d_head": 29},
+    "Capped": {"cap": 30.5},
+    "RoundedScale": {"scale": 0.3},
     "Scaled": {"scale": 0.3},
     "Transformer": MODEL,
     "Bert": {**MODEL, "max_len": 71},

@@ -3,7 +3,26 @@
 import torch
 
 from transformer_lit.attention.windows import SinkLogit, Window
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, with_gradients, wrong
+
+def near_cases():
+    return {
+        "a window of 3": (*(4 * torch.randn(2, 7, 5)), torch.randn(7, 5), 3, 2.0, 0.3),
+        "itself alone": (*torch.randn(3, 5, 3), 1, 50.0, 0.5),
+        "a short text": (*(4 * torch.randn(2, 3, 2)), torch.randn(3, 2), 11, 1.0, 0.7),
+    }
+
+@exercise("decoders.1")
+@wrong("""
+    26 / 6 is rounded down: the 25th and 26th layers see a window, and no layer 30 exists.
+        [5, 174592]
+    You counted the others: 22 layers have a window.
+        [22, 722944]
+    That is a cache of all positions in each layer. Those with a window hold 512.
+        [4, 851968]
+""")
+def all_and_held():
+    return [4, 4 * 32768 + 22 * 512]
 
 @exercise("decoders.2")
 @wrong("""
@@ -27,3 +46,27 @@ def weight_of_tokens():
     sink.logit.data.fill_(128.0).log_()
     window = Window(128, attend=sink)
     return [total(31, window), total(499, window), total(895, sink)]
+
+@exercise("decoders.3", cases=near_cases, run=with_gradients)
+@wrong("""
+    A hidden score of −∞ becomes −cap behind the cap, and is seen. Cap first, then hide.
+        scores = cap * torch.tanh(scale * (q @ k.T) / cap) → scores = scale * (q @ k.T)
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v → return (cap * torch.tanh(scores.masked_fill(~seen, -torch.inf) / cap)).softmax(-1) @ v
+    A cap that cuts has no gradient beyond it. Use the tanh.
+        cap * torch.tanh(scale * (q @ k.T) / cap) → (scale * (q @ k.T)).clamp(-cap, cap)
+    Divide by the cap inside the tanh: small scores shall stay what they are.
+        torch.tanh(scale * (q @ k.T) / cap) → torch.tanh(scale * (q @ k.T))
+    The scale comes first: what is capped is the scaled score.
+        cap * torch.tanh(scale * (q @ k.T) / cap) → scale * cap * torch.tanh(q @ k.T / cap)
+    That is one position too many: the last `size` are seen, its own among them.
+        s > t - size → s >= t - size
+    A position sees keys behind it. Hide them too.
+        (s <= t) & (s > t - size) → s > t - size
+    The window is missing: everything before is seen.
+        (s <= t) & (s > t - size) → s <= t
+""")
+def near_layer(q, k, v, size, cap, scale):
+    scores = cap * torch.tanh(scale * (q @ k.T) / cap)  # T S
+    t, s = torch.arange(len(q))[:, None], torch.arange(len(k))
+    seen = (s <= t) & (s > t - size)  # T S
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
