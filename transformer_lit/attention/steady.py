@@ -61,9 +61,9 @@ class SoftCap:
             logits = logits + bias.expand_as(logits)
         capped = self.cap * (logits / self.cap).tanh()
         capped = capped.masked_fill(logits == -math.inf, -math.inf)
-        # Vectors of no numbers have products of 0: what `attend` adds to them is all there is.
-        empty = {"scale": 1.0, "bias": capped}
-        return attend(q[..., :0], k[..., :0], v, mask=mask, causal=causal, dropout=dropout, **empty)
+        # Vectors of no numbers have products of 0: what is added to them is all there is.
+        q, k = q[..., :0], k[..., :0]  # B H T 0, B K S 0
+        return attend(q, k, v, mask=mask, bias=capped, causal=causal, scale=1.0, dropout=dropout)
 
 # %% ../../nbs/attention/12_steady.ipynb #z-loss
 def z_loss(
