@@ -32,6 +32,7 @@ from experiments.scaling import SCALING
 from experiments.sizes import SIZES
 from experiments.smoothing import SMOOTHING
 from experiments.speculation import SPECULATIVE
+from experiments.steady import STEADY
 from experiments.streaming import STREAMING
 from experiments.tatoeba import TATOEBA
 from experiments.tokenizer import TOKENIZER
@@ -65,6 +66,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "sizes": SIZES,
     "smoothing": SMOOTHING,
     "speculative": SPECULATIVE,
+    "steady": STEADY,
     "streaming": STREAMING,
     "tatoeba": TATOEBA,
     "temperatures": WRITTEN,

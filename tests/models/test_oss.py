@@ -18,7 +18,8 @@ from transformer_lit.attention.multihead import Position
 from transformer_lit.attention.windows import SinkLogit, Window
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.inference.sampling import generate
-from transformer_lit.models.decoders import DECODERS, PerHead
+from transformer_lit.attention.steady import PerHead
+from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf
 from transformer_lit.position.rope import RoPE
