@@ -22,7 +22,7 @@ from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import TextBatch, TextStream, text_blocks
 from transformer_lit.training.schedule import cosine
 
-V, C, LENGTH, BATCH, STEPS = 512, 64, 64, 16, 300
+V, C, LENGTH, BATCH, STEPS = 512, 64, 64, 16, 200
 CONFIG = LlamaConfig(vocab_size=V, d_model=C, n_layers=4, n_heads=4, d_ff=176, max_len=LENGTH)
 RATES, CHOOSES, SEEDS = (2.5e-3, 5e-3, 1e-2), 0, (1, 2, 3)  # seed 0 chooses the rate
 
