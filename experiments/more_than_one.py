@@ -1,7 +1,7 @@
 """What a chain of modules, a gate or tables of values are worth to a small model of the plays."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import islice, product
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,8 @@ from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import TextBatch, TextStream, text_blocks
 from transformer_lit.training.schedule import cosine
 
-V, C, LENGTH, BATCH, STEPS = 512, 64, 64, 16, 200
-CONFIG = LlamaConfig(vocab_size=V, d_model=C, n_layers=4, n_heads=4, d_ff=176, max_len=LENGTH)
+V, C, LENGTH, BATCH, STEPS, TEXT = 512, 64, 32, 16, 200, 300_000
+CONFIG = LlamaConfig(vocab_size=V, d_model=C, n_layers=3, n_heads=4, d_ff=176, max_len=LENGTH)
 RATES, CHOOSES, SEEDS = (2.5e-3, 5e-3, 1e-2), 0, (1, 2, 3)  # seed 0 chooses the rate
 
 
@@ -39,7 +39,7 @@ def gated(model: Llama) -> nn.Module:
 
 
 def with_values(model: Llama) -> nn.Module:
-    return ValueEmbedding(model, {0: nn.Embedding(V, C), 3: nn.Embedding(V, C)})
+    return ValueEmbedding(model, {0: nn.Embedding(V, C), 2: nn.Embedding(V, C)})
 
 
 ARMS: dict[str, Callable[[Llama], nn.Module]] = {
@@ -91,13 +91,6 @@ def measured(net: nn.Module, batches: Sequence[TextBatch]) -> Row:
     return {"val_loss": sum(losses).item() / len(losses), "agrees": agrees}
 
 
-def trainings(rates: Sequence[float], seeds: Sequence[int]) -> Iterator[tuple[str, int, list]]:
-    "Arm, seed, and the rates to try."
-    for arm in ARMS:
-        yield arm, CHOOSES, list(rates)
-        yield from ((arm, seed, []) for seed in seeds)
-
-
 def compared(
     steps: int = STEPS,
     rates: Sequence[float] = RATES,
@@ -105,26 +98,29 @@ def compared(
     data: str = "tinyshakespeare",
 ) -> list[Row]:
     "For each arm: seed 0 at every rate, then the other seeds at the best of them."
-    text = load_text(data, "train")
+    text = load_text(data, "train")[:TEXT]
     tokenizer = BPETokenizer.train(text.splitlines(keepends=True), V)
     ids = tokenizer.encode_text(text)
     held_out = text_blocks(tokenizer.encode_text(load_text(data, "val")), LENGTH, 64)[:8]
-    rows: list[Row] = []
-    for arm, seed, tried in trainings(rates, seeds):
-        ours = [row for row in rows if row["arm"] == arm and row["seed"] == CHOOSES]
-        best = min(ours, key=lambda row: row["val_loss"], default={"rate": None})["rate"]
-        for rate in tried or [best]:
-            stream = TextStream(ids, length=LENGTH, batch_size=BATCH, seed=seed)
-            net = train(arm, seed, rate, stream, steps)
-            row = {"arm": arm, "seed": seed, "rate": rate, "parameters": count(net)}
-            rows.append(row | measured(net, held_out))
-            print(rows[-1], flush=True)
+
+    def row(arm: str, seed: int, rate: float) -> Row:
+        stream = TextStream(ids, length=LENGTH, batch_size=BATCH, seed=seed)
+        net = train(arm, seed, rate, stream, steps)
+        about = {"arm": arm, "seed": seed, "rate": rate, "parameters": count(net)}
+        found = about | measured(net, held_out)
+        print(found, flush=True)
+        return found
+
+    rows = [row(arm, CHOOSES, rate) for arm, rate in product(ARMS, rates)]
+    for seed, arm in product(seeds, ARMS):
+        tried = (found for found in rows if (found["arm"], found["seed"]) == (arm, CHOOSES))
+        rows.append(row(arm, seed, min(tried, key=lambda found: found["val_loss"])["rate"]))
     return rows
 
 
 MORE_THAN_ONE = Experiment(
-    f"A Llama of 4 layers, {C} wide, learns tinyshakespeare in {V} BPE tokens: {STEPS} steps of "
-    f"{BATCH} blocks of {LENGTH}, AdamW without weight decay, cosine to a tenth. arm: the plain "
+    f"A Llama of 3 layers, {C} wide, learns the first {TEXT:,} characters of tinyshakespeare in "
+    f"{V} BPE tokens: {STEPS} steps of {BATCH} blocks of {LENGTH}, AdamW, cosine to a tenth. arm: the plain "
     "model; with one MTP module, λ = 0.3; with a gate in each attention; with value embeddings in "
     "the first and the last layer. Seed 0 is trained at each of three peak rates and chooses the "
     "rate of the arm; the others have that rate. val_loss: nats per next token, of the model "
