@@ -20,6 +20,7 @@ from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.course.exercises import edited
 from transformer_lit.inference.sampling import generate
+from transformer_lit.inference.speculative import speculate
 from transformer_lit.models import more_than_one
 from transformer_lit.models.decoders import PerHead
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -169,6 +170,37 @@ def test_without_a_chain_it_is_the_usual_loss():
     model, text = more_than_one.MultiToken(small(), []), ids(T + 1)
     expected = nn.functional.cross_entropy(model.model(text[:, :-1]).mT, text[:, 1:])
     assert_close(more_than_one.mtp_loss(model(text[:, :-1]), text[:, 1:]), expected)
+
+
+class ChainDraft:
+    "The most probable token of each module, as a sure one."
+
+    def __init__(self, multi):
+        self.multi = multi
+
+    def propose(self, ids, n):
+        model, text = self.multi.model, ids[None]
+        hidden = model.hidden(text[:, :-1])
+        for k, module in enumerate(self.multi.chain[:n], 1):
+            hidden = module(hidden, model.tok_emb(text[:, k:]))
+            text = torch.cat([text, model.lm_head(hidden[:, -1:]).argmax(-1)], 1)
+        guesses = text[0, len(ids) :]
+        return guesses.tolist(), nn.functional.one_hot(guesses, V).to(hidden.dtype)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_draft_of_the_chain_leaves_the_greedy_text_as_it_is(depth):
+    multi, start = chained(depth).eval(), ids(5)[:1]
+    own = generate(multi.model, start, max_new_tokens=20, temperature=0)[0]
+    rounds = speculate(
+        multi.model,
+        ChainDraft(multi),
+        start,
+        max_new_tokens=20,
+        ahead=depth,
+        choice=lambda z: nn.functional.one_hot(z.argmax(-1), V).to(z.dtype),
+    )
+    assert [token for said in rounds for token in said] == own
 
 
 # --- a gate -------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class ValueEmbedding(nn.Module):
     """A decoder-only model with more tables of tokens, which add to the values of some layers.
 
     `tables` says which layers: number -> a module from ids to vectors of size KD. Two layers may
-    share one. Each layer has a learned factor λ, which begins at 1.
+    share one. Each layer has a learned factor α, which begins at 1.
     """
 
     def __init__(self, model: DecoderOnly, tables: Mapping[int, nn.Module]):
