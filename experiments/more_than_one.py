@@ -121,11 +121,11 @@ def compared(
 MORE_THAN_ONE = Experiment(
     f"A Llama of 3 layers, {C} wide, learns the first {TEXT:,} characters of tinyshakespeare in "
     f"{V} BPE tokens: {STEPS} steps of {BATCH} blocks of {LENGTH}, AdamW, cosine to a tenth. "
-    "arm: the plain model; with one MTP module, λ = 0.3; with a gate in each attention; with value embeddings in "
-    "the first and the last layer. Seed 0 is trained at each of three peak rates and chooses the "
-    "rate of the arm; the others have that rate. val_loss: nats per next token, of the model "
-    "without its module, over the first 512 blocks of the held-out text. agrees: how often the "
-    "module's most probable token is the model's own. parameters: in training.",
+    "arm: the plain model; with one MTP module, λ = 0.3; with a gate in each attention; with value "
+    "embeddings in the first and the last layer. Seed 0 is trained at each of three peak rates and "
+    "chooses the rate of the arm; the others have that rate. val_loss: nats per next token, of the "
+    "model without its module, over the first 512 blocks of the held-out text. agrees: how often "
+    "the module's most probable token is the model's own. parameters: in training.",
     compared,
     quick={"steps": 2, "seeds": (1,), "rates": (5e-3,), "data": "book"},
 )
