@@ -60,10 +60,9 @@ def normed(x, norm):
 
 def equations(model, x, targets, weight):
     "DeepSeek-V3's equations 21 to 25, a text, a depth and a position at a time."
-    main, losses, logits = model.model, [], []
-    for depth in range(len(model.chain) + 1):
-        losses.append(0.0)
-        logits.append([])
+    main = model.model
+    losses = [0.0 for _ in range(len(model.chain) + 1)]
+    logits = [[] for _ in losses]
     for row, wanted in zip(x, targets):
         h = [main.hidden(row[None, : i + 1])[0, -1] for i in range(T)]
         for depth in range(len(model.chain) + 1):
@@ -412,5 +411,5 @@ def test_a_planted_fault_is_caught(fault, monkeypatch):
     damaged = ModuleType("damaged")
     exec(edited(source, [edit]), vars(damaged))
     given = {"C": 24, "monkeypatch": monkeypatch} if hold is hold_gate else {}
-    with pytest.raises(AssertionError, match="Tensor-likes are not close|Scalars are not close"):
+    with pytest.raises(AssertionError, match="are not close"):
         hold(damaged, **given)
