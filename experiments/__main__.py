@@ -22,6 +22,7 @@ from experiments.interpret import INDUCTION, TRANSLATOR_HEADS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.latent import LATENT_DECODE
 from experiments.learning import LEARNING
+from experiments.more_than_one import MORE_THAN_ONE
 from experiments.muon import MUON
 from experiments.pooling import POOLING
 from experiments.race import RACE
@@ -56,6 +57,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "ladder_losses": LADDER_LOSSES,
     "latent_decode": LATENT_DECODE,
     "learning": LEARNING,
+    "more_than_one": MORE_THAN_ONE,
     "muon": MUON,
     "race": RACE,
     "recall": RECALL,

@@ -17,11 +17,11 @@ from transformer_lit.attention.attend import attend
 from transformer_lit.attention.cache import KVCache
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.attention.steady import SoftCap
 from transformer_lit.attention.windows import Window, WindowCache
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import generate
-from transformer_lit.attention.steady import SoftCap
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf, save_hf, shared_names

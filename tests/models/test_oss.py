@@ -15,10 +15,10 @@ from wide import Wide
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import Position
+from transformer_lit.attention.steady import PerHead
 from transformer_lit.attention.windows import SinkLogit, Window
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.inference.sampling import generate
-from transformer_lit.attention.steady import PerHead
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf
