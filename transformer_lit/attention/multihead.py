@@ -139,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         pos: Int[Tensor, "... T"] | None = None,  # 0, 1, … after what the cache holds, unless given
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
         cache: Cache | None = None,
-    ) -> Float[Tensor, "B T C"]:
+    ) -> Float[Tensor, "B T _"]:  # C, unless you exchange `o_proj`
         "Self-attention over `x` (and `cache`), or attention from `x` to `memory`."
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")
