@@ -67,6 +67,12 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("Qwen3", {"PerHead", "fewer key heads"}, {"Window", "Experts"}),
         ("Mixtral", {"Experts", "SoftmaxRouter", "fewer key heads"}, {"PerHead", "Window"}),
         ("Qwen3-MoE", {"Experts", "SoftmaxRouter", "PerHead"}, {"Window"}),
+        ("Qwen3-Next", {"GatedDeltaNet", "GatedAttention", "PartialRoPE", "Experts"}, {"Window"}),
+        (
+            "ModernBERT",
+            {"Bert", "RoPE", "TwoSidedWindow", "PreNorm"},
+            {"LearnedPosition", "PostNorm"},
+        ),
         ("DeepSeek-V3", {"LatentAttention", "GroupedRouter", "RoPE"}, {"SoftmaxRouter", "PerHead"}),
     ],
 )

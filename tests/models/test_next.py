@@ -2,6 +2,7 @@
 
 import copy
 import re
+from functools import cache
 
 import pytest
 import torch
@@ -73,13 +74,14 @@ WRITING = [name for name in MODELS if name.startswith("qwen")]
 READING = [name for name in MODELS if name not in WRITING]
 
 
+@cache
 def theirs(name):
     return wide_model(*MODELS[name])
 
 
-def folder_of(name, tmp_path, **options):
-    model = theirs(name)
-    model.save_pretrained(tmp_path / "folder", **options)
+def folder_of(name, tmp_path):
+    model = copy.deepcopy(theirs(name))
+    model.save_pretrained(tmp_path / "folder")
     return tmp_path / "folder", model
 
 
@@ -120,7 +122,7 @@ def test_logits_and_states_are_those_of_hf_with_padding_and_without(name, tmp_pa
 def test_gradients_are_those_of_hf(name, tmp_path):
     "Ours go back through what the table of names makes of theirs: each entry has its gradient."
     folder, model = folder_of(name, tmp_path)
-    held, ids, ours = load_file(folder / "model.safetensors"), torch.randint(V, (2, 29)), None
+    held, ids = load_file(folder / "model.safetensors"), torch.randint(1, V, (2, 29))  # no padding
     with Wide():
         F.cross_entropy(model(ids).logits.mT, ids).backward()
     gradients = copy.deepcopy(model)
@@ -153,16 +155,16 @@ def test_gradients_are_those_of_hf(name, tmp_path):
         torch.testing.assert_close(leaves[spelt(there)].grad, grad)
 
 
-@pytest.mark.parametrize("name", WRITING)
-def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
+@pytest.mark.parametrize(("name", "count"), [("qwen3-next", 1), ("qwen3-next other", 20)])
+def test_random_cuts_of_a_prompt_give_the_references_logits(name, count, tmp_path):
     folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
+    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 17))
     expected = logits(model, ids)
-    for cut in cuts(23, 20):
-        state = ours.start(2, 23)
+    for cut in cuts(17, count):
+        state = ours.start(2, 17)
         parts = [ours.step(part, state) for part in ids.split(cut, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), expected)
-        assert state.length == 23
+        assert state.length == 17
 
 
 def test_each_layer_has_a_cache_of_its_kind_and_rows_change_places(tmp_path):

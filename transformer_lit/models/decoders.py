@@ -298,8 +298,8 @@ def _of_groups(part: int) -> Made:
     def make(x: Tensor, ba: Tensor, norm: Tensor) -> Tensor:
         D, H = len(norm), len(ba) // 2
         K = len(x) // (2 * D) - H  # x is 2KD+2HD C
+        x, ba = (y.unflatten(0, (K, -1)) for y in (x, ba))  # K 2D+2GD C, K 2G C
         G = H // K
-        x, ba = (x.unflatten(0, (K, -1)) for x in (x, ba))  # K 2D+2GD C, K 2G C
         return [*x.split([D, D, G * D, G * D], 1), *ba.split(G, 1)][part].flatten(0, 1)
 
     names = ("in_proj_qkvz", "in_proj_ba", "norm")
