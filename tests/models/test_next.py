@@ -51,6 +51,7 @@ YARN |= {"original_max_position_embeddings": 31, "beta_fast": 5}
 KINDS = ["full_attention", "linear_attention", "full_attention"]
 OTHER = {**NEXT, "num_hidden_layers": 3, "layer_types": KINDS, "norm_topk_prob": False}
 OTHER |= {"tie_word_embeddings": True, "linear_num_key_heads": 6, "decoder_sparse_step": 2}
+OTHER |= {"mlp_only_layers": []}
 MODERN = {**SIZES, "hidden_size": 84, "num_hidden_layers": 5, "norm_eps": 0.01, "pad_token_id": 0}
 MODERN |= {"local_attention": 14, "cls_token_id": 1, "sep_token_id": 2}
 MODERN |= {"global_rope_theta": 503.0, "local_rope_theta": 53.0}
@@ -450,7 +451,7 @@ def test_a_tensor_missing_or_too_many_or_of_a_wrong_shape_is_named(tmp_path):
     folder, _ = folder_of("qwen3-next", tmp_path)
     held = load_file(folder / "model.safetensors")
     for change, words in (
-        (lambda x: {n: x[n] for n in x if n != AT}, f"lacks {AT}$"),
+        (lambda x: {n: x[n] for n in x if n != AT}, f"lacks {AT} and 5 more$"),
         (lambda x: x | {"model.layers.0.linear_attn.D": torch.ones(6)}, "reads: .*linear_attn.D$"),
         (lambda x: x | {AT: torch.ones(14, 85)}, r"ba.weight \(14, 85\).* cannot be made from it"),
     ):
