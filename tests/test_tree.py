@@ -72,6 +72,12 @@ def test_its_parity_test_exists_and_has_that_model(entry):
         ("OLMo 3", {"SandwichNorm", "Window", "make_scaling"}, {"PreNorm", "PerHead"}),
         ("Gemma 2", {"SandwichNorm", "SoftCap", "Window", "Capped"}, {"PreNorm", "PerHead"}),
         ("Gemma 3", {"SandwichNorm", "PerHead", "Window"}, {"PreNorm", "SoftCap", "Capped"}),
+        ("Qwen3-Next", {"GatedDeltaNet", "GatedAttention", "PartialRoPE", "Experts"}, {"Window"}),
+        (
+            "ModernBERT",
+            {"Bert", "RoPE", "TwoSidedWindow", "PreNorm"},
+            {"LearnedPosition", "PostNorm"},
+        ),
         ("DeepSeek-V3", {"LatentAttention", "GroupedRouter", "RoPE"}, {"SoftmaxRouter", "PerHead"}),
     ],
 )

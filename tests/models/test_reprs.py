@@ -54,6 +54,7 @@ BUILT = {  # by the name of its class: what it is built of
 }
 PARTS = {"EncoderLayer", "DecoderLayer", "EncoderDecoder", "DecoderOnly", "InBlocks"}  # theirs say
 PARTS |= {"LeftPadded", "Experts", "Interleaved", "SentenceEncoder"}
+PARTS |= {"PartialRoPE", "GatedAttention", "GatedExpert"}
 NOTHING = {"FixedVector", "Nothing"}  # built of nothing
 NOTHING |= {"Linear8", "Linear4", "Embedding8"}  # or of tensors
 

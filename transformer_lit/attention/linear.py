@@ -195,10 +195,16 @@ class GatedDeltaNet(nn.Module):
         q, k = (_unit(x).repeat_interleave(group, dim=1) for x in (q, k))  # B H T D
         beta = self.b_proj(x).sigmoid().mT  # B H T
         g = -(self.A_log.exp() * F.softplus(self.a_proj(x) + self.dt_bias)).mT  # B H T
-        out, state = self.rule(q * self.d_head**-0.5, k, v, g, beta, cache.state)  # B H T D
+        wide = torch.promote_types(x.dtype, torch.float32)  # a state adds up: not in 16 bits
+        given = (y.to(wide) for y in (q * self.d_head**-0.5, k, v, g, beta))
+        out, state = self.rule(*given, cache.state)  # B H T D
         cache.update(state, past, x.shape[1])
-        out = self.norm(out) * F.silu(split_heads(self.z_proj(x), self.d_head))
+        out = self.norm(out.type_as(x)) * F.silu(split_heads(self.z_proj(x), self.d_head))
         return self.o_proj(merge_heads(out))  # B T HD -> B T C
+
+    def new_cache(self, max_len: int) -> StateCache:
+        "What a model's `start` gives this layer: its size does not depend on `max_len`."
+        return StateCache()
 
     def extra_repr(self) -> str:
         sizes = "d_model={}, n_heads={}, n_key_heads={}, d_head={}"

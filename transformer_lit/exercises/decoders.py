@@ -70,3 +70,23 @@ def near_layer(q, k, v, size, cap, scale):
     t, s = torch.arange(len(q))[:, None], torch.arange(len(k))
     seen = (s <= t) & (s > t - size)  # T S
     return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+def gate_cases():
+    return {
+        "two texts": (*torch.randn(2, 2, 5, 6), *torch.randn(2, 6, 6)),
+        "one token": (*torch.randn(2, 1, 1, 10), *torch.randn(2, 10, 10)),
+    }
+
+@exercise("decoders.4", cases=gate_cases, repair=True)
+@wrong("""
+    What comes out of w_o is made of all heads. The gate belongs before it.
+        (heads * (x @ w_g).sigmoid()) @ w_o → (heads @ w_o) * (x @ w_g).sigmoid()
+    The gate is made of what the layer reads, not of what the heads answer.
+        (x @ w_g) → (heads @ w_g)
+    A gate lies between 0 and 1.
+        .sigmoid() →
+    Each number has a gate of its own. A softmax would share one among all.
+        .sigmoid() → .softmax(-1)
+""")
+def gated(x, heads, w_g, w_o):
+    return (heads * (x @ w_g).sigmoid()) @ w_o

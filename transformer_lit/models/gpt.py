@@ -84,10 +84,14 @@ class DecoderOnly(nn.Module):
         src: Tensor | None = None,
         src_mask: Tensor | None = None,
     ) -> DecodingState:
-        "An empty decoding state for up to `max_len` positions; there is no source to encode."
+        """An empty decoding state for up to `max_len` positions; there is no source to encode.
+
+        A layer has a `KVCache`, unless its attention makes another by `new_cache(max_len)`.
+        """
         if src is not None or src_mask is not None:
             raise ValueError("a decoder-only model reads no source; put it into the prompt")
-        return DecodingState([KVCache(max_len) for _ in self.layers])
+        caches = [getattr(layer.attn, "new_cache", KVCache)(max_len) for layer in self.layers]
+        return DecodingState(caches)
 
     def step(
         self,
