@@ -30,6 +30,7 @@ from experiments.recall import RECALL
 from experiments.recurrence import RECURRENCE
 from experiments.runner import Row
 from experiments.scaling import SCALING
+from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK
 from experiments.sizes import SIZES
 from experiments.smoothing import SMOOTHING
 from experiments.speculation import SPECULATIVE
@@ -65,6 +66,8 @@ EXPERIMENTS = {  # each leaves a record of its name
     "scaling": SCALING,
     "scored_sentences": SCORED,
     "search_tree": SEARCH_TREE,
+    "since_2023": SINCE_2023,
+    "since_2023_clock": SINCE_2023_CLOCK,
     "sizes": SIZES,
     "smoothing": SMOOTHING,
     "speculative": SPECULATIVE,

@@ -145,6 +145,7 @@ class TestPaired:
         for factor, expected in ((0.999, False), (1.001, True)):
             shifted = [value + factor * t * error for value in base]
             assert paired(shifted, [0.0] * n).separated is expected
+        assert paired(base, [0.0] * n).half == pytest.approx(t * error, rel=1e-3)
 
     @pytest.mark.parametrize("n", [0, 1, 11])
     def test_too_few_or_too_many_pairs(self, n):

@@ -142,9 +142,14 @@ class Paired:
     pairs: int
 
     @property
+    def half(self) -> float:
+        "Half of the width of the 95 % interval by Student's t."
+        return _T95[self.pairs - 1] * self.error
+
+    @property
     def separated(self) -> bool:
-        "Whether 0 lies outside the 95 % interval by Student's t."
-        return abs(self.mean) > _T95[self.pairs - 1] * self.error
+        "Whether 0 lies outside that interval."
+        return abs(self.mean) > self.half
 
 
 # two-sided 95 % points of Student's t by degrees of freedom, as tables print them
