@@ -19,7 +19,7 @@ from transformer_lit.training.schedule import adamw, cosine
 
 C, H, LAYERS, T, BATCH, STEPS, WARMUP = 64, 4, 2, 64, 8, 200, 20
 EVERY, TRAIN, HELD_OUT = 10, 1_000_000, 64  # steps between two looks, characters, texts
-SEEDS = {3e-3: (0, 1, 2), 1e-2: (0,), 3e-2: (0,), 1e-1: (0,)}  # of each rate
+SEEDS = dict.fromkeys((3e-3, 1e-2, 3e-2, 1e-1), (0, 1, 2))  # of each rate
 
 
 @dataclass(frozen=True)
