@@ -1,6 +1,7 @@
 "Below each chapter stands which records it reads, with their commands and commits."
 
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -44,6 +45,9 @@ def test_every_record_is_read_by_a_page():
     for notebook in (ROOT / "nbs").rglob("*.ipynb"):
         groups = records.read_by(json.loads(notebook.read_text(encoding="utf-8"))["cells"])
         read.update(path for paths in groups.values() for path in paths)
+    for page in (ROOT / "book").glob("*.md"):  # whose numbers a test of their own compares
+        named = re.findall(r"`python -m experiments (\w+)`", page.read_text(encoding="utf-8"))
+        read.update(ROOT / f"results/measurements/{name}.json" for name in named)
     assert read == set((ROOT / "results").rglob("*.json"))
 
 
