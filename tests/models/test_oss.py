@@ -18,10 +18,11 @@ from transformer_lit.attention.multihead import Position
 from transformer_lit.attention.steady import PerHead
 from transformer_lit.attention.windows import SinkLogit, Window
 from transformer_lit.block.residual import PostNorm, PreNorm
+from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import generate
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
-from transformer_lit.models.hf_build import load_hf
+from transformer_lit.models.hf_build import load_hf, save_hf
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import YaRNScaling
 
@@ -437,3 +438,9 @@ def test_experts_of_a_wrong_shape_are_named(change, words, tmp_path):
 def test_all_families_of_this_file_are_tested():
     built = {kind.__name__ for kind, _, _ in MODELS.values()}
     assert built == {name for name in DECODERS if name.startswith(("GptOss", "Olmo"))}
+
+
+def test_it_is_not_written_as_a_mixtral(tmp_path):
+    folder, _ = folder_of("gpt-oss", tmp_path)
+    with pytest.raises(InputError, match="experts of another form"):
+        save_hf(load_hf(folder), tmp_path / "out")

@@ -35,6 +35,7 @@ BUILT = {  # by the name of its class: what it is built of
     "RMSNorm": {"d_model": 29, "eps": 0.03},
     "FeedForward": {"d_model": 29, "d_ff": 37},
     "GatedFeedForward": {"d_model": 29, "d_ff": 37},
+    "ClampedFeedForward": {"d_model": 29, "d_ff": 37, "limit": 3.5, "alpha": 1.3},
     "SoftmaxRouter": {"d_model": 29, "n_experts": 15, "k": 4},
     "SigmoidRouter": {"d_model": 29, "n_experts": 15, "k": 4, "scale": 2.5},
     "GroupedRouter": {"d_model": 29, "n_experts": 15, "k": 4, "n_groups": 5, "k_groups": 3},
@@ -55,6 +56,7 @@ BUILT = {  # by the name of its class: what it is built of
 PARTS = {"EncoderLayer", "DecoderLayer", "EncoderDecoder", "DecoderOnly", "InBlocks"}  # theirs say
 PARTS |= {"LeftPadded", "Experts", "Interleaved", "SentenceEncoder"}
 PARTS |= {"PartialRoPE", "GatedAttention", "GatedExpert"}
+PARTS |= {"MTPModule", "MultiToken", "ValueEmbedding"}
 NOTHING = {"FixedVector", "Nothing"}  # built of nothing
 NOTHING |= {"Linear8", "Linear4", "Embedding8"}  # or of tensors
 

@@ -642,8 +642,9 @@ def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
         return settings | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}, QWEN3
     if not experts:
         return settings, LLAMA
-    if not all(isinstance(x.router, SoftmaxRouter) and x.shared is None for x in experts):
-        raise InputError("experts with another router or a shared one cannot be written")
+    mixtral = (SoftmaxRouter, GatedFeedForward, None)
+    if any((type(x.router), type(x.experts[0]), x.shared) != mixtral for x in experts):
+        raise InputError("experts of another form, or with another router or a shared one")
     sizes = [
         (len(x.experts), x.router.k, x.router.renormalise, x.experts[0].gate_proj.out_features)
         for x in experts
