@@ -79,8 +79,6 @@ def gate_cases():
 
 @exercise("decoders.4", cases=gate_cases, repair=True)
 @wrong("""
-    What comes out of w_o is made of all heads. The gate belongs before it.
-        (heads * (x @ w_g).sigmoid()) @ w_o → (heads @ w_o) * (x @ w_g).sigmoid()
     The gate is made of what the layer reads, not of what the heads answer.
         (x @ w_g) → (heads @ w_g)
     A gate lies between 0 and 1.
