@@ -12,11 +12,15 @@ WORKERS = OMP_NUM_THREADS=$(THREADS) python -m pytest -q -n 2 --dist loadfile
 ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
-# Native: all. Older: the folders whose claims are of numbers; text, commands and files do not differ.
+# Native: all. Older, at each push: the folders whose claims are of numbers, in tests and notebooks; text, commands and
+# files do not differ. `make test-processors` runs all of it, with all of the older instructions.
 COMPUTE = attention position block text models training inference
 TESTS_native = tests --ignore tests/book
 TESTS_avx2 = $(addprefix tests/,$(COMPUTE))
 TESTS_default = $(TESTS_avx2)
+NOTEBOOKS_native = nbs
+NOTEBOOKS_avx2 = $(addprefix nbs/,$(COMPUTE))
+NOTEBOOKS_default = $(NOTEBOOKS_avx2)
 
 .PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
 	test-default package-native package-avx2 package-default cells-native cells-avx2 \
@@ -74,7 +78,7 @@ package-native package-avx2 package-default: package-%: setup
 	$(ISA_$*) $(WORKERS) -p no:nbval $(TESTS_$*)
 
 cells-native cells-avx2 cells-default: cells-%: setup
-	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
+	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider $(NOTEBOOKS_$*)
 
 test-machinery: setup  ## processes, compilers, trainings of seconds: what pushes run too
 	$(WORKERS) --dist loadscope -p no:nbval -m machinery tests --ignore tests/book
@@ -87,7 +91,7 @@ test-book-slow: book  ## each article for readers with a screen reader, times, t
 
 test-processors: setup  ## all as older processors compute, with 1 and 2 threads, another seed
 	for threads in 1 2; do for isa in default avx2; do \
-		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads TESTS_$$isa='$(TESTS_native)' \
+		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads TESTS_$$isa='$(TESTS_native)' NOTEBOOKS_$$isa=nbs \
 		|| exit 1; done; done
 
 test-fast: setup  ## the package's tests alone
