@@ -1,6 +1,7 @@
 """Folders as `transformers` writes them, with weights that make each part matter."""
 
 import json
+from copy import deepcopy
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from wide import Wide
 
 from transformer_lit.course.files import InputError
+from transformer_lit.models.hf_build import load_hf
 
 
 def wide_model(build, config):
@@ -73,3 +75,19 @@ def eps(model):
     for part in model.modules():
         if hasattr(part, "eps"):
             part.eps = 1e-5
+
+
+_KNOWN = {}  # one reference for all parts of a model
+
+
+def gap_without(change, name, folder_of, tmp_path_factory, ask=logits):
+    "How far our logits are off once `change` was made, in standard deviations of the reference's."
+    if (folder_of, name) not in _KNOWN:
+        folder, model = folder_of(name, tmp_path_factory.mktemp("model"))
+        ids = torch.randint(model.config.vocab_size, (2, 37))
+        _KNOWN[folder_of, name] = load_hf(folder).double(), ids, ask(model, ids)
+    ours, ids, expected = _KNOWN[folder_of, name]
+    ours = deepcopy(ours)
+    change(ours)
+    with torch.no_grad():
+        return (ours(ids) - expected).abs().max() / expected.std()

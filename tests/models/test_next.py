@@ -8,7 +8,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from checkpoints import assert_refused, eps, logits, reconfigure, rewrite, wide_model, without, zero
+from checkpoints import (
+    assert_refused,
+    eps,
+    gap_without,
+    logits,
+    reconfigure,
+    rewrite,
+    wide_model,
+    without,
+    zero,
+)
 from random_cuts import cuts
 from safetensors.torch import load_file
 from torch import nn
@@ -310,25 +320,12 @@ PARTS = {
         "last norm": lambda model: model.transform.__setitem__(0, nn.Identity()),
     },
 }
-KNOWN = {}
 
 
 @pytest.mark.parametrize(("name", "part"), [(n, p) for n, parts in PARTS.items() for p in parts])
 def test_without_a_part_the_logits_are_others(name, part, tmp_path_factory):
-    if name not in KNOWN:  # one folder for all parts of a model
-        folder, model = folder_of(name, tmp_path_factory.mktemp("model"))
-        ids = torch.randint(V, (2, 37))
-        KNOWN[name] = folder, ids, asked(model, ids)
-    folder, ids, expected = KNOWN[name]
-    ours = load_hf(folder).double()
-
-    def gap():
-        with torch.no_grad():
-            return (ours(ids) - expected).abs().max() / expected.std()
-
-    assert gap() < 1e-6
-    PARTS[name][part](ours)
-    assert gap() > 1e-4
+    gap = gap_without(PARTS[name][part], name, folder_of, tmp_path_factory, ask=asked)
+    assert gap > 1e-4  # a thousand times what parity leaves
 
 
 @pytest.mark.parametrize("size", [0, 2, 5, 11])
