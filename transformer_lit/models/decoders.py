@@ -441,7 +441,7 @@ def _gemma3(c: Settings) -> Llama:
 
 # %% ../../nbs/models/14_decoders.ipynb #oss-expert
 class ClampedFeedForward(nn.Module):
-    """(g · σ(αg) · (u + 1)) W_d + b_d at each position, with g ≤ `limit` and |u| ≤ `limit`.
+    """(g · σ(αg) · (u + 1)) W_d + b_d at each position; g up to `limit`, u from minus to plus it.
 
     Source: gpt-oss (arXiv:2508.10925).
     """
