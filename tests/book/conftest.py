@@ -90,7 +90,12 @@ def folder(tmp_path_factory):
         inside = live.opening(name) + paragraphs + "</div>"
         path = site / f"{chapter}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PAGE.format(up="../../", inside=inside), encoding="utf-8")
+        page = (
+            path.read_text(encoding="utf-8")
+            if path.exists()
+            else PAGE.format(up="../../", inside="")
+        )
+        path.write_text(page.replace("</main>", f"{inside}</main>"), encoding="utf-8")
     return site, "index.html"
 
 
