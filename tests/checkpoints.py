@@ -5,11 +5,13 @@ from copy import deepcopy
 
 import pytest
 import torch
+from random_cuts import cuts
 from safetensors.torch import load_file, save_file
 from torch import nn
 from wide import Wide
 
 from transformer_lit.course.files import InputError
+from transformer_lit.inference.sampling import generate
 from transformer_lit.models.hf_build import load_hf
 
 
@@ -91,3 +93,36 @@ def gap_without(change, name, folder_of, tmp_path_factory, ask=logits):
     change(ours)
     with torch.no_grad():
         return (ours(ids) - expected).abs().max() / expected.std()
+
+
+def hold_cuts(folder, model):
+    "All at once, step by step, and in twenty ways at random: the reference's logits."
+    ours, ids = load_hf(folder).double(), torch.randint(model.config.vocab_size, (2, 23))
+    expected = logits(model, ids)
+    for cut in cuts(23, 20):
+        state = ours.start(2, 23)
+        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), expected)
+        assert state.length == 23
+
+
+def hold_greedy(folder, model):
+    "Twenty tokens, always the most probable: the reference's."
+    ours, ids = load_hf(folder).double(), torch.randint(model.config.vocab_size, (1, 5))
+    every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
+    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
+    with Wide():
+        expected = model.generate(ids, attention_mask=every, **greedy)
+    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
+
+
+def hold_left_padding(ours, vocab_size):
+    "Positions and a mask say what is real; each row then gives what it gives alone."
+    long, short = torch.randint(vocab_size, (1, 17)), torch.randint(vocab_size, (1, 12))
+    ids = torch.cat([long, torch.cat([torch.zeros(1, 5, dtype=torch.long), short], 1)])
+    pos = torch.stack([torch.arange(17), torch.arange(-5, 12).clamp(min=0)])
+    mask = torch.ones(2, 1, 1, 17, dtype=torch.bool)
+    mask[1, ..., :5] = False
+    out = ours(ids, pos=pos, mask=mask)
+    torch.testing.assert_close(out[:1], ours(long))
+    torch.testing.assert_close(out[1:, 5:], ours(short))

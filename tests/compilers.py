@@ -28,6 +28,7 @@ COMMON = {"vocab_size": V, "hidden_size": C, "num_hidden_layers": N, "num_attent
 LLAMA = {**COMMON, "intermediate_size": F, "rms_norm_eps": 0.01, "max_position_embeddings": 71}
 BERT = {**COMMON, "intermediate_size": F, "max_position_embeddings": 71, "layer_norm_eps": 0.01}
 BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+MODERN = {**BERT, "norm_eps": 0.01, "local_attention": 8, "layer_types": ["sliding_attention"]}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 GEMMA = {"num_key_value_heads": 1, "head_dim": 10, "query_pre_attn_scalar": 13}
 GEMMA |= {"sliding_window": 7, "final_logit_softcapping": 3.0}
@@ -63,6 +64,8 @@ PUBLISHED = {
     "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
     "DebertaV2ForMaskedLM": BERT | DEBERTA,
     "BertModel": BERT,
+    "ModernBertForMaskedLM": MODERN,
+    "ModernBertModel": MODERN,
     "RobertaModel": BERT | {"pad_token_id": 1},
     "DistilBertModel": {"vocab_size": V, "dim": C, "hidden_dim": F, "n_layers": N, "n_heads": 2}
     | {"max_position_embeddings": 71, "dropout": 0.0, "attention_dropout": 0.0},
@@ -83,7 +86,7 @@ MODELS |= {
 }
 MODELS |= {
     name: lambda name=name: FAMILIES[name].build(Settings(PUBLISHED[name])) for name in PUBLISHED
-}  # not yet tried: Qwen3-Next, whose states hide no position by a mask, and ModernBERT
+}  # not yet tried: Qwen3-Next, whose states hide no position by a mask
 SEVERAL = {"recurrent": "it loops over the length"}  # graphs, and why; none can be exported
 SEVERAL |= {
     f"{name}ForCausalLM": "which experts are computed depends on the tokens"

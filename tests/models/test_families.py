@@ -12,6 +12,9 @@ from checkpoints import (
     assert_refused,
     eps,
     gap_without,
+    hold_cuts,
+    hold_greedy,
+    hold_left_padding,
     logits,
     reconfigure,
     rewrite,
@@ -29,7 +32,6 @@ from transformer_lit.attention.multihead import Position
 from transformer_lit.attention.windows import Window
 from transformer_lit.block.experts import Experts, SigmoidRouter, SoftmaxRouter
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Interleaved
 from transformer_lit.models.gpt import GPT
@@ -161,13 +163,7 @@ def test_logits_are_those_of_hf(name, tmp_path):
 @pytest.mark.machinery
 @pytest.mark.parametrize("name", WRITING)
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (1, 5))
-    every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
-    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-    with Wide():
-        expected = model.generate(ids, attention_mask=every, **greedy)
-    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
+    hold_greedy(*folder_of(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", WRITING)
@@ -182,19 +178,11 @@ def test_decoding_with_a_state_gives_the_logits_of_one_pass(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama 3", "mistral"])
 def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
-    "Positions and a mask say what is real; each row then gives what it gives alone."
     model = load_hf(folder_of(name, tmp_path)[0]).double()
     if name == "mistral":
         for layer in model.layers:
             layer.attn.attend = Window(3)
-    long, short = torch.randint(V, (1, 7)), torch.randint(V, (1, 4))
-    ids = torch.cat([long, torch.cat([torch.zeros(1, 3, dtype=torch.long), short], 1)])
-    pos = torch.stack([torch.arange(7), torch.arange(-3, 4).clamp(min=0)])
-    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
-    mask[1, ..., :3] = False
-    out = model(ids, pos=pos, mask=mask)
-    torch.testing.assert_close(out[:1], model(long))
-    torch.testing.assert_close(out[1:, 3:], model(short))
+    hold_left_padding(model, V)
 
 
 def test_bert_ignores_padding_as_hf_does(tmp_path):
@@ -544,15 +532,7 @@ DEEP = ["deepseek", "deepseek groups", "deepseek yarn"]
 
 @pytest.mark.parametrize("name", ["mixtral windows", "qwen3 moe", "deepseek", "deepseek groups"])
 def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
-    expected = logits(model, ids)
-    for _ in range(20):
-        inner = sorted(torch.randperm(22)[:2].add(1).tolist())
-        cut = [b - a for a, b in zip([0, *inner], [*inner, 23])]
-        state = ours.start(2, 23)
-        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), expected)
+    hold_cuts(*folder_of(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["mixtral", "qwen3 moe", "qwen3 moe divided", *DEEP])

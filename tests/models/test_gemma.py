@@ -7,7 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from checkpoints import assert_refused, eps, gap_without, logits, reconfigure, wide_model, without
+from checkpoints import (
+    assert_refused,
+    eps,
+    gap_without,
+    hold_cuts,
+    hold_greedy,
+    hold_left_padding,
+    logits,
+    reconfigure,
+    wide_model,
+    without,
+)
 from random_cuts import cuts
 from torch import nn
 from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
@@ -21,7 +32,6 @@ from transformer_lit.attention.steady import SoftCap
 from transformer_lit.attention.windows import Window, WindowCache
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf, save_hf, shared_names
@@ -96,38 +106,19 @@ def test_gradients_are_those_of_hf(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["gemma 2", "gemma 3", "gemma 3 linear"])
 def test_twenty_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
-    expected = logits(model, ids)
-    for cut in cuts(23, 20):  # the first two: all at once, and step by step
-        state = ours.start(2, 23)
-        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), expected)
+    hold_cuts(*folder_of(name, tmp_path))
 
 
 @pytest.mark.machinery
 @pytest.mark.parametrize("name", ["gemma 2", "gemma 3"])
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (1, 5))
-    every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
-    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-    with Wide():
-        expected = model.generate(ids, attention_mask=every, **greedy)
-    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
+    hold_greedy(*folder_of(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["gemma 2", "gemma 3"])
 def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
     model = load_hf(folder_of(name, tmp_path)[0]).double()
-    long, short = torch.randint(V, (1, 11)), torch.randint(V, (1, 8))
-    ids = torch.cat([long, torch.cat([torch.zeros(1, 3, dtype=torch.long), short], 1)])
-    pos = torch.stack([torch.arange(11), torch.arange(-3, 8).clamp(min=0)])
-    mask = torch.ones(2, 1, 1, 11, dtype=torch.bool)
-    mask[1, ..., :3] = False
-    out = model(ids, pos=pos, mask=mask)
-    torch.testing.assert_close(out[:1], model(long))
-    torch.testing.assert_close(out[1:, 3:], model(short))
+    hold_left_padding(model, V)
 
 
 def test_the_settings_of_version_4(tmp_path):

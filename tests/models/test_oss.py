@@ -11,6 +11,9 @@ from checkpoints import (
     assert_refused,
     eps,
     gap_without,
+    hold_cuts,
+    hold_greedy,
+    hold_left_padding,
     logits,
     reconfigure,
     rewrite,
@@ -18,7 +21,6 @@ from checkpoints import (
     without,
     zero,
 )
-from random_cuts import cuts
 from torch import nn
 from wide import Wide
 
@@ -29,7 +31,6 @@ from transformer_lit.attention.steady import PerHead
 from transformer_lit.attention.windows import SinkLogit, Window
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf, save_hf
@@ -120,41 +121,19 @@ def test_all_gradients_are_those_of_hf(name, tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_random_cuts_of_a_prompt_give_the_references_logits(name, tmp_path):
-    "All at once, step by step, and in twenty ways at random, each of pieces of its own."
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 23))
-    expected = logits(model, ids)
-    for cut in cuts(23, 20):
-        state = ours.start(2, 23)
-        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), expected)
-        assert state.length == 23
+    hold_cuts(*folder_of(name, tmp_path))
 
 
 @pytest.mark.machinery
 @pytest.mark.parametrize("name", WRITING)
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (1, 5))
-    every = torch.ones_like(ids)  # or HF would hide ids that equal its padding
-    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-    with Wide():
-        expected = model.generate(ids, attention_mask=every, **greedy)
-    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
+    hold_greedy(*folder_of(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", WRITING)
 def test_rows_of_unequal_length_are_padded_on_the_left(name, tmp_path):
-    "Positions and a mask say what is real; each row then gives what it gives alone."
     model = load_hf(folder_of(name, tmp_path)[0]).double()
-    long, short = torch.randint(V, (1, 17)), torch.randint(V, (1, 12))
-    ids = torch.cat([long, torch.cat([torch.zeros(1, 5, dtype=torch.long), short], 1)])
-    pos = torch.stack([torch.arange(17), torch.arange(-5, 12).clamp(min=0)])
-    mask = torch.ones(2, 1, 1, 17, dtype=torch.bool)
-    mask[1, ..., :5] = False
-    out = model(ids, pos=pos, mask=mask)
-    torch.testing.assert_close(out[:1], model(long))
-    torch.testing.assert_close(out[1:, 5:], model(short))
+    hold_left_padding(model, V)
 
 
 # --- each part matters --------------------------------------------------------------------------
