@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -20,21 +21,24 @@ def example() -> str:
     return code
 
 
-def laps(seeds: int = 3, seconds: float = 120.0, count: int = 500) -> list[Row]:
-    "One row a seed."
+def laps(
+    seeds: int = 3, seconds: float = 120.0, count: int = 500, lengths: tuple[int, ...] = (320, 128)
+) -> list[Row]:
+    "One row for each length of the training's rows and each seed."
     rows = []
-    for seed in range(seeds):
+    for length, seed in product(lengths, range(seeds)):
+        code = example().replace("length=320", f"length={length}")
         with tempfile.TemporaryDirectory() as folder:
             own = Path(folder, OWN_FILE)
-            own.write_text(solved_file() + example(), encoding="utf-8")
+            own.write_text(solved_file() + code, encoding="utf-8")
             torch.manual_seed(seed)
-            rows.append({"seed": seed} | vars(race(own, seconds=seconds, count=count)))
+            rows.append({"length": length, "seed": seed} | vars(race(own, seconds=seconds, count=count)))
     return rows
 
 
 RACE = Experiment(
-    "The race with the page's example: bits a letter on the first 500 held-out stories; seconds: of"
+    "The race with the page's example: letters a row, bits a letter on the first 500 held-out stories; seconds: of"
     " the processor, for the training, of 120 allowed; floor: the entropy of those stories.",
     laps,
-    quick={"seeds": 1, "seconds": 3.0, "count": 10},
+    quick={"seeds": 1, "seconds": 3.0, "count": 10, "lengths": (7,)},
 )
