@@ -32,13 +32,15 @@ def laps(
             own = Path(folder, OWN_FILE)
             own.write_text(solved_file() + code, encoding="utf-8")
             torch.manual_seed(seed)
-            rows.append({"length": length, "seed": seed} | vars(race(own, seconds=seconds, count=count)))
+            lap = race(own, seconds=seconds, count=count)
+            rows.append({"length": length, "seed": seed} | vars(lap))
     return rows
 
 
 RACE = Experiment(
-    "The race with the page's example: letters a row, bits a letter on the first 500 held-out stories; seconds: of"
-    " the processor, for the training, of 120 allowed; floor: the entropy of those stories.",
+    "The race with the page's example, in training rows of `length` letters: bits a letter on the"
+    " first 500 held-out stories; seconds: of the processor, for the training, of 120 allowed;"
+    " floor: the entropy of those stories.",
     laps,
     quick={"seeds": 1, "seconds": 3.0, "count": 10, "lengths": (7,)},
 )
