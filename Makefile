@@ -18,6 +18,10 @@ COMPUTE = attention position block text models training inference
 TESTS_native = tests --ignore tests/book
 TESTS_avx2 = $(addprefix tests/,$(COMPUTE))
 TESTS_default = $(TESTS_avx2)
+# Shapes and types of what is called are checked once, natively: they are the same on every processor.
+CHECKS_native =
+CHECKS_avx2 = -o addopts='-m "not slow and not machinery"'
+CHECKS_default = $(CHECKS_avx2)
 NOTEBOOKS_native = nbs
 NOTEBOOKS_avx2 = $(addprefix nbs/,$(COMPUTE))
 NOTEBOOKS_default = $(NOTEBOOKS_avx2)
@@ -75,7 +79,7 @@ test: test-native  ## everything: form, package, rules of the house, every cell 
 test-native test-avx2 test-default: test-%: lint package-% cells-%
 
 package-native package-avx2 package-default: package-%: setup
-	$(ISA_$*) $(WORKERS) -p no:nbval $(TESTS_$*)
+	$(ISA_$*) $(WORKERS) -p no:nbval $(CHECKS_$*) $(TESTS_$*)
 
 cells-native cells-avx2 cells-default: cells-%: setup
 	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider $(NOTEBOOKS_$*)

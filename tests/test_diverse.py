@@ -12,6 +12,7 @@ from transformer_lit.course.files import InputError, write_json
 from transformer_lit.course.records import read_result
 from transformer_lit.recipes.translation import Translation
 
+pytestmark = pytest.mark.slow
 SIZES = {"d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 1}
 WROTE = number_pairs("train")[:7]
 SAID = [f"{source} again" for source, _ in WROTE], [f"{target} wieder" for _, target in WROTE]

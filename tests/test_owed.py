@@ -10,6 +10,7 @@ from experiments.runner import told
 from transformer_lit.course.records import read_result
 from transformer_lit.recipes.language_model import LanguageModeling
 
+pytestmark = pytest.mark.slow
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 12}
 
 

@@ -4,7 +4,6 @@ import doctest
 import inspect
 import re
 
-import pytest
 import torch
 
 import transformer_lit
@@ -15,31 +14,26 @@ from transformer_lit.models.assembly import POSITIONS
 NAMES = [name for name in transformer_lit.__all__ if name != "__version__"]
 
 
-@pytest.mark.parametrize("name", examples())
-def test_the_example_of_a_name_gives_what_it_says(name, tmp_path):
-    assert name in NAMES
-    text = examples()[name]
-    known = {n: getattr(transformer_lit, n) for n in NAMES if re.search(rf"\b{n}\b", text)}
-    names = {**known, "torch": torch, "scratch": str(tmp_path)}
-    torch.manual_seed(0)
-    one = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+def test_the_examples_of_names_give_what_they_say(tmp_path):
+    assert {*examples()} <= {*NAMES} and len(examples()) >= 40
     told = []
-    doctest.DocTestRunner(verbose=False).run(one, out=told.append)
+    for name, text in examples().items():
+        (folder := tmp_path / name).mkdir()
+        known = {n: getattr(transformer_lit, n) for n in NAMES if re.search(rf"\b{n}\b", text)}
+        names = {**known, "torch": torch, "scratch": str(folder)}
+        torch.manual_seed(0)
+        one = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+        doctest.DocTestRunner(verbose=False).run(one, out=told.append)
     assert not told, "".join(told)
 
 
-def test_the_names_that_are_used_most_have_one():
-    assert len(examples()) >= 40
-
-
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"Muon"}))  # it has those of torch's AdamW
-def test_help_says_what_each_parameter_means(name):
-    found = getattr(transformer_lit, name)
-    words = parameter_words(found)
-    assert [p for p, said in words.items() if not said] == []
-    told = inspect.getdoc(found)
-    assert all(f"    {p}: {said}" in told for p, said in words.items())
-    assert examples().get(name, "") in told
+def test_help_says_what_each_parameter_means():
+    for name in sorted({*NAMES} - {"Muon"}):  # it has those of torch's AdamW
+        found = getattr(transformer_lit, name)
+        words, told = parameter_words(found), inspect.getdoc(found)
+        assert [p for p, said in words.items() if not said] == [], name
+        assert all(f"    {p}: {said}" in told for p, said in words.items()), name
+        assert examples().get(name, "") in told, name
 
 
 def test_a_comment_in_the_source_comes_before_the_common_words():

@@ -84,25 +84,19 @@ def place(served):
     return served(SITE)
 
 
-@pytest.fixture
-def seen(page, place):
-    "`seen(path)`: what the figures of a page look like in light and in dark, after a switch."
-
-    def look(path):
-        page.set_viewport_size({"width": 1280, "height": 1600})
-        page.goto(f"{place}/{path}.html", wait_until="load")
-        found = {}
-        for mode in ("light", "dark"):
-            page.evaluate("(mode) => (document.documentElement.dataset.theme = mode)", mode)
-            found[mode] = page.evaluate(SEEN)
-        return found
-
-    return look
-
-
 @pytest.mark.parametrize("path", PAGES)
-def test_a_figure_follows_the_mode_and_can_be_read_in_both(seen, path):
-    found = seen(path)
+def test_a_figure_follows_the_mode_can_be_read_in_both_and_has_a_text(page, place, path):
+    page.set_viewport_size({"width": 1280, "height": 1600})
+    page.goto(f"{place}/{path}.html", wait_until="load")
+    labels = "(all) => all.map((one) => one.getAttribute('aria-label'))"
+    for label in page.eval_on_selector_all(".bd-article svg.drawing[role=img]", labels):
+        assert len(label) >= 20, label
+    ids = page.eval_on_selector_all("svg.drawing [id]", "(all) => all.map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    found = {}
+    for mode in ("light", "dark"):
+        page.evaluate("(mode) => (document.documentElement.dataset.theme = mode)", mode)
+        found[mode] = page.evaluate(SEEN)
     assert found["light"]
     for light, dark in zip(found["light"], found["dark"], strict=True):
         assert (light["scheme"], dark["scheme"]) == ("light", "dark")
@@ -119,22 +113,12 @@ def test_a_figure_follows_the_mode_and_can_be_read_in_both(seen, path):
             assert apart(other, dark["paper"]) >= least, (line, other)
 
 
-def test_paper_is_light(seen, page):
-    seen("nbs/attention/03_attend")
+def test_paper_is_light(page, place):
+    page.goto(f"{place}/nbs/attention/03_attend.html", wait_until="load")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.emulate_media(media="print")
     scheme = "getComputedStyle(document.querySelector('svg.drawing')).colorScheme"
     assert page.evaluate(scheme) == "light"
-
-
-def test_a_figure_has_a_text_for_those_who_listen(seen, page):
-    for path in PAGES:
-        seen(path)
-        labels = "(all) => all.map((one) => one.getAttribute('aria-label'))"
-        for label in page.eval_on_selector_all(".bd-article svg.drawing[role=img]", labels):
-            assert len(label) >= 20, (path, label)
-        names = "(all) => all.map((one) => one.id)"
-        ids = page.eval_on_selector_all("svg.drawing [id]", names)
-        assert len(ids) == len(set(ids)), path
 
 
 def test_the_text_has_the_fonts_of_the_book_and_moves_little_when_they_come(page, place):

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import ranks
@@ -229,17 +230,14 @@ def test_a_wrong_hash_is_named_by_every_command(run, here, data_folder):
 
 
 class TestHelp:
-    @pytest.mark.parametrize(
-        "command",
-        [
-            *("", "data", "data list", "data fetch", "train", "translate", "generate"),
-            *("evaluate", "bakeoff", "chat", "check", "ask", "models"),
-        ],
-    )
-    def test_every_command_explains_itself(self, run, command):
-        code, out, err = run(*command.split(), "--help")
-        assert (code, err) == (0, "")
-        assert out.startswith(f"Usage: transformer-lit {command}".rstrip())
+    COMMANDS = ("", "data", "data list", "data fetch", "train", "translate", "generate")
+    COMMANDS += ("evaluate", "bakeoff", "chat", "check", "ask", "models")
+
+    def test_every_command_explains_itself(self, run):
+        for command in self.COMMANDS:
+            code, out, err = run(*command.split(), "--help")
+            assert (code, err) == (0, ""), command
+            assert out.startswith(f"Usage: transformer-lit {command}".rstrip())
 
     def test_without_a_word_the_help_is_shown(self, run):
         assert run() == run("--help")
@@ -278,7 +276,20 @@ class TestWatch:
         assert (code, out) == (2, "") and "cannot read mine.py" in err
 
 
+@pytest.fixture
+def near(monkeypatch):
+    "A file that ends nothing is checked in this process: another would import torch again."
+
+    def work_here(work, file, *given):
+        sent = []
+        work(SimpleNamespace(send_bytes=sent.append), file, *given)
+        return json.loads(sent[0])
+
+    monkeypatch.setattr(cli, "_apart", work_here)
+
+
 @pytest.mark.machinery
+@pytest.mark.usefixtures("near")
 class TestCheck:
     "What the file is worth is told on standard output and by the exit code."
 
@@ -302,12 +313,6 @@ class TestCheck:
         found = json.loads(out)
         assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 18)
         assert [step["state"] for step in found["steps"]].count("not yet") == 1
-
-    def test_the_whole_file_passes(self, run, here):
-        (here / "my_transformer.py").write_text(solved.thread())
-        code, out, _ = run("check", "--json")
-        found = json.loads(out)
-        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 18
 
     def test_one_step_alone(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
@@ -347,6 +352,25 @@ class TestCheck:
         assert code == 2 and "ZeroDivisionError" in err and err.count("\n") == 1
         assert json.loads(out)["steps"] == [] and json.loads(out)["error"] in err
 
+    def test_a_check_within_the_same_check_is_a_finding(self, run, here):
+        (here / "mine.py").write_text(
+            "from transformer_lit.exercises import check\n"
+            "def causal_mask(T, S): return check('masks.3', causal_mask)\n"
+        )
+        code, out, _ = run("check", "mine.py", "--step", "causal_mask")
+        assert code == 1 and "It calls `check` itself." in out
+
+
+@pytest.mark.machinery
+class TestCheckApart:
+    "The file has a process of its own."
+
+    def test_the_whole_file_passes(self, run, here):
+        (here / "my_transformer.py").write_text(solved.thread())
+        code, out, _ = run("check", "--json")
+        found = json.loads(out)
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 18
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -359,14 +383,6 @@ class TestCheck:
         (here / "mine.py").write_text(text)
         code, out, err = run("check", "mine.py")
         assert code == 1 and ("mine.py ended its process; there is no verdict" in err or out)
-
-    def test_a_check_within_the_same_check_is_a_finding(self, run, here):
-        (here / "mine.py").write_text(
-            "from transformer_lit.exercises import check\n"
-            "def causal_mask(T, S): return check('masks.3', causal_mask)\n"
-        )
-        code, out, _ = run("check", "mine.py", "--step", "causal_mask")
-        assert code == 1 and "It calls `check` itself." in out
 
 
 class TestData:

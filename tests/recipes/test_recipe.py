@@ -64,8 +64,8 @@ from transformer_lit.recipes.translation import Translation
 
 pairs = data.number_pairs
 data.number_pairs = lambda split: pairs(split)[:53]  # each process cuts them into tokens anew
-folder = pathlib.Path(sys.argv[1])
-changes = {"sizes": %s, "steps": 211, "every": 3}
+folder, kills = pathlib.Path(sys.argv[1]), int(sys.argv[3])
+changes = {"sizes": %s, "steps": int(sys.argv[4]), "every": 3}
 if sys.argv[2] == "numbers":
     recipe = preset(Translation, "numbers", vocab_size=271, max_tokens=500, **changes)
 else:
@@ -88,7 +88,7 @@ def end(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 whole = begin("whole")
-for kill in range(20):
+for kill in range(kills):
     pid, until = begin("killed"), rows() + rng.randint(2, 7)
     while rows() < until:
         assert os.waitpid(pid, os.WNOHANG)[0] == 0, "the run ended before it could be killed"
@@ -96,7 +96,7 @@ for kill in range(20):
     time.sleep(rng.uniform(0, 0.01))  # longer, and a fast machine comes to the last step
     os.kill(pid, signal.SIGKILL)
     assert end(pid) == -signal.SIGKILL
-    if kill == 7:
+    if kill == 5:
         with open(log, "a") as file:
             file.write('{"step": 1')  # what a kill in the middle of a write would leave
 assert end(begin("killed")) == end(whole) == 0
@@ -104,16 +104,17 @@ assert end(begin("killed")) == end(whole) == 0
 
 
 @pytest.mark.machinery
-@pytest.mark.parametrize("data", ["numbers", "own text"])
-def test_twenty_kills_change_no_bit_of_the_weights(tmp_path, data):
+@pytest.mark.parametrize(("data", "kills", "steps"), [("numbers", 20, 211), ("own text", 7, 79)])
+def test_kills_change_no_bit_of_the_weights(tmp_path, data, kills, steps):
     "Every third step writes a checkpoint, so a part of the kills hits the writing."
     (tmp_path / "mytext").mkdir()
     (tmp_path / "mytext/a.txt").write_text("A man is riding a bike.\n" * 90)
     code = KILLS % {**SIZES, "max_len": 97}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, tmp_path, data], env=environment, check=True)
+    told = map(str, (tmp_path, data, kills, steps))
+    subprocess.run([sys.executable, "-c", code, *told], env=environment, check=True)
     logs = [losses(tmp_path / run / "log.jsonl") for run in ("whole", "killed")]
-    assert logs[0] == logs[1] and len(logs[0]) == 211
+    assert logs[0] == logs[1] and len(logs[0]) == steps
     ends = [checkpoints(tmp_path / run / "checkpoints")[-1] for run in ("whole", "killed")]
     files = [{p.name: p.read_bytes() for p in end.glob("*.safetensors")} for end in ends]
     assert files[0] == files[1]

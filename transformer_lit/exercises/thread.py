@@ -4,6 +4,7 @@ import ast
 import difflib
 import html
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,127 +31,49 @@ class Step:
     method: str = ""  # of a class: what is to be written beside `__init__`
 
 
-# The thread: by the name that each step has in `my_transformer.py`, in the order of the book.
-STEPS = {
-    step.name: step
-    for step in (
-        Step(
-            "self_attention",
-            "self_attention.1",
-            "attention/self_attention",
-            "x: T C, w_q, w_k, w_v: C D; returns T D.",
-        ),
-        Step(
-            "causal_mask",
-            "masks.3",
-            "attention/masks",
-            "T S, True where the query may attend: itself and before.",
-        ),
-        Step(
-            "attend",
-            "attend.3",
-            "attention/attend",
-            "q: B H T D, k: B H S D, v: B H S E, mask: up to B H T S; returns B H T E.",
-        ),
-        Step(
-            "MultiHead",
-            "multihead.3",
-            "attention/multihead",
-            "Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; "
-            "returns B T C.",
-            "forward",
-        ),
-        Step(
-            "rotate",
-            "rope.3",
-            "position/rope",
-            "x: B N T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.",
-        ),
-        Step(
-            "RMSNorm",
-            "norm.3",
-            "block/norm",
-            "x / √(mean(x²) + eps) · weight; the gain `weight` is a parameter.",
-            "forward",
-        ),
-        Step(
-            "SwiGLU",
-            "feedforward.3",
-            "block/feedforward",
-            "(SiLU(x W_g) · x W_u) W_d; projections gate_proj, up_proj, down_proj.",
-            "forward",
-        ),
-        Step(
-            "Block",
-            "layers.3",
-            "block/layers",
-            "Pre-norm: attention, attn(z, mask=mask), then the feed-forward network, ffn(z).",
-            "forward",
-        ),
-        Step(
-            "Cache",
-            "cache.3",
-            "attention/cache",
-            "Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.",
-            "update",
-        ),
-        Step(
-            "repeat_heads",
-            "grouped.3",
-            "attention/grouped",
-            "k: B K S D; returns B H S D with H = n_heads.",
-        ),
-        Step(
-            "MyLlama",
-            "llama.3",
-            "models/llama",
-            "Ids B T to logits B T V; projections q_proj, k_proj, v_proj, o_proj and SwiGLU's.",
-            "forward",
-        ),
-        Step(
-            "train",
-            "trainer.3",
-            "training/trainer",
-            "The losses; the model is trained in place.",
-        ),
-        Step(
-            "generate",
-            "sampling.3",
-            "inference/sampling",
-            "Greedy: the ids and max_new_tokens more behind them.",
-        ),
-        Step(
-            "MyWriter",
-            "sampling.6",
-            "inference/sampling",
-            "MyLlama, and generate(ids, max_new_tokens) with a Cache for each layer.",
-            "generate",
-        ),
-        Step(
-            "dequantise",
-            "answers.3",
-            "capstones/it_answers",
-            "packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.",
-        ),
-        Step(
-            "open_llama",
-            "answers.4",
-            "capstones/it_answers",
-            "A MyLlama of the sizes in c, with the tensors of a GGUF file.",
-        ),
-        Step(
-            "encode",
-            "answers.5",
-            "capstones/it_answers",
-            "The ids of a text: special tokens, and byte pairs by rank.",
-        ),
-        Step(
-            "answer",
-            "answers.6",
-            "capstones/it_answers",
-            "Gives the ids of the answer, one at a time, up to <|im_end|>.",
-        ),
-    )
+# Name in `my_transformer.py` (and what a class is written by), exercise, chapter; what it is about.
+_THREAD = """
+self_attention self_attention.1 attention/self_attention
+    x: T C, w_q, w_k, w_v: C D; returns T D.
+causal_mask masks.3 attention/masks
+    T S, True where the query may attend: itself and before.
+attend attend.3 attention/attend
+    q: B H T D, k: B H S D, v: B H S E, mask: up to B H T S; returns B H T E.
+MultiHead.forward multihead.3 attention/multihead
+    Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.
+rotate rope.3 position/rope
+    x: B N T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.
+RMSNorm.forward norm.3 block/norm
+    x / √(mean(x²) + eps) · weight; the gain `weight` is a parameter.
+SwiGLU.forward feedforward.3 block/feedforward
+    (SiLU(x W_g) · x W_u) W_d; projections gate_proj, up_proj, down_proj.
+Block.forward layers.3 block/layers
+    Pre-norm: attention, attn(z, mask=mask), then the feed-forward network, ffn(z).
+Cache.update cache.3 attention/cache
+    Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.
+repeat_heads grouped.3 attention/grouped
+    k: B K S D; returns B H S D with H = n_heads.
+MyLlama.forward llama.3 models/llama
+    Ids B T to logits B T V; projections q_proj, k_proj, v_proj, o_proj and SwiGLU's.
+train trainer.3 training/trainer
+    The losses; the model is trained in place.
+generate sampling.3 inference/sampling
+    Greedy: the ids and max_new_tokens more behind them.
+MyWriter.generate sampling.6 inference/sampling
+    MyLlama, and generate(ids, max_new_tokens) with a Cache for each layer.
+dequantise answers.3 capstones/it_answers
+    packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.
+open_llama answers.4 capstones/it_answers
+    A MyLlama of the sizes in c, with the tensors of a GGUF file.
+encode answers.5 capstones/it_answers
+    The ids of a text: special tokens, and byte pairs by rank.
+answer answers.6 capstones/it_answers
+    Gives the ids of the answer, one at a time, up to <|im_end|>.
+"""
+_ROW = re.compile(r"^(\w+)\.?(\w*) (\S+) (\S+)\n    (.+)$", re.M)
+STEPS = {  # the thread: by the name that each step has in the file, in the order of the book
+    name: Step(name, id, chapter, about, method)
+    for name, method, id, chapter, about in _ROW.findall(_THREAD)
 }
 
 
