@@ -620,7 +620,7 @@ def test_what_no_folder_was_read_for_is_written_as_it_looks(name, tmp_path):
         ("deepseek", lambda x: setattr(x[1].attn, "position", Position()), "position is Position,"),
         ("deepseek", lambda x: setattr(x[1].attn, "rank", 13), "rank is 13, and would be read as"),
         ("deepseek", lambda x: setattr(x[1].ffn.router, "k", 1), "router.k is"),
-        ("deepseek", lambda x: setattr(x[1].ffn, "shared", None), "ffn.shared"),
+        ("deepseek", lambda x: setattr(x[1].ffn, "shared", None), "ffn.shared|Latent"),
         ("deepseek", lambda x: setattr(x[1].ffn, "router", SoftmaxRouter(84, 7, 2)), "is SoftmaxR"),
         ("deepseek", lambda x: setattr(x[2], "ffn", x[0].ffn), "layers.2.ffn is GatedFeedForward"),
         ("qwen3", lambda x: setattr(x[1].attn, "q_proj", x[1].attn.q_proj[0]), "_proj is Linear,"),

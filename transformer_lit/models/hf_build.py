@@ -619,7 +619,7 @@ def _guessed(model: nn.Module) -> Settings:
     per_head = isinstance(getattr(attn, "q_proj", None), nn.Sequential)
     kind = ("Llama", "llama"), ("Qwen3", "qwen3"), ("Mixtral", "mixtral"), ("Qwen3Moe", "qwen3_moe")
     kind, type_ = kind[per_head + 2 * any(routed)]
-    if ffn and isinstance(attn, LatentAttention):
+    if ffn and ffn.shared and isinstance(attn, LatentAttention):
         kind, type_ = "DeepseekV3", "deepseek_v3"
         said |= _latent_settings(attn, ffn) | {"first_k_dense_replace": routed.index(True)}
     elif ffn:
