@@ -26,10 +26,16 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.models.decoders import PerHead
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.models.more_than_one import (
+    GatedAttention,
+    MTPModule,
+    MultiToken,
+    ValueEmbedding,
+    mtp_loss,
+)
 from transformer_lit.position.rope import RoPE
 from transformer_lit.recipes.language_model import LanguageModeling, language_step
 from transformer_lit.training.data import TextBatch
-from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.run import Run
 
 RATES, TUNING, SEEDS = (2e-3, 4e-3, 8e-3), 0, (1, 2, 3, 4, 5)
@@ -101,12 +107,37 @@ def qk_norm(vocab_size: int, d_ff: int) -> Llama:
     return model
 
 
+def gated(vocab_size: int, d_ff: int) -> Llama:
+    "A gate for each number of each head's answer."
+    model = plain(vocab_size, d_ff)
+    for layer in model.layers:
+        layer.attn = GatedAttention(layer.attn)
+    gpt2_init(model, L)
+    return model
+
+
+def with_values(vocab_size: int, d_ff: int) -> ValueEmbedding:
+    "A further table of characters for the values of the first layer, and one for the last."
+    tables = {i: nn.Embedding(vocab_size, H * D) for i in (0, L - 1)}
+    model = ValueEmbedding(plain(vocab_size, d_ff), tables)
+    gpt2_init(model, L)
+    return model
+
+
+def chained(vocab_size: int, d_ff: int) -> MultiToken:
+    "A module of one layer learns the character after the next; no answer needs it."
+    (layer,) = plain(vocab_size, d_ff, n_layers=1).layers
+    model = MultiToken(plain(vocab_size, d_ff), [MTPModule(C, layer)])
+    gpt2_init(model, L)
+    return model
+
+
 def near(model: Llama) -> list[nn.Module]:
     "The layers but each fourth."
     return [layer for i, layer in enumerate(model.layers, 1) if i % 4]
 
 
-ARMS: dict[str, Callable[[int, int], Llama]] = {
+ARMS: dict[str, Callable[[int, int], nn.Module]] = {
     "plain": plain,
     "grouped": grouped,
     "windows": windows,
@@ -114,7 +145,20 @@ ARMS: dict[str, Callable[[int, int], Llama]] = {
     "experts": experts,
     "delta": delta,
     "qk-norm": qk_norm,
+    "gated": gated,
+    "values": with_values,
+    "one more": chained,
 }
+
+
+def answers(model: nn.Module) -> nn.Module:
+    "The model without what only its training needs."
+    return model.model if isinstance(model, MultiToken) else model
+
+
+def llama(model: nn.Module) -> Llama:
+    "The Llama in a model."
+    return model if isinstance(model, Llama) else model.model
 
 
 def balanced(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
@@ -124,7 +168,16 @@ def balanced(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
     return loss + BALANCE * tokens * sum(balance_loss(routing) for routing in found), tokens
 
 
-STEPS: dict[str, Callable[[nn.Module, TextBatch], tuple[Tensor, int]]] = {"experts": balanced}
+def two_tokens(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
+    "The loss of the text, and of what the module says."
+    tokens = batch.targets.numel()
+    return tokens * mtp_loss(model(batch.ids), batch.targets), tokens
+
+
+STEPS: dict[str, Callable[[nn.Module, TextBatch], tuple[Tensor, int]]] = {
+    "experts": balanced,
+    "one more": two_tokens,
+}
 
 # --- what is held equal -------------------------------------------------------------------------
 
@@ -136,10 +189,11 @@ def active(model: nn.Module) -> int:
 
 
 def flops(model: nn.Module, length: int) -> float:
-    """Two for each multiplication in a product of matrices, for a token of a forward pass.
+    """Two for each multiplication in a product of matrices, for a token that a model answers.
 
     The mean over a text of `length` tokens. A state is counted one token after the other.
     """
+    model = llama(model)
     linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Linear | ShortConv))
     linear -= count(model) - active(model)  # experts are linear layers and nothing else
     return 2 * (linear + sum(scores(layer.attn, length) for layer in model.layers))
@@ -147,6 +201,7 @@ def flops(model: nn.Module, length: int) -> float:
 
 def scores(attn: nn.Module, length: int) -> float:
     "Multiplications of a token that no weight takes part in, the mean over a text."
+    attn = attn.attn if isinstance(attn, GatedAttention) else attn
     if isinstance(attn, GatedDeltaNet):  # read under the key, write, read under the query
         return 3 * attn.n_heads * attn.d_head**2
     most = attn.attend.size if isinstance(attn.attend, Window) else length
@@ -156,7 +211,7 @@ def scores(attn: nn.Module, length: int) -> float:
     return seen * attn.n_heads * 2 * attn.d_head
 
 
-def matched(arm: str, vocab_size: int) -> Llama:
+def matched(arm: str, vocab_size: int) -> nn.Module:
     "The arm with the hidden width at which a token costs what it costs in the plain model."
     with torch.random.fork_rng(devices=[]):
         goal = flops(plain(vocab_size, F), T)
@@ -168,24 +223,24 @@ def matched(arm: str, vocab_size: int) -> Llama:
     return model
 
 
-def caches(model: Llama, max_len: int) -> DecodingState:
+def caches(model: nn.Module, max_len: int) -> DecodingState:
     "An empty cache for each layer, of the kind that it needs."
 
     def of(attn: nn.Module) -> Any:
         if isinstance(attn, GatedDeltaNet):
             return StateCache()
-        if isinstance(attn.attend, Window):
+        if isinstance(getattr(attn, "attend", None), Window):
             return WindowCache(attn.attend.size)
         return KVCache(max_len)
 
-    return DecodingState([of(layer.attn) for layer in model.layers])
+    return DecodingState([of(layer.attn) for layer in llama(model).layers])
 
 
 @torch.no_grad()
-def cached(model: Llama, length: int) -> int:
+def cached(model: nn.Module, length: int) -> int:
     "Bytes in the caches after so many tokens."
     state = caches(model, length)
-    model.step(torch.zeros(1, length, dtype=torch.long), state)
+    answers(model).step(torch.zeros(1, length, dtype=torch.long), state)
     kinds = ("k", "v", "state", "past")
     held = (getattr(cache, name, None) for cache in state.caches for name in kinds)
     return sum(x.nbytes for x in held if x is not None)
@@ -207,7 +262,7 @@ class Exchanged(Variant):
         return STEPS.get(self.arm, language_step)(model, batch)
 
     def loss(self, model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
-        return language_step(model, batch)
+        return language_step(answers(model), batch)
 
 
 PRESET = vars(LanguageModeling.presets["shakespeare-cpu"])
@@ -236,9 +291,9 @@ def cell(arm: str, rate: float, seed: int) -> Cell:
 
 
 def measure(run: Run) -> list[Row]:
-    model = run.trained.model
+    model = answers(run.trained.model)
     run.train()
-    row = {"val_loss": val_losses(run)[-1], "steps": run.steps, "d_ff": model.config.d_ff}
+    row = {"val_loss": val_losses(run)[-1], "steps": run.steps, "d_ff": llama(model).config.d_ff}
     row |= {"stored": count(model), "active": active(model), "flops": flops(model, T)}
     row |= {"cache": cached(model, T), "growth": cached(model, T + 1) - cached(model, T)}
     return [row]
@@ -249,8 +304,10 @@ ABOUT = (
     f"exchanged. grouped: {H // 2} key/value heads. windows: 3 layers of 4 see {NEAR} positions. "
     f"latent: latent attention, rank {RANK}, {R} rotated numbers of {D} in a head. experts: {K} "
     f"of {E} networks of half the width, balance loss times {BALANCE}. delta: 3 layers of 4 are "
-    "Gated DeltaNet. qk-norm: RMSNorm for each head of queries and keys. The hidden width d_ff is "
-    "chosen so that flops is that of plain."
+    "Gated DeltaNet. qk-norm: RMSNorm for each head of queries and keys. gated: a gate on what the "
+    "heads answer. values: value embeddings in the first and the last layer. one more: while it "
+    "trains, a module of one layer predicts one character further, λ = 0.3; no other column counts "
+    "it. The hidden width d_ff is chosen so that flops is that of plain."
 )
 SINCE_2023 = Experiment(
     f"A training on tiny Shakespeare by characters in a row, {UPDATES} steps of {ROWS} blocks "
@@ -276,16 +333,16 @@ HELD, TURNS = (T, 16 * T), 41
 def trains(arm: str) -> Work:
     "One step of AdamW on blocks that are drawn once; the balance of experts is left out."
     torch.manual_seed(0)
-    model = matched(arm, VOCABULARY)
+    model, learn = matched(arm, VOCABULARY), two_tokens if arm == "one more" else language_step
     ids = torch.randint(VOCABULARY, (ROWS, T + 1))
-    ids, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-    return training_step(model, lambda: cross_entropy(model(ids), targets), BASE.lr)
+    batch = TextBatch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
+    return training_step(model, lambda: learn(model, batch), BASE.lr)
 
 
 def decodes(arm: str, held: int, most: int) -> Callable[[], None]:
     "One more token behind all that the caches hold; they grow with each call."
     torch.manual_seed(0)
-    model = matched(arm, VOCABULARY).eval()
+    model = answers(matched(arm, VOCABULARY)).eval()
     state = caches(model, most)
     model.step(torch.randint(VOCABULARY, (1, held)), state)
     token = torch.zeros(1, 1, dtype=torch.long)

@@ -125,3 +125,9 @@ def no_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def shape_checks(no_shape_checks):
+    "The annotations all the same, in a file that is about values: its steps take a quarter so."
+    jaxtyping.config.update("jaxtyping_disable", False)

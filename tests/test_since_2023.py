@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import since_2023 as since
@@ -15,6 +16,8 @@ from transformer_lit.attention.windows import Window
 from transformer_lit.block.experts import Experts
 from transformer_lit.course.records import at_best_rate, paired, read_measurement
 from transformer_lit.models.decoders import PerHead
+from transformer_lit.models.more_than_one import GatedAttention
+from transformer_lit.recipes.language_model import language_step
 from transformer_lit.training.data import TextBatch
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +44,8 @@ def by_hand(arm, F, length):
         layer = projections + C * E + since.K * 3 * C * (F // since.K)
     if arm == "latent":
         layer = network + C * H * D + C * (r + R) + r * H * (D - R + D) + H * D * C
+    if arm == "gated":
+        layer = projections + C * H * D + network
     if arm == "windows":
         attention = 3 * 2 * H * D * near + full
     elif arm == "delta":
@@ -60,9 +65,10 @@ def test_the_count_by_hand(arm, F, length):
 @pytest.mark.parametrize("arm", since.ARMS)
 def test_the_count_is_torchs(arm):
     "Whose kernel here also computes what a mask hides."
-    n, model = 7, since.ARMS[arm](V, 34).eval()
+    n, model = 7, since.answers(since.ARMS[arm](V, 34)).eval()
     expected = n * since.flops(model, 1)
-    for attn in (layer.attn for layer in model.layers):
+    for attn in (layer.attn for layer in since.llama(model).layers):
+        attn = attn.attn if arm == "gated" else attn
         if isinstance(attn, GatedDeltaNet):
             attn.rule = recurrent_gated_delta_rule
             continue
@@ -77,7 +83,7 @@ def test_the_count_is_torchs(arm):
 def test_the_width_makes_the_counts_equal(arm):
     goal = since.flops(since.plain(V, since.F), T)
     assert since.flops(since.matched(arm, V), T) == pytest.approx(goal, rel=0.005)
-    width, step = since.matched(arm, V).config.d_ff, since.K if arm == "experts" else 1
+    width, step = since.llama(since.matched(arm, V)).config.d_ff, since.K if arm == "experts" else 1
     apart = [abs(since.flops(since.ARMS[arm](V, width + n * step), T) - goal) for n in (-1, 0, 1)]
     assert apart[1] <= min(apart)
 
@@ -88,7 +94,7 @@ def shapes(module):
 
 @pytest.mark.parametrize("arm", [arm for arm in since.ARMS if arm != "plain"])
 def test_an_arm_differs_in_the_named_part_alone(arm):
-    plain, other = since.plain(V, 34), since.ARMS[arm](V, 34)
+    plain, other = since.plain(V, 34), since.llama(since.ARMS[arm](V, 34))
     exchanged = "ffn" if arm == "experts" else "attn"
     changed = []
     for i, (one, two) in enumerate(zip(plain.layers, other.layers, strict=True)):
@@ -101,14 +107,15 @@ def test_an_arm_differs_in_the_named_part_alone(arm):
             changed.append(i)
         else:
             assert shapes(one) == shapes(two)
-    assert changed == ([0, 1, 2] if arm in ("windows", "delta") else [0, 1, 2, 3])
+    where = {"windows": [0, 1, 2], "delta": [0, 1, 2], "values": [], "one more": []}
+    assert changed == where.get(arm, [0, 1, 2, 3])
     for name in ("tok_emb", "final_norm", "lm_head"):
         assert repr(getattr(plain, name)) == repr(getattr(other, name))
 
 
 def test_arms_have_the_parts_that_they_name():
     models = {arm: make(V, 34) for arm, make in since.ARMS.items()}
-    attns = {arm: [layer.attn for layer in model.layers] for arm, model in models.items()}
+    attns = {arm: [x.attn for x in since.llama(model).layers] for arm, model in models.items()}
     assert all(attn.n_kv_heads == 2 for attn in attns["grouped"])
     assert [attn.attend == Window(16) for attn in attns["windows"]] == [True, True, True, False]
     assert all(isinstance(attn, LatentAttention) for attn in attns["latent"])
@@ -116,6 +123,8 @@ def test_arms_have_the_parts_that_they_name():
     assert states == [True, True, True, False]
     for attn in attns["qk-norm"]:
         assert all(isinstance(proj[1], PerHead) for proj in (attn.q_proj, attn.k_proj))
+    assert all(isinstance(attn, GatedAttention) for attn in attns["gated"])
+    assert list(models["values"].tables) == ["0", "3"] and len(models["one more"].chain) == 1
     for layer in models["experts"].layers:
         assert isinstance(layer.ffn, Experts) and len(layer.ffn.experts) == 8
         assert layer.ffn.router.k == 2
@@ -137,6 +146,14 @@ def test_validation_leaves_the_balance_out():
     measured, _ = recipe.loss(model, batch)
     added = (trained - measured).item() / tokens / since.BALANCE
     assert tokens == 21 and added == pytest.approx(L, rel=0.2)  # 1 a layer where all is even
+    recipe = since.cell("one more", 1e-3, 0).recipe
+    model = recipe.build(V)
+    logits, (measured, _) = model(batch.ids), recipe.loss(model, batch)
+    torch.testing.assert_close(measured, language_step(model.model, batch)[0])
+    more = F.cross_entropy(logits[1].flatten(0, 1), batch.targets[:, 1:].flatten(), reduction="sum")
+    trained, tokens = recipe.step(model, batch)
+    torch.testing.assert_close(trained, measured + 0.3 * more)
+    assert tokens == 21
     recipe = since.cell("plain", 1e-3, 0).recipe
     model = recipe.build(V)
     assert torch.equal(recipe.step(model, batch)[0], recipe.loss(model, batch)[0])
@@ -144,7 +161,7 @@ def test_validation_leaves_the_balance_out():
 
 @pytest.mark.parametrize("arm", since.ARMS)
 def test_steps_with_the_caches_are_the_whole_text(arm):
-    model = since.ARMS[arm](V, 34).double().eval()
+    model = since.answers(since.ARMS[arm](V, 34)).double().eval()
     ids = torch.randint(V, (1, 37))
     state = since.caches(model, 37)
     with torch.no_grad():
@@ -156,7 +173,8 @@ def test_bytes_in_the_caches_by_hand():
     sizes = {arm: make(V, 34) for arm, make in since.ARMS.items()}
     row = L * 2 * H * D * 4
     held = {arm: since.cached(model, 41) for arm, model in sizes.items()}
-    assert held["plain"] == held["experts"] == held["qk-norm"] == 41 * row
+    for arm in ("plain", "experts", "qk-norm", "gated", "values", "one more"):
+        assert held[arm] == 41 * row
     assert held["grouped"] == 41 * row / 2
     assert held["windows"] == (41 + 3 * 15) * row / 4
     assert held["latent"] == 41 * L * (since.RANK + since.R) * 4
@@ -187,15 +205,17 @@ def test_the_best_rate_gets_the_other_seeds():
 def test_the_record_is_complete():
     rows = read_measurement(RECORDS / "since_2023.json").rows
     tuned = at_best_rate(rows)
-    wanted = {(arm, rate, since.TUNING) for arm in since.ARMS for rate in since.RATES}
+    arms = [arm for arm in since.ARMS if arm in tuned]
+    assert "plain" in arms and len(arms) == len(tuned)
+    wanted = {(arm, rate, since.TUNING) for arm in arms for rate in since.RATES}
     seeds = {row["seed"] for row in rows} - {since.TUNING}
     assert len(seeds) > 2 and len({row["steps"] for row in rows}) == 1
-    wanted |= {(arm, tuned[arm].rate, seed) for arm in since.ARMS for seed in seeds}
+    wanted |= {(arm, tuned[arm].rate, seed) for arm in arms for seed in seeds}
     found = [(row["entry"], row["rate"], row["seed"]) for row in rows]
     assert sorted(found) == sorted(wanted)
-    for arm in since.ARMS:
-        model = since.matched(arm, 65)
-        facts = {"d_ff": model.config.d_ff, "flops": since.flops(model, T)}
+    for arm in arms:
+        model = since.answers(since.matched(arm, 65))
+        facts = {"d_ff": since.llama(model).config.d_ff, "flops": since.flops(model, T)}
         facts |= {"stored": since.count(model), "active": since.active(model)}
         facts |= {"cache": since.cached(model, T)}
         for row in rows:
@@ -206,7 +226,8 @@ def test_the_record_is_complete():
 def test_the_clock_has_every_arm_and_every_step():
     rows = read_measurement(RECORDS / "since_2023_clock.json").rows
     work = [("training", 0), *(("decoding", held) for held in since.HELD)]
-    wanted = [(arm, *kind) for kind in work for arm in since.ARMS]
+    timed = {row["entry"] for row in rows}
+    wanted = [(arm, *kind) for kind in work for arm in since.ARMS if arm in timed]
     assert [(row["entry"], row["step"], row["held"]) for row in rows] == wanted
     assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
 
@@ -221,8 +242,10 @@ def test_the_printed_verdicts_follow_from_the_intervals():
     tuned = at_best_rate(read_measurement(RECORDS / "since_2023.json").rows)
     names = {"grouped": "grouped heads", "latent": "latent attention", "delta": "Gated DeltaNet"}
     names |= {"windows": "windows", "experts": "experts", "qk-norm": "QK-norm"}
+    names |= {"gated": "gated attention", "values": "value embeddings"}
+    names |= {"one more": "multi-token prediction"}
     expected = {"lower": set(), "higher": set(), "not separated": set()}
-    for arm, name in names.items():
+    for arm, name in ((arm, name) for arm, name in names.items() if arm in tuned):
         gap = paired(tuned[arm].losses[1:], tuned["plain"].losses[1:])
         kind = ("lower" if gap.mean < 0 else "higher") if gap.separated else "not separated"
         expected[kind].add(name)

@@ -17,7 +17,7 @@ often, seldom = pytest.mark.machinery, pytest.mark.slow
 
 
 def run(way, names, *backend):
-    "Each with a padding mask and without."
+    "Each with a padding mask, where it takes one, and without."
     subprocess.run([sys.executable, SCRIPT, way, *names, *backend], check=True)
 
 
@@ -54,7 +54,8 @@ def test_onnx(names):
 
 
 @often
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("name", compilers.MODELS)
+@pytest.mark.parametrize(
+    ("name", "masked"), [(name, x) for name in compilers.MODELS for x in compilers.masks(name)]
+)
 def test_half_precision(name, masked, single):
     compilers.half(name, masked)

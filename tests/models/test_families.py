@@ -11,10 +11,12 @@ import transformers as hf
 from checkpoints import (
     assert_refused,
     eps,
+    folder_with,
     gap_without,
     hold_cuts,
     hold_greedy,
     hold_left_padding,
+    hold_return,
     logits,
     reconfigure,
     rewrite,
@@ -39,6 +41,8 @@ from transformer_lit.models.hf import made_from
 from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf
 from transformer_lit.models.llama import Llama
 from transformer_lit.position.rope import RoPE
+
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # but for the tests of whole passes
 
 V = 103
 COMMON = {"vocab_size": V, "hidden_size": 84, "num_hidden_layers": 3, "num_attention_heads": 6}
@@ -145,14 +149,13 @@ WRITING = [
 
 
 def folder_of(name, tmp_path, **options):
-    model = theirs(name)
-    model.save_pretrained(tmp_path / "folder", **options)
-    return tmp_path / "folder", model
+    return folder_with(theirs, name, tmp_path, **options)
 
 
 # --- the same numbers ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -166,6 +169,7 @@ def test_greedy_continuations_are_those_of_hf(name, tmp_path):
     hold_greedy(*folder_of(name, tmp_path))
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("name", WRITING)
 def test_decoding_with_a_state_gives_the_logits_of_one_pass(name, tmp_path):
     model, ids = load_hf(folder_of(name, tmp_path)[0]).double(), torch.randint(V, (2, 11))
@@ -564,58 +568,87 @@ def test_gradients_of_experts_are_those_of_hf(name, tmp_path):
     torch.testing.assert_close(ours.tok_emb.weight.grad, model.model.embed_tokens.weight.grad)
 
 
-BACK = ["llama 2", "qwen3", "mixtral", "qwen3 moe", "qwen3 moe divided"]
-
-
-@pytest.mark.parametrize("name", [*BACK, "deepseek", "deepseek groups"])
+@pytest.mark.parametrize("name", [*WRITING, "gpt2 untied", "llama yarn", "deepseek groups"])
 def test_a_family_goes_out_and_comes_back(name, tmp_path):
+    hold_return(*folder_of(name, tmp_path), tmp_path)
+
+
+def test_what_became_one_tensor_is_not_written(tmp_path):
+    model = load_hf(folder_of("bert", tmp_path)[0])
+    with pytest.raises(InputError, match=r"here .*position_e.* and .*type_e.* are one tensor"):
+        save_hf(model, tmp_path / "out")
+
+
+GUESSED = ["llama 2", "qwen3", "mixtral", "qwen3 moe", "qwen3 moe divided"]
+
+
+@pytest.mark.parametrize("name", [*GUESSED, "deepseek", "deepseek groups"])
+def test_what_no_folder_was_read_for_is_written_as_it_looks(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
-    save_hf(load_hf(folder), tmp_path / "out")
+    ours = load_hf(folder)
+    del ours.settings
+    save_hf(ours, tmp_path / "out")
     before, after = (load_file(x / "model.safetensors") for x in (folder, tmp_path / "out"))
     assert before.keys() == after.keys()
     assert all(torch.equal(x, after[n]) for n, x in before.items())
     ids = torch.randint(V, (2, 19))
     with Wide():
-        again = (
-            type(model).from_pretrained(tmp_path / "out", experts_implementation="eager").double()
-        )
-    torch.testing.assert_close(logits(again, ids), logits(model, ids))
+        again = type(model).from_pretrained(tmp_path / "out", experts_implementation="eager")
+    torch.testing.assert_close(logits(again.double(), ids), logits(model, ids))
 
 
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("mixtral", lambda x: setattr(x[0].ffn.router, "renormalise", False), "other experts"),
-        ("mixtral", lambda x: setattr(x[0].ffn, "shared", nn.Identity()), "a shared one"),
+        ("mixtral", lambda x: setattr(x[0].ffn.router, "renormalise", False), "normalise is False"),
+        ("mixtral", lambda x: setattr(x[0].ffn, "shared", nn.Identity()), "shared is Identity"),
         (
             "mixtral",
             lambda x: setattr(x[0].ffn, "router", SigmoidRouter(84, 5, 2)),
-            "another router",
+            "layers.0.ffn.router is SigmoidRouter, and would be read as SoftmaxRouter",
         ),
-        ("mixtral", lambda x: setattr(x[0], "ffn", x[0].ffn.experts[0]), "in all layers"),
-        ("mixtral", lambda x: [setattr(y.ffn.router, "renormalise", False) for y in x], "sum to 1"),
+        ("mixtral", lambda x: setattr(x[0], "ffn", x[0].ffn.experts[0]), "layers.0.ffn is Gated"),
+        ("mixtral", lambda x: [setattr(y.ffn.router, "renormalise", False) for y in x], "is False"),
         (
             "mixtral",
             lambda x: setattr(x[0].attn, "q_proj", nn.Sequential(x[0].attn.q_proj)),
-            "or norms",
+            "attn.._proj",
         ),
-        ("deepseek", lambda x: setattr(x[1].attn, "scale", 1.0), "another scale"),
-        ("deepseek yarn", lambda x: None, "other positions"),
-        ("deepseek", lambda x: setattr(x[1].attn, "position", Position()), "other positions"),
-        ("deepseek", lambda x: setattr(x[1].attn, "rank", 13), "other attention"),
-        ("deepseek", lambda x: setattr(x[1].ffn.router, "k", 1), "other experts"),
-        ("deepseek", lambda x: setattr(x[1].ffn, "shared", None), "a shared one"),
-        ("deepseek", lambda x: setattr(x[1].ffn, "router", SoftmaxRouter(84, 7, 2)), "SigmoidR"),
-        ("deepseek", lambda x: setattr(x[2], "ffn", x[0].ffn), "in its last layers"),
-        ("qwen3", lambda x: setattr(x[1].attn, "q_proj", x[1].attn.q_proj[0]), "or norms"),
+        ("mistral", lambda x: setattr(x[1].attn, "attend", Window(5)), "attn.attend is Window"),
+        ("llama 3", lambda x: setattr(x[0].attn, "position", RoPE(22)), "n.scaling is|n.base is"),
+        ("deepseek", lambda x: setattr(x[1].attn, "scale", 1.0), "scale is 1.0, and would be read"),
+        ("deepseek", lambda x: setattr(x[1].attn, "position", Position()), "position is Position,"),
+        ("deepseek", lambda x: setattr(x[1].attn, "rank", 13), "rank is 13, and would be read as"),
+        ("deepseek", lambda x: setattr(x[1].ffn.router, "k", 1), "router.k is"),
+        ("deepseek", lambda x: setattr(x[1].ffn, "shared", None), "ffn.shared|Latent"),
+        ("deepseek", lambda x: setattr(x[1].ffn, "router", SoftmaxRouter(84, 7, 2)), "is SoftmaxR"),
+        ("deepseek", lambda x: setattr(x[2], "ffn", x[0].ffn), "layers.2.ffn is GatedFeedForward"),
+        ("qwen3", lambda x: setattr(x[1].attn, "q_proj", x[1].attn.q_proj[0]), "_proj is Linear,"),
     ],
     ids=lambda x: "",
 )
 def test_what_no_folder_can_say_is_refused(name, change, words, tmp_path):
     model = load_hf(folder_of(name, tmp_path)[0])
     change(model.layers)
-    with pytest.raises(InputError, match=words):
-        save_hf(model, tmp_path / "out")
+    for _ in range(2):
+        with pytest.raises(InputError, match=words) as caught:
+            save_hf(model, tmp_path / "out")
+        assert "\n" not in str(caught.value)
+        model.settings = None  # as if no folder had been read for it
+
+
+def test_what_the_folder_said_of_its_type_and_ends_is_no_more_than_it_was(tmp_path):
+    "It is written in the type that it has, and ends as it did unless other ends are given."
+    folder, model = folder_of("llama 2", tmp_path)
+    reconfigure(folder, dtype="bfloat16", eos_token_id=[5, 7], auto_map={"AutoModel": "code.X"})
+    ours, said = load_hf(folder), []
+    for name, more in (("one", {}), ("two", {"ends": (3,)})):
+        save_hf(ours, tmp_path / name, **more)
+        said.append(json.loads((tmp_path / name / "config.json").read_text()))
+    assert [x["eos_token_id"] for x in said] == [[5, 7], [3]]
+    assert not {"dtype", "torch_dtype", "auto_map"} & {*said[0]}
+    again = type(model).from_pretrained(tmp_path / "one")
+    assert {p.dtype for p in again.parameters()} == {torch.float32}
 
 
 def test_layers_behind_the_last_are_left_out(tmp_path):

@@ -1,6 +1,7 @@
 """One more token, a gate, a table of values: loops, transformers' own layers, cuts of a text."""
 
 import inspect
+from functools import cache
 from types import ModuleType
 
 import pytest
@@ -25,6 +26,8 @@ from transformer_lit.models import more_than_one
 from transformer_lit.models.decoders import PerHead
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE
+
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # but for the tests of each form
 
 B, T, V, C, H, K, D, F = 2, 7, 17, 13, 6, 3, 4, 19  # D is even: rotary positions turn pairs
 SIZES = {"vocab_size": V, "d_model": C, "n_heads": H, "n_kv_heads": K, "d_head": D, "d_ff": F}
@@ -87,17 +90,29 @@ def equations(model, x, targets, weight):
     return logits, losses[0] + weight / D * sum(losses[1:])
 
 
-def hold_chain(module, depth=2):
+def seeded_chain(module, depth):
     torch.manual_seed(3)
     model, text = chained(depth, module), ids(T + 1)
-    x, targets = text[:, :-1], text[:, 1:]
-    logits, loss = equations(model, x, targets, 0.7)
+    return model, text[:, :-1], text[:, 1:]
+
+
+@cache
+@torch.no_grad()
+def expected_chain(depth):
+    return equations(*seeded_chain(more_than_one, depth), 0.7)
+
+
+@torch.no_grad()
+def hold_chain(module, depth=2):
+    logits, loss = expected_chain(depth)
+    model, x, targets = seeded_chain(module, depth)
     found = model(x)
     for k, rows in enumerate(logits):
         assert_close(found[k].flatten(0, 1), torch.stack(rows))
     assert_close(module.mtp_loss(found, targets, 0.7), loss)
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_chain_is_deepseeks_equations(depth):
     hold_chain(more_than_one, depth)
@@ -244,6 +259,7 @@ def hold_gate(module, monkeypatch, **sizes):
     assert_close(ours(x), expected)
 
 
+@pytest.mark.usefixtures("shape_checks")
 def test_gated_attention_is_that_of_qwen3_next(monkeypatch):
     hold_gate(more_than_one, monkeypatch)
 
@@ -319,6 +335,7 @@ def test_value_embeddings_add_to_the_values():
     hold_values(more_than_one)
 
 
+@pytest.mark.usefixtures("shape_checks")
 def test_any_cut_of_a_text_is_one_pass_with_value_embeddings():
     model, text = with_tables(layers=(1, 2)), ids()
     whole = model(text)

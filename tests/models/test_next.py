@@ -2,7 +2,6 @@
 
 import copy
 import re
-from functools import cache
 
 import pytest
 import torch
@@ -11,7 +10,11 @@ import transformers as hf
 from checkpoints import (
     assert_refused,
     eps,
+    folder_with,
     gap_without,
+    hold_cuts,
+    hold_greedy,
+    hold_return,
     logits,
     reconfigure,
     rewrite,
@@ -19,7 +22,6 @@ from checkpoints import (
     without,
     zero,
 )
-from random_cuts import cuts
 from safetensors.torch import load_file
 from torch import nn
 from wide import Wide
@@ -32,7 +34,6 @@ from transformer_lit.attention.multihead import MultiHeadAttention, Position
 from transformer_lit.block.experts import Experts
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import GatedAttention, GatedExpert, PartialRoPE
 from transformer_lit.models.hf import all_made_from
@@ -45,6 +46,8 @@ from transformer_lit.models.hf_build import (
 )
 from transformer_lit.models.llama import Llama
 from transformer_lit.position.rope import RoPE
+
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # but for the tests of whole passes
 
 V = 103
 SIZES = {"vocab_size": V, "num_attention_heads": 6, "intermediate_size": 43}
@@ -85,15 +88,12 @@ WRITING = [name for name in MODELS if name.startswith("qwen")]
 READING = [name for name in MODELS if name not in WRITING]
 
 
-@cache
 def theirs(name):
     return wide_model(*MODELS[name])
 
 
 def folder_of(name, tmp_path):
-    model = copy.deepcopy(theirs(name))
-    model.save_pretrained(tmp_path / "folder")
-    return tmp_path / "folder", model
+    return folder_with(theirs, name, tmp_path)
 
 
 def asked(model, ids, **more):
@@ -111,6 +111,7 @@ def padded():
 # --- the same numbers ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("name", WRITING)
 def test_logits_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -119,6 +120,7 @@ def test_logits_are_those_of_hf(name, tmp_path):
     torch.testing.assert_close(ours(ids), logits(model, ids))  # in chunks of 64
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("name", READING)
 def test_logits_and_states_are_those_of_hf_with_padding_and_without(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -168,14 +170,7 @@ def test_gradients_are_those_of_hf(name, tmp_path):
 
 @pytest.mark.parametrize(("name", "count"), [("qwen3-next", 1), ("qwen3-next other", 20)])
 def test_random_cuts_of_a_prompt_give_the_references_logits(name, count, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (2, 17))
-    expected = logits(model, ids)
-    for cut in cuts(17, count):
-        state = ours.start(2, 17)
-        parts = [ours.step(part, state) for part in ids.split(cut, 1)]
-        torch.testing.assert_close(torch.cat(parts, 1), expected)
-        assert state.length == 17
+    hold_cuts(*folder_of(name, tmp_path), 17, count)
 
 
 def test_each_layer_has_a_cache_of_its_kind_and_rows_change_places(tmp_path):
@@ -203,13 +198,7 @@ def test_a_state_cannot_go_back_and_hides_nothing(tmp_path):
 @pytest.mark.machinery
 @pytest.mark.parametrize("name", WRITING)
 def test_greedy_continuations_are_those_of_hf(name, tmp_path):
-    folder, model = folder_of(name, tmp_path)
-    ours, ids = load_hf(folder).double(), torch.randint(V, (1, 5))
-    every = torch.ones_like(ids)
-    greedy = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-    with Wide():
-        expected = model.generate(ids, attention_mask=every, **greedy)
-    assert generate(ours, ids, max_new_tokens=20, temperature=0) == [expected[0, 5:].tolist()]
+    hold_greedy(*folder_of(name, tmp_path))
 
 
 # --- each part matters --------------------------------------------------------------------------
@@ -456,12 +445,19 @@ def test_a_tensor_missing_or_too_many_or_of_a_wrong_shape_is_named(tmp_path):
         assert_refused(load_hf, folder, words)
 
 
-@pytest.mark.parametrize("every", [True, False])
-def test_what_no_folder_can_say_is_not_written(every, tmp_path):
+@pytest.mark.parametrize("name", MODELS)
+def test_it_goes_out_and_comes_back(name, tmp_path):
+    hold_return(*folder_of(name, tmp_path), tmp_path, ask=asked)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_what_no_folder_can_say_is_not_written(read, tmp_path):
     model = load_hf(folder_of("qwen3-next", tmp_path)[0])
-    if every:
-        model.layers = model.layers[:3]
-    with pytest.raises(InputError, match="GatedDeltaNet" if every else "other attention"):
+    model.layers = model.layers[:3]
+    if not read:
+        del model.settings
+    words = "layers.3 is nothing" if read else "layers.0.attn is GatedDeltaNet"
+    with pytest.raises(InputError, match=words):
         save_hf(model, tmp_path / "out")
 
 

@@ -10,10 +10,12 @@ import transformers as hf
 from checkpoints import (
     assert_refused,
     eps,
+    folder_with,
     gap_without,
     hold_cuts,
     hold_greedy,
     hold_left_padding,
+    hold_return,
     logits,
     reconfigure,
     rewrite,
@@ -36,6 +38,8 @@ from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import load_hf, save_hf
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import YaRNScaling
+
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # but for the tests of whole passes
 
 V = 103
 COMMON = {"vocab_size": V, "hidden_size": 84, "num_attention_heads": 6, "rms_norm_eps": 0.01}
@@ -75,16 +79,19 @@ MODELS = {
 WRITING = ["gpt-oss", "olmo 2", "olmo 3"]  # one of each architecture
 
 
-def folder_of(name, tmp_path):
+def theirs(name):
     kind, config, sizes = MODELS[name]
-    model = wide_model(kind, config(**sizes))
-    model.save_pretrained(tmp_path / "folder")
-    return tmp_path / "folder", model
+    return wide_model(kind, config(**sizes))
+
+
+def folder_of(name, tmp_path):
+    return folder_with(theirs, name, tmp_path)
 
 
 # --- the same numbers ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("shape_checks")
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_hf(name, tmp_path):
     folder, model = folder_of(name, tmp_path)
@@ -109,10 +116,10 @@ def test_all_gradients_are_those_of_hf(name, tmp_path):
     ids = torch.randint(V, (2, 19))
     with Wide():
         F.cross_entropy(model(ids).logits.mT, ids).backward()
-    theirs = {n: p.grad for n, p in model.named_parameters()}
-    ours, expected = in_our_order(name, {"folder": folder, "all": theirs})
+    grads = {n: p.grad for n, p in model.named_parameters()}
+    ours, expected = in_our_order(name, {"folder": folder, "all": grads})
     F.cross_entropy(ours(ids).mT, ids).backward()
-    assert len(expected) > len(theirs) if "oss" in name else len(expected) == len(theirs)
+    assert len(expected) > len(grads) if "oss" in name else len(expected) == len(grads)
     for own, parameter in ours.named_parameters():
         grad = parameter.grad  # None in an expert that no token chose
         grad = torch.zeros_like(parameter) if grad is None and ".experts." in own else grad
@@ -354,10 +361,10 @@ def test_what_no_folder_says_is_what_the_reference_takes(name, tmp_path):
     for table in (said, *(x for x in said.values() if isinstance(x, dict))):
         table.pop("rope_theta", None)
     reconfigure(folder, rope_parameters=said, layer_types=...)
-    theirs = type(folder_of(name, tmp_path / "more")[1]).from_pretrained(folder).double()
+    written = type(folder_of(name, tmp_path / "more")[1]).from_pretrained(folder).double()
     with Wide():
-        again = type(theirs)(theirs.config).eval()
-    again.load_state_dict(theirs.state_dict())
+        again = type(written)(written.config).eval()
+    again.load_state_dict(written.state_dict())
     again.set_experts_implementation("eager") if name == "gpt-oss" else None
     ids = torch.randint(V, (2, 37))
     torch.testing.assert_close(load_hf(folder).double()(ids), logits(again, ids))
@@ -424,7 +431,13 @@ def test_all_families_of_this_file_are_tested():
     assert built == {name for name in DECODERS if name.startswith(("GptOss", "Olmo"))}
 
 
+@pytest.mark.parametrize("name", WRITING)
+def test_it_goes_out_and_comes_back(name, tmp_path):
+    hold_return(*folder_of(name, tmp_path), tmp_path)
+
+
 def test_it_is_not_written_as_a_mixtral(tmp_path):
-    folder, _ = folder_of("gpt-oss", tmp_path)
-    with pytest.raises(InputError, match="experts of another form"):
-        save_hf(load_hf(folder), tmp_path / "out")
+    model = load_hf(folder_of("gpt-oss", tmp_path)[0])
+    del model.settings
+    with pytest.raises(InputError, match=r"a MixtralForCausalLM: layers\.0\..* is SinkLogit"):
+        save_hf(model, tmp_path / "out")

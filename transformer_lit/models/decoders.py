@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['QWEN3_NEXT', 'GEMMA2', 'GEMMA3', 'GPT_OSS', 'OLMO', 'DECODERS', 'Settings', 'make_rope', 'PartialRoPE', 'GatedExpert',
-           'Interleaved', 'Capped', 'RoundedScale', 'from_zero', 'ClampedFeedForward', 'Family']
+           'from_zero', 'Interleaved', 'Capped', 'RoundedScale', 'ClampedFeedForward', 'Family']
 
 # %% ../../nbs/models/14_decoders.ipynb #imports
 import math
@@ -251,9 +251,14 @@ def _qwen3_next(c: Settings) -> Llama:
     return model
 
 # %% ../../nbs/models/14_decoders.ipynb #next-names
-def _one_more(name: str) -> Made:
-    "A gain, of what is added to 1; not in 16 bits."
-    return Made((name,), lambda w: 1 + w.float())
+def from_zero(name: str) -> Made:
+    "A gain that lies in a folder as what it is more than 1."
+    return Made((name,), lambda w: 1 + w.double(), lambda gain: gain.double() - 1)
+
+
+def _in_turn_by(n: int, parts: Sequence[Tensor]) -> Tensor:
+    "n groups of rows, each with its share of every part: the way back from such a matrix's parts."
+    return torch.cat([x.unflatten(0, (n, -1)) for x in parts], 1).flatten(0, 1)
 
 
 def _of_heads(part: int) -> Made:
@@ -262,38 +267,48 @@ def _of_heads(part: int) -> Made:
     def make(x: Tensor, norm: Tensor) -> Tensor:
         return x.unflatten(0, (-1, 2, len(norm)))[:, part].flatten(0, 1)  # 2HD C -> HD C
 
-    return Made(tuple(f"model.layers.{{i}}.self_attn.q_{x}" for x in ("proj", "norm")), make)
+    def back(*x: Tensor) -> Tensor:  # queries, gates; the norm
+        return _in_turn_by(len(x[0]) // len(x[2]), x[:2])
+
+    return Made(tuple(f"model.layers.{{i}}.self_attn.q_{x}" for x in ("proj", "norm")), make, back)
 
 
 def _of_groups(part: int) -> Made:
     "Of K groups, each with G heads of values: queries, keys, values, z (0 to 3), b and a (4, 5)."
 
-    def make(x: Tensor, ba: Tensor, norm: Tensor) -> Tensor:
+    def make(x: Tensor, other: Tensor, norm: Tensor) -> Tensor:
+        qkvz, ba = (x, other) if part < 4 else (other, x)
         D, H = len(norm), len(ba) // 2
-        K = len(x) // (2 * D) - H  # x is 2KD+2HD C
-        x, ba = (y.unflatten(0, (K, -1)) for y in (x, ba))  # K 2D+2GD C, K 2G C
+        K = len(qkvz) // (2 * D) - H  # qkvz is 2KD+2HD C
         G = H // K
-        return [*x.split([D, D, G * D, G * D], 1), *ba.split(G, 1)][part].flatten(0, 1)
+        sizes = [D, D, G * D, G * D] if part < 4 else [G, G]
+        return x.unflatten(0, (K, -1)).split(sizes, 1)[part % 4].flatten(0, 1)
 
-    names = ("in_proj_qkvz", "in_proj_ba", "norm")
-    return Made(tuple(f"model.layers.{{i}}.linear_attn.{x}" for x in names), make)
+    def back(*x: Tensor) -> Tensor:  # q, k, v, z; b, a; the norm. Or b, a; q, k, v, z; the norm
+        own, q = (x[:4], x[0]) if part < 4 else (x[:2], x[2])
+        return _in_turn_by(len(q) // len(x[-1]), own)
+
+    names = ("in_proj_qkvz", "in_proj_ba")[:: 1 if part < 4 else -1] + ("norm",)
+    return Made(tuple(f"model.layers.{{i}}.linear_attn.{x}" for x in names), make, back)
 
 
 _NEXT, _SELF, _LINEAR = (f"model.layers.{{i}}{x}" for x in ("", ".self_attn", ".linear_attn"))
 QWEN3_NEXT: Names = {
     **QWEN3_MOE,
-    "layers.{i}.attn_residual.norm": _one_more(f"{_NEXT}.input_layernorm"),
-    "layers.{i}.ffn_residual.norm": _one_more(f"{_NEXT}.post_attention_layernorm"),
-    "final_norm": _one_more("model.norm"),
+    "layers.{i}.attn_residual.norm": from_zero(f"{_NEXT}.input_layernorm"),
+    "layers.{i}.ffn_residual.norm": from_zero(f"{_NEXT}.post_attention_layernorm"),
+    "final_norm": from_zero("model.norm"),
     "layers.{i}.attn.attn.q_proj.0": _of_heads(0),
     "layers.{i}.attn.g_proj": _of_heads(1),
-    "layers.{i}.attn.attn.q_proj.1.norm": _one_more(f"{_SELF}.q_norm"),
+    "layers.{i}.attn.attn.q_proj.1.norm": from_zero(f"{_SELF}.q_norm"),
     "layers.{i}.attn.attn.k_proj.0": f"{_SELF}.k_proj",
-    "layers.{i}.attn.attn.k_proj.1.norm": _one_more(f"{_SELF}.k_norm"),
+    "layers.{i}.attn.attn.k_proj.1.norm": from_zero(f"{_SELF}.k_norm"),
     "layers.{i}.attn.attn.v_proj": f"{_SELF}.v_proj",
     "layers.{i}.attn.o_proj": (f"{_SELF}.o_proj", f"{_LINEAR}.out_proj"),
     **{f"layers.{{i}}.attn.{x}_proj": _of_groups(part) for part, x in enumerate("qkvzba")},
-    "layers.{i}.attn.conv": Made((f"{_LINEAR}.conv1d",), lambda w: w[:, 0]),  # N 1 4 -> N 4
+    "layers.{i}.attn.conv": Made(
+        (f"{_LINEAR}.conv1d",), lambda w: w[:, 0], lambda w: w[:, None]
+    ),  # N 1 4, N 4
     "layers.{i}.attn.A_log": f"{_LINEAR}.A_log",
     "layers.{i}.attn.dt_bias": f"{_LINEAR}.dt_bias",
     "layers.{i}.attn.norm": f"{_LINEAR}.norm",
@@ -365,11 +380,6 @@ class RoundedScale(nn.Module):
         return x * torch.tensor(self.scale, dtype=x.dtype, device="cpu")
 
 # %% ../../nbs/models/14_decoders.ipynb #gemma-names
-def from_zero(name: str) -> Made:
-    "A gain that lies in a folder as what it is more than 1."
-    return Made((name,), lambda w: 1 + w.double())
-
-
 _GEMMA_NORMS = {
     "attn_residual.norm_in": "input_layernorm",
     "attn_residual.norm_out": "post_attention_layernorm",
@@ -464,7 +474,12 @@ class ClampedFeedForward(nn.Module):
 def _of_all(name: str, first: int = 0, step: int = 1) -> Callable[[int], Made]:
     "Columns first, first + step, … of one expert in a tensor of all, as a linear layer's."
     path = f"model.layers.{{i}}.mlp.experts.{name}"
-    return lambda j: Made((path,), lambda x: x[j][..., first::step].t())
+
+    def back(*parts: Tensor) -> Tensor:  # expert by expert, and in each in the columns' order
+        x = torch.stack(parts).unflatten(0, (-1, step))  # E S F C, or E S F
+        return x.movedim((1, 2), (-1, -2)).flatten(-2).contiguous()  # E C FS, or E FS
+
+    return lambda j: Made((path,), lambda x: x[j][..., first::step].t(), back)
 
 
 GPT_OSS: Names = {

@@ -10,8 +10,9 @@ __all__ = ['LLAMA', 'Entry', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from transformer_lit.course.files import InputError
@@ -30,10 +31,11 @@ LLAMA = {
 # %% ../../nbs/models/08_hf.ipynb #names
 @dataclass(frozen=True)
 class Made:
-    "What one of our tensors is made from: names of theirs, and how."
+    "What one of our tensors is made from: names of theirs, and how; and the way back."
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # it is cut from the first; of others it may need the sizes alone
     make: Callable[..., Tensor] | None = None  # one tensor as it is, unless given
+    back: Callable[..., Tensor] | None = None  # the first again: of all ours cut from each name
 
 
 Entry = str | Made | Callable[[int], Made]  # of an expert: what its number makes it
@@ -55,10 +57,10 @@ def all_made_from(ours: str, names: Names) -> list[Made]:
     entries = entry if isinstance(entry, tuple) else (entry,)
     entries = [one(int(j)) if callable(one) else one for one in entries]
     made = [one if isinstance(one, Made) else Made((one,)) for one in entries]
-    return [
-        Made(tuple(f"{n}{end}".replace("{i}", i).replace("{j}", j) for n in one.names), one.make)
-        for one in made
+    spelt = [
+        tuple(f"{n}{end}".replace("{i}", i).replace("{j}", j) for n in one.names) for one in made
     ]
+    return [replace(one, names=those) for one, those in zip(made, spelt)]
 
 
 def made_from(ours: str, names: Names) -> Made:
@@ -68,7 +70,11 @@ def made_from(ours: str, names: Names) -> Made:
 # %% ../../nbs/models/08_hf.ipynb #gpt2-names
 def conv1d(name: str, index: int = 0, of: int = 1) -> Made:
     "One of `of` equal parts of a GPT-2 matrix (inputs x outputs) or bias, as a linear layer's."
-    return Made((name,), lambda x: x.tensor_split(of, -1)[index].t())
+
+    def back(*parts: Tensor) -> Tensor:
+        return torch.cat([x.t() for x in parts], -1)
+
+    return Made((name,), lambda x: x.tensor_split(of, -1)[index].t(), back)
 
 
 GPT2: Names = {
@@ -193,7 +199,7 @@ MARIAN: Names = {
         for ours, theirs in _MARIAN_LAYER.items()
     },
     "lm_head": "lm_head",
-    "lm_head.bias": Made(("final_logits_bias",), lambda x: x[0]),  # 1 V
+    "lm_head.bias": Made(("final_logits_bias",), lambda x: x[0], lambda x: x[None]),  # 1 V
 }
 
 # %% ../../nbs/models/08_hf.ipynb #deberta-names

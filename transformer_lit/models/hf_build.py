@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.block.experts import Experts, SigmoidRouter, SoftmaxRouter
+from transformer_lit.block.experts import Experts
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
@@ -44,23 +44,17 @@ from transformer_lit.models.hf import (
     BERT,
     BERT_SIZES,
     DEBERTA,
-    DEEPSEEK,
     GPT2,
     GPT2_SIZES,
     GROUP_SIZES,
     LATENT_SIZES,
-    LLAMA,
     LLAMA_SIZES,
     MARIAN,
-    MIXTRAL,
-    QWEN3,
-    QWEN3_MOE,
     ROUTER_SIZES,
     T5,
     Made,
     Names,
     all_made_from,
-    made_from,
 )
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.transformer import EncoderDecoder
@@ -333,23 +327,23 @@ def _modernbert_states(c: Settings) -> Bert:
 # %% ../../nbs/models/09_hf_build.ipynb #modernbert-names
 def _rows(name: str, index: int, of: int) -> Made:
     "One of `of` equal parts of a matrix, by its rows."
-    return Made((name,), lambda x: x.tensor_split(of)[index])
+    return Made((name,), lambda x: x.tensor_split(of)[index], lambda *parts: torch.cat(parts))
 
 
 MODERNBERT: Names = {
-    "tok_emb": "embeddings.tok_embeddings",
-    "norm": "embeddings.norm",
+    "tok_emb": "model.embeddings.tok_embeddings",
+    "norm": "model.embeddings.norm",
     **{
-        f"layers.{{i}}.attn.{x}_proj": _rows("layers.{i}.attn.Wqkv", "qkv".index(x), 3)
+        f"layers.{{i}}.attn.{x}_proj": _rows("model.layers.{i}.attn.Wqkv", "qkv".index(x), 3)
         for x in "qkv"
     },
-    "layers.{i}.attn.o_proj": "layers.{i}.attn.Wo",
-    "layers.{i}.attn_residual.norm": "layers.{i}.attn_norm",
-    "layers.{i}.ffn.gate_proj": _rows("layers.{i}.mlp.Wi", 0, 2),
-    "layers.{i}.ffn.up_proj": _rows("layers.{i}.mlp.Wi", 1, 2),
-    "layers.{i}.ffn.down_proj": "layers.{i}.mlp.Wo",
-    "layers.{i}.ffn_residual.norm": "layers.{i}.mlp_norm",
-    "transform.0": "final_norm",
+    "layers.{i}.attn.o_proj": "model.layers.{i}.attn.Wo",
+    "layers.{i}.attn_residual.norm": "model.layers.{i}.attn_norm",
+    "layers.{i}.ffn.gate_proj": _rows("model.layers.{i}.mlp.Wi", 0, 2),
+    "layers.{i}.ffn.up_proj": _rows("model.layers.{i}.mlp.Wi", 1, 2),
+    "layers.{i}.ffn.down_proj": "model.layers.{i}.mlp.Wo",
+    "layers.{i}.ffn_residual.norm": "model.layers.{i}.mlp_norm",
+    "transform.0": "model.final_norm",
     "transform.1": "head.dense",
     "transform.3": "head.norm",
     "lm_head": "decoder",
@@ -361,7 +355,7 @@ _BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decod
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
 _ENCODER_REST = r"position_ids$|(^|\.)pooler\.|^cls\."
 _BARE = r"^(bert\.|roberta\.)?(?=embeddings\.|encoder\.)"  # with a prefix or without one
-_NO_MODEL = ((r"^model\.", ""),)
+_MODEL = ((r"^(?=embeddings|layers|final_norm)", "model."),)  # as its bare folders have it
 FAMILIES: dict[str, Family] = DECODERS | {
     "GPT2LMHeadModel": Family(_gpt2, GPT2, r"\.attn\.(masked_)?bias$", ((r"^transformer\.", ""),)),
     "BertForMaskedLM": Family(_bert, BERT, _BERT_REST, _BERT_OLD),
@@ -371,8 +365,8 @@ FAMILIES: dict[str, Family] = DECODERS | {
     "BertModel": Family(_encoder, BERT, _ENCODER_REST, _BERT_OLD),
     "RobertaModel": Family(_roberta, ROBERTA, _ENCODER_REST, ((_BARE, "bert."),)),
     "DistilBertModel": Family(_distilbert, DISTILBERT, _ENCODER_REST, ((r"^distilbert\.", ""),)),
-    "ModernBertForMaskedLM": Family(_modernbert, MODERNBERT, spellings=_NO_MODEL),
-    "ModernBertModel": Family(_modernbert_states, MODERNBERT, r"^(head|decoder)\.", _NO_MODEL),
+    "ModernBertForMaskedLM": Family(_modernbert, MODERNBERT, spellings=_MODEL),
+    "ModernBertModel": Family(_modernbert_states, MODERNBERT, r"^(head|decoder)\.", _MODEL),
 }
 
 # %% ../../nbs/models/09_hf_build.ipynb #tensors
@@ -454,6 +448,11 @@ def shared_names(module: nn.Module) -> list[list[str]]:
     return list(groups.values())
 
 
+def _made_of(ours: Sequence[str], names: Names) -> list[Made]:
+    "What a parameter may be made from, by all its names here."
+    return list(dict.fromkeys(one for name in ours for one in all_made_from(name, names)))
+
+
 def fill(
     module: nn.Module,
     tensors: Tensors,
@@ -469,7 +468,7 @@ def fill(
     there, plan, missing, weights = {*tensors.mapped}, [], [], {}
     left = set(there)
     for ours in shared_names(module):
-        made = list(dict.fromkeys(one for name in ours for one in all_made_from(name, names)))
+        made = _made_of(ours, names)
         left -= {name for one in made for name in one.names}
         found = [one for one in made if there >= {*one.names}]
         missing += [] if found else sorted({*made[0].names} - there)
@@ -499,13 +498,22 @@ class Undrawn(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
 
+def _empty(c: Settings, place: str | Path) -> nn.Module:
+    "The module that settings describe: shapes, and no memory."
+    try:
+        with torch.device("meta"), Undrawn():
+            return FAMILIES[c.architecture].build(c)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{place}: {str(error).partition(chr(10))[0]}") from error
+
+
 def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model in a folder that Hugging Face's `transformers` wrote, as a module of this package.
 
     A `GPT`, an `EncoderDecoder`, a `Bert` (for one text: token types are 0; a `BertModel` ends with
-    its states) or a `Llama`, with some parts exchanged; see `FAMILIES`. In eval mode. Weights that
-    have `dtype` in the folder are mapped, so leave the files as they are; others need the memory of
-    one tensor more. No pickle is read. `InputError` names what is missing, too much, of a wrong
+    its states) or a `Llama`, with some parts exchanged; see `FAMILIES`. In eval mode, and with its
+    `settings`, which `save_hf` writes again. Weights that have `dtype` in the folder are mapped, so
+    leave the files as they are; others need the memory of one tensor more. No pickle is read. `InputError` names what is missing, too much, of a wrong
     shape, not finite or not built.
     """
     c = Settings.read(folder)
@@ -515,14 +523,11 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     family = FAMILIES[c.architecture]
     last = re.escape(str(c.get("num_hidden_layers")))
     tensors = Tensors(folder, family.ignored.replace("LAST", last), family.spellings)
-    c.tensors = tensors.mapped.keys()
-    try:
-        c.check_layers()
-        with torch.device("meta"), Undrawn():  # shapes, and no memory
-            model = family.build(c)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{folder}: {str(error).partition(chr(10))[0]}") from error
+    c.tensors = frozenset(tensors.mapped)
+    c.check_layers()
+    model = _empty(c, folder)
     fill(model, tensors, family.names, dtype)
+    model.settings = c  # for `save_hf`
     return model.to(dtype).eval()  # what a folder does not hold, as Marian's sinusoids
 
 # %% ../../nbs/models/09_hf_build.ipynb #published
@@ -569,98 +574,103 @@ def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
-def _llama_settings(model: Llama) -> dict[str, Any]:
-    c, base = model.config, model.config.rope_base
+def _width(ffn: nn.Module | None) -> int:
+    return getattr(getattr(ffn, "gate_proj", None), "out_features", 0)
+
+
+def _latent_settings(attn: LatentAttention, ffn: Experts) -> dict[str, Any]:
+    d_ff, names = _width(ffn.experts[0]), ROUTER_SIZES | GROUP_SIZES
+    q_rank = attn.q_proj[0].out_features if isinstance(attn.q_proj, nn.Sequential) else None
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **{theirs: getattr(attn, ours) for theirs, ours in LATENT_SIZES.items()},
+        **{theirs: getattr(ffn.router, ours, 1) for theirs, ours in names.items()},  # one group
+        **{"n_routed_experts": len(ffn.experts), "moe_intermediate_size": d_ff},
+        **{"n_shared_experts": _width(ffn.shared) // (d_ff or 1), "q_lora_rank": q_rank},
+        **{"rope_interleave": isinstance(attn.position, Interleaved), "head_dim": attn.d_rope},
+    }
+
+
+def _expert_settings(ffn: Experts, per_head: bool) -> dict[str, Any]:
+    n, k, d_ff = len(ffn.experts), ffn.router.k, _width(ffn.experts[0])
+    if not per_head:
+        sizes = {"num_local_experts": n, "intermediate_size": d_ff, "sliding_window": None}
+        return sizes | {"num_experts_per_tok": k}
+    sizes = {"num_experts": n, "moe_intermediate_size": d_ff, "num_experts_per_tok": k}
+    return sizes | {"norm_topk_prob": getattr(ffn.router, "renormalise", True)}
+
+
+def _guessed(model: nn.Module) -> Settings:
+    "The settings of a model that no folder was read for, if its layers are like the first ones."
+    if not isinstance(model, Llama):
+        kind = type(model).__name__
+        raise InputError(f"a {kind} that was read from no folder: of these only a Llama is written")
+    c, attn = model.config, model.layers[0].attn
+    said = {
         **{theirs: getattr(c, ours) for theirs, ours in LLAMA_SIZES.items()},
         "num_key_value_heads": c.n_kv_heads or c.n_heads,
         "head_dim": c.d_head or c.d_model // c.n_heads,
         "tie_word_embeddings": c.tied,
-        "rope_theta": base,  # as version 4 reads it
-        "rope_parameters": {"rope_type": "default", "rope_theta": base},  # as version 5 does
+        "rope_theta": c.rope_base,  # as version 4 reads it
+        "rope_parameters": {"rope_type": "default", "rope_theta": c.rope_base},  # as version 5 does
         **dict.fromkeys(("bos_token_id", "eos_token_id")),
     }
+    routed = [isinstance(layer.ffn, Experts) for layer in model.layers]
+    ffn = model.layers[routed.index(True)].ffn if any(routed) else None
+    per_head = isinstance(getattr(attn, "q_proj", None), nn.Sequential)
+    kind = ("Llama", "llama"), ("Qwen3", "qwen3"), ("Mixtral", "mixtral"), ("Qwen3Moe", "qwen3_moe")
+    kind, type_ = kind[per_head + 2 * any(routed)]
+    if ffn and ffn.shared and isinstance(attn, LatentAttention):
+        kind, type_ = "DeepseekV3", "deepseek_v3"
+        said |= _latent_settings(attn, ffn) | {"first_k_dense_replace": routed.index(True)}
+    elif ffn:
+        said |= _expert_settings(ffn, per_head)
+        said |= {"mlp_only_layers": [i for i, x in enumerate(routed) if not x]} if per_head else {}
+    return Settings(said | {"architectures": [f"{kind}ForCausalLM"], "model_type": type_})
 
 
-def _alike(told: Sequence[Any]) -> Any:
-    "What is said of every layer, where all say the same."
-    if any(one != told[0] for one in told):
-        said = "layers with other attention, other experts or norms than the first"
-        raise InputError(f"{said} cannot be written")
-    return told[0]
+def _facts(model: nn.Module) -> dict[str, Any]:
+    "What a model is beside its numbers: kinds of parts, their settings, shapes, what is shared."
+    facts: dict[str, Any] = {}
+    for name, part in model.named_modules(remove_duplicate=False):
+        facts[name] = type(part)
+        for key, x in vars(part).items():
+            if not (key.startswith("_") or key in _UNSAID or isinstance(x, Tensor)):
+                facts[f"{name}.{key}"] = x
+    for first, *others in shared_names(model):
+        facts[first] = (*model.get_parameter(first).shape,), others
+    return facts
 
 
-def _latent_settings(attn: LatentAttention) -> dict[str, Any]:
-    interleaved, q_proj = isinstance(attn.position, Interleaved), attn.q_proj
-    rope = attn.position.rope if interleaved else attn.position
-    plain = isinstance(rope, RoPE) and rope.scaling is None
-    if not plain or attn.scale != (attn.d_head + attn.d_rope) ** -0.5:
-        raise InputError("latent attention with another scale or other positions: not written")
-    q_rank = q_proj[0].out_features if isinstance(q_proj, nn.Sequential) else None
-    sizes = {theirs: getattr(attn, ours) for theirs, ours in LATENT_SIZES.items()}
-    sizes |= {"q_lora_rank": q_rank, "head_dim": attn.d_rope}
-    return sizes | {"rope_interleave": interleaved}
+_UNSAID = ("config", "settings", "training", "dropout", "p")  # what no answer depends on
+_STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model
 
 
-def _routed_settings(x: Experts) -> dict[str, Any]:
-    if not isinstance(x.router, SigmoidRouter) or x.shared is None:
-        raise InputError("a DeepSeek-V3 has experts with a SigmoidRouter, and a shared one")
-    names, d_ff = ROUTER_SIZES | GROUP_SIZES, x.experts[0].gate_proj.out_features
-    sizes = {theirs: getattr(x.router, ours, 1) for theirs, ours in names.items()}  # one group
-    sizes |= {"n_routed_experts": len(x.experts), "moe_intermediate_size": d_ff}
-    return sizes | {"n_shared_experts": x.shared.gate_proj.out_features // d_ff}
+def _check_facts(model: nn.Module, c: Settings) -> None:
+    "`InputError` where a folder with these settings would be read as another model."
+    here, there = _facts(model), _facts(_empty(c, "the model's settings"))
+    for name in {**here, **there}:
+        one, other = (x.get(name, "nothing") for x in (here, there))
+        if one != other:
+            one, other = (x.__name__ if isinstance(x, type) else x for x in (one, other))
+            said = f"{name or 'the model'} is {one}, and would be read as {other}"
+            raise InputError(f"it cannot be written as a {c.architecture}: {said}")
 
 
-def _deepseek_settings(model: Llama) -> dict[str, Any]:
-    dense = [not isinstance(layer.ffn, Experts) for layer in model.layers]
-    if (n := sum(dense)) == len(dense) or not all(dense[:n]):
-        raise InputError("a DeepSeek-V3 has experts in its last layers, from one layer on")
-    return {
-        **{"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"},
-        **_alike([_latent_settings(layer.attn) for layer in model.layers]),
-        **_alike([_routed_settings(layer.ffn) for layer in model.layers[n:]]),
-        **{"first_k_dense_replace": n, "num_nextn_predict_layers": 0},
-    }
-
-
-def _settings_and_names(model: Llama) -> tuple[dict[str, Any], Names]:
-    "As what a model is written is seen in its layers."
-    if not isinstance(model, Llama):
-        kind = type(model).__name__
-        raise InputError(f"a {kind} cannot be written; save_hf writes a Llama, with experts or not")
-    layers, settings = model.layers, _llama_settings(model)
-    kind = _alike([type(x.attn) for x in layers])
-    if kind is LatentAttention:
-        return settings | _deepseek_settings(model), DEEPSEEK
-    if kind is not MultiHeadAttention:
-        raise InputError(f"layers with {kind.__name__} cannot be written")
-    per_head = _alike([isinstance(x.attn.q_proj, nn.Sequential) for x in layers])
-    experts = [layer.ffn for layer in layers if isinstance(layer.ffn, Experts)]
-    if not experts and per_head:
-        return settings | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}, QWEN3
-    if not experts:
-        return settings, LLAMA
-    mixtral = (SoftmaxRouter, GatedFeedForward, None)
-    if any((type(x.router), type(x.experts[0]), x.shared) != mixtral for x in experts):
-        raise InputError("experts of another form, or with another router or a shared one")
-    sizes = [
-        (len(x.experts), x.router.k, x.router.renormalise, x.experts[0].gate_proj.out_features)
-        for x in experts
-    ]
-    n_experts, k, renormalise, d_ff = _alike(sizes)
-    settings["num_experts_per_tok"] = k
-    if per_head:
-        settings |= {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}
-        settings |= {"num_experts": n_experts, "norm_topk_prob": renormalise}
-        dense = [i for i, layer in enumerate(layers) if not isinstance(layer.ffn, Experts)]
-        return settings | {"moe_intermediate_size": d_ff, "mlp_only_layers": dense}, QWEN3_MOE
-    if not renormalise or len(experts) < len(layers):
-        raise InputError("a Mixtral has experts in all layers, and gates that sum to 1")
-    settings |= {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
-    settings |= {"num_local_experts": n_experts, "sliding_window": None}
-    return settings | {"intermediate_size": d_ff}, MIXTRAL
+def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
+    "The tensors of a folder: a parameter as it is, or all those that are cut from one, joined."
+    names, cut, weights = FAMILIES[c.architecture].names, {}, {}
+    for ours in shared_names(model):
+        made = _made_of(ours, names)
+        one = next((x for x in made if {*x.names} <= {*c.tensors}), made[0])  # as it was found
+        cut.setdefault(one.names[0], (one, []))[1].append(model.get_parameter(ours[0]).detach())
+    for name, (one, parts) in cut.items():
+        if one.make and not one.back:
+            those = " and ".join(one.names)
+            raise InputError(f"a {c.architecture} cannot be written: here {those} are one tensor")
+        beside = [x for other in one.names[1:] for x in cut[other][1]] if one.back else []
+        x = one.back(*parts, *beside).to(parts[0].dtype) if one.back else parts[0]
+        weights[name] = x
+    return weights
 
 
 def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> dict[str, Any]:
@@ -677,30 +687,35 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
 
 
 def save_hf(
-    model: Llama,
+    model: nn.Module,
     folder: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
     chat_template: str | None = None,  # in Jinja
-    ends: Sequence[int] = (),  # tokens that end a text
+    ends: Sequence[int] = (),  # tokens that end a text; unless given, as in the folder it is from
 ) -> None:
-    """Write a `Llama`, also one with `Experts`, to a new folder for `transformers`: equal logits.
+    """Write what `load_hf` opened, or a `Llama`, to a new folder for `transformers`: equal logits.
 
     One safetensors file and `config.json`; with a tokenizer, which is of byte-level BPE, also what
-    gives the same ids there. What the model's configuration does not name is not written: a part
-    that you have exchanged, such as a window or other positions.
+    gives the same ids there. Settings are the model's `settings`, if it has them; those of a
+    `Llama` of yours are seen in its layers, also with norms of heads, with `Experts` or with
+    `LatentAttention`. `InputError` where such a folder would be read as another model, for example
+    since a part was exchanged that the settings do not name.
     """
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
         raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
-    (settings, names), marks = _settings_and_names(model), {"eos_token_id": [*ends] or None}
+    c = getattr(model, "settings", None) or _guessed(model)
+    _check_facts(model, c)
+    weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}
+    said |= {"num_nextn_predict_layers": 0} if "num_nextn_predict_layers" in said else {}
+    said |= {"eos_token_id": [*ends]} if ends else {}
     if tokenizer is not None:
-        marks |= {"bos_token_id": tokenizer.bos_id, "pad_token_id": tokenizer.pad_id}
-    weights = {made_from(ours, names).names[0]: x for ours, x in model.state_dict().items()}
+        said |= {"bos_token_id": tokenizer.bos_id, "pad_token_id": tokenizer.pad_id}
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         save_tensors(weights, temporary / WHOLE)
-        write_json(temporary / "config.json", settings | marks)
+        write_json(temporary / "config.json", said)
         if tokenizer is not None:
             tokenizer.save(temporary / "tokenizer.json")
             told = _tokenizer_settings(tokenizer, chat_template)
