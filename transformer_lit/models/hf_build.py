@@ -677,7 +677,7 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
 
 
 def save_hf(
-    model: Llama,
+    model: Any,  # a Llama, or what `load` gives: it brings what follows
     folder: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
@@ -690,9 +690,15 @@ def save_hf(
     gives the same ids there. What the model's configuration does not name is not written: a part
     that you have exchanged, such as a window or other positions.
     """
+    if not isinstance(model, nn.Module):
+        marks = {"chat_template": chat_template or getattr(model, "chat_template", None)}
+        marks["ends"] = ends or getattr(model, "ends", ())
+        return save_hf(model.model, folder, tokenizer or model.tokenizer, **marks)
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
-        raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
+        raise InputError(
+            f"a {kind} cannot be written exactly as a tokenizer.json; write the model alone"
+        )
     (settings, names), marks = _settings_and_names(model), {"eos_token_id": [*ends] or None}
     if tokenizer is not None:
         marks |= {"bos_token_id": tokenizer.bos_id, "pad_token_id": tokenizer.pad_id}
