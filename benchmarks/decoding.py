@@ -6,8 +6,9 @@ has our decoders beside those of a library.
 
 `smollm2` times 64 tokens of SmolLM2 from one file: ours in float32, int8 and int4, the reference
 library in float32, and llama.cpp where xllamacpp is installed; and how long it takes to read the
-weights, which no decoder in float32 can undercut. It needs the file: `transformer-lit data fetch
-smollm2`.
+weights, which no decoder in float32 can undercut. Beside the reference library it also times how
+long the model takes to be opened and to read a prompt, and measures the memory for it: `opening`.
+It needs the file: `transformer-lit data fetch smollm2`.
 
 `--quick` takes tiny sizes, few tokens and few pairs, and stores nothing.
 """
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import peers
+from benchmarks import opening, peers
 from benchmarks.common import choose, command_line, compared, report, take_turns
 from benchmarks.models import hf_writes
 from transformer_lit.attention.cache import DecodingState, GrowingCache
@@ -84,8 +85,11 @@ def held(model: torch.nn.Module) -> int:
     return sum(w.numel() * w.element_size() for w in model.parameters())
 
 
-def smollm2_rows(new: int, pairs: int) -> list[dict[str, Any]]:
-    "Tokens a second of each side, and what share of the bandwidth its weights take up."
+def smollm2_rows(new: int, pairs: int, *, T: int) -> list[dict[str, Any]]:
+    """Tokens a second of each side, and what share of the bandwidth its weights take up.
+
+    Then what it takes to open the model, and to read a prompt of T tokens.
+    """
     (path,) = paths("smollm2")
     published = load_gguf(path)
     theirs = peers.hf_llama(published.model).eval()
@@ -118,7 +122,8 @@ def smollm2_rows(new: int, pairs: int) -> list[dict[str, Any]]:
         row = {"side": name, "tokens_s": rate, "mb": sizes[name] / 1e6}
         row["of_bandwidth"] = rate * sizes[name] / reading
         rows.append(row | {"read_gb_s": reading / 1e9} | compared([seconds, spent[0]]))
-    return rows
+    rows += opening.time_rows(path, published, theirs, T, pairs)
+    return rows + opening.memory_rows(path, sizes["float32"])
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -134,14 +139,18 @@ ABOUT = {
     "mb: of the weights as the side keeps them (int8: a scale a row; int4: the "
     "file's blocks of 32, the table in 8 bits); for llama.cpp the size of the file. read_gb_s: "
     "bytes a second when all float32 weights are added up, in the same turns. of_bandwidth: "
-    "tokens_s times mb over that. transformers writes the same tokens as float32.",
+    "tokens_s times mb over that. transformers writes the same tokens as float32. Rows that have "
+    "work: open a folder: model and tokenizer, of safetensors in float32; open the file: the same, "
+    "of the Q4_1 file; read 512 tokens: into an empty cache, logits of the last. seconds: ours; "
+    "theirs: of transformers; ratio: ours / theirs, as above. memory: the peak that the file, "
+    "opened, and one token add to a process, over the bytes of the float32 weights.",
 }
 
 
 def measure(part: str, quick: bool) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     if part == "smollm2":
-        return smollm2_rows(*((2, 3) if quick else (64, 11)))
+        return smollm2_rows(2, 3, T=16) if quick else smollm2_rows(64, 11, T=512)
     return step_rows(TINY, (3, 7), 3) if quick else step_rows(SIZES, (16, 64, 256, 1023), 21)
 
 

@@ -26,12 +26,16 @@ from transformer_lit import (
     Transformer,
     TransformerConfig,
     assemble,
+    generate,
+    lens,
     load,
+    load_sentence_encoder,
     padding_mask,
     save_hf,
 )
 from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.course.files import InputError
+from transformer_lit.recipes import zoo
 from transformer_lit.recipes.cli import main
 
 SIZES = {"vocab_size": 53, "d_model": 40, "n_layers": 2, "n_heads": 4, "d_ff": 37}
@@ -87,9 +91,43 @@ def test_what_only_a_llama_can_is_one_line(tmp_path, no_shape_checks):
     assert not (tmp_path / "gpt").exists()
 
 
-def test_the_folder_of_a_sentence_encoder_names_its_opener(tmp_path):
-    with pytest.raises(InputError, match="sentence encoder; load_sentence_encoder opens it"):
-        load(write_sentence_folder(tmp_path / "encoder"))
+def test_a_sentence_encoder_opens_like_any_model(tmp_path, capfd):
+    folder = write_sentence_folder(tmp_path / "encoder")
+    texts = ["a man is riding a bike.", "two dogs run"]
+    expected = load_sentence_encoder(folder).encode(texts)
+    assert torch.equal(load(folder).encode(texts), expected)
+    in_8_bits = load(folder, weights="int8").encode(texts)
+    assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
+    assert main(["translate", "x", "--model", str(folder)]) == 2
+    assert capfd.readouterr().err.endswith("is a sentence-encoder model; it does not translate\n")
+
+
+def test_a_published_model_has_a_name_once_it_was_fetched(monkeypatch, tmp_path, data_folder):
+    with pytest.raises(InputError, match="transformer-lit data fetch minilm"):
+        load("minilm")
+    folder = write_sentence_folder(tmp_path / "encoder")
+    monkeypatch.setattr(zoo, "paths", lambda name: [folder / "config.json", folder / "x"])
+    assert load("minilm").encode(["two dogs"]).shape == (1, 42)
+
+
+@pytest.mark.parametrize(
+    ("ids", "got"), [("Eva lives", "got str"), (torch.tensor([1, 2, 3]), r"got shape \(3,\)")]
+)
+def test_a_text_without_a_tokenizer_is_one_line(ids, got, no_shape_checks):
+    with pytest.raises(TypeError, match=rf"a tensor B T, {got}; a text: load\(…\)\.generate"):
+        generate(GPT(GPTConfig(**SIZES)), ids, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("residual", ["pre", "post"])
+def test_the_lens_reads_an_encoder_decoder(residual):
+    model = Transformer(TransformerConfig(**SIZES, dropout=0.0, residual=residual)).double()
+    src, tgt_in = torch.randint(53, (2, 7)), torch.randint(53, (2, 5))
+    keep = torch.arange(7) < torch.tensor([[7], [5]])
+    found = lens(model, src, tgt_in, keep)  # N B T V
+    assert found.shape == (3, 2, 5, 53)
+    assert torch.equal(found[-1], model(src, tgt_in, keep))
+    first = model.embed(tgt_in)
+    assert_close(found[0], model.lm_head(model.decoder_norm(first)).detach())
 
 
 def test_a_device_that_is_not_there_is_one_line():

@@ -10,7 +10,7 @@ from gguf_files import TOKENS, theirs, write_model
 from hf_folders import TEMPLATE, tell, write_folder
 
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.chat import Chat, render
+from transformer_lit.inference.chat import render
 from transformer_lit.models.hf_build import save_hf
 from transformer_lit.recipes import cli
 from transformer_lit.recipes.language_model import LanguageModel
@@ -132,9 +132,7 @@ def test_a_template_stands_in_a_file_or_in_the_settings(copy, place):
 
 @pytest.fixture
 def chat(folder):
-    found = load(folder)
-    more = {"ends": found.info["ends"], "max_len": 71}
-    return Chat(found.model, found.tokenizer, found.info["chat_template"], **more)
+    return load(folder).chat(max_len=71)
 
 
 def test_a_chat_is_the_reference_s(folder, chat):
@@ -150,6 +148,11 @@ def test_a_chat_is_the_reference_s(folder, chat):
         assert answer == [i for i in continued(folder, ids, 5) if i != 2] and answer
         messages.append({"role": "assistant", "content": "Yes?"})  # bytes alone need not be a text
         chat.messages[-1] = ("assistant", chat.tokenizer.encode_part("Yes?"))
+
+
+def test_a_model_without_a_template_does_not_chat():
+    with pytest.raises(InputError, match="no chat template; it continues texts: see generate"):
+        load("stories").chat()
 
 
 def test_the_command_chats(folder, chat, capsys, monkeypatch):
@@ -231,13 +234,7 @@ class TestSaved:
 
     @staticmethod
     def same(writer, folder, prompts, max_new_tokens):
-        save_hf(
-            writer.model,
-            folder,
-            writer.tokenizer,
-            chat_template=writer.info.get("chat_template"),
-            ends=writer.info.get("ends", ()),
-        )
+        save_hf(writer, folder)  # with its tokenizer, its template and its ends
         reader, model = TestSaved.opened(folder)
         for text in (*TEXTS[:2], TEXTS[3], "<eos> and <bos>ä"):
             ids = writer.tokenizer.encode(text)
@@ -273,6 +270,8 @@ class TestSaved:
 
     def test_a_tokenizer_that_cannot_be_written_is_refused(self, tmp_path):
         writer = load("shakespeare")
-        with pytest.raises(InputError, match=r"a CharTokenizer cannot be written .*; leave it out"):
-            save_hf(writer.model, tmp_path / "x", writer.tokenizer)
+        with pytest.raises(
+            InputError, match=r"a CharTokenizer cannot be written .* the model alone"
+        ):
+            save_hf(writer, tmp_path / "x")
         assert not (tmp_path / "x").exists()

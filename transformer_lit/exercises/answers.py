@@ -162,6 +162,14 @@ def shown(answer, tokens):
         [20, 538]
     A block is 32 numbers: divide by 32.
         [20, 2690]
+    float16 is two bytes, not four.
+        [24, 101]
+    You counted bits. Eight of them are a byte.
+        [160, 673]
+    A MB is a million bytes here, not 2 to the power of 20.
+        [20, 80]
+    That is the size in bytes: divide by a million.
+        [20, 84071880]
 """)
 def block_and_all():
     block = 2 + 2 + 32 * 4 // 8
@@ -191,6 +199,18 @@ def wrong_base():
         d, m = → m, d =
     The minimum is added after the scale: d · q + m.
         d * q + m → d * (q + m)
+    The minimum is added, not taken off.
+        d * q + m → d * q - m
+    q runs from 0 to 15 and stays so: another form, Q4_0, takes 8 off.
+        d * q + m → d * (q - 8) + m
+    The low half still has the high one above it: `x & 15` keeps the low four bits.
+        packed[:, 4:] & 15 → packed[:, 4:]
+    The high half is 16 times too large: `x >> 4` brings it down.
+        packed[:, 4:] >> 4 → packed[:, 4:] & 240
+    You computed in float16: make scale and minimum float32 first.
+        .float() →
+    Scale and minimum are two bytes each, to be read as one float16: `.view`, not a conversion.
+        packed[:, :4].contiguous().view(torch.float16).float() → packed[:, :4:2].float()
 """)
 def dequantise(packed):
     d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, dim=1)  # n 1
@@ -223,6 +243,18 @@ def dequantise(packed):
         "ffn.up_proj": "ffn_up" → "ffn.up_proj": "ffn_gate"
     The model is left in training mode: call `eval()`.
         model.eval() → model
+    The columns of q and k were put back. Put back their rows: a row of a weight is an output.
+        x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2) → x.unflatten(1, (heads, -1, 2)).transpose(2, 3).flatten(1, 3)
+    The rows of `attn_output` stay: what it gives are no heads.
+        ("attn_k", K) → ("attn_k", K), ("attn_output", H)
+    `attn_q` has H heads, not K.
+        ("attn_q", H) → ("attn_q", K)
+    Keys and values are swapped.
+        f"attn_{x}" for x in "qkv" → f"attn_{dict(q='q', k='v', v='k')[x]}" for x in "qkv"
+    Every block got the tensors of the first: `blk.0` is block 0 alone.
+        f"blk.{i}.{theirs}.weight" → f"blk.0.{theirs}.weight"
+    The last norm was left as it was made: it is `output_norm`.
+        ours["norm.weight"] = tensors["output_norm.weight"] → ours["norm.weight"] = model.norm.weight
 """)
 def open_llama(c, tensors):
     H, K = c["num_attention_heads"], c["num_key_value_heads"]
@@ -260,6 +292,12 @@ def open_llama(c, tensors):
         return ids → return torch.tensor(ids)
     Merges stay inside a word: cut the text into words first.
         vocabulary.words(part) → [part]
+    A space goes with the word behind it: `vocabulary.words` cuts so, `split` drops it.
+        vocabulary.words(part) → part.split()
+    Nothing stands in front of the text: what opens a message is in it already.
+        ids, special = [], vocabulary.special → ids, special = [0], vocabulary.special
+    Return the ids of the pieces, not the pieces.
+        [vocabulary.ids[piece] for piece in pieces] → pieces
     A word is bytes: a character may be several of them.
         [bytes([byte]) for byte in word.encode()] → [bytes([ord(letter) % 256]) for letter in word]
 """)
@@ -291,6 +329,20 @@ def encode(text, vocabulary):
         <|im_start|>assistant\\n → <|im_start|>assistant
     A new line stands behind each `<|im_end|>`.
         <|im_end|>\\n" → <|im_end|>"
+    One id too many: stop after `max_new_tokens`.
+        range(max_new_tokens) → range(max_new_tokens + 1)
+    One id too few: it stops before `max_new_tokens`.
+        range(max_new_tokens) → range(max_new_tokens - 1)
+    The end was left out, and the answer went on behind it: stop there.
+        return → continue
+    The text that the model read is no part of the answer.
+        for _ in range(max_new_tokens): → yield from ids[0].tolist()⏎for _ in range(max_new_tokens):
+    Each message is written with its own role.
+        {role} → user
+    Each message ends with `<|im_end|>`, the question too.
+        {content}<|im_end|> → {content}
+    The opening names who speaks: `assistant`.
+        <|im_start|>assistant → <|im_start|>
     A new line stands between the role and the message.
         {role}\\n{content}< → {role}{content}<
     All messages belong to the text, not the last alone.
@@ -314,6 +366,8 @@ def answer(model, vocabulary, messages, max_new_tokens):
 @wrong("""
     What is left at the end must be shown too, as `�`.
         yield decoder.decode(b"", final=True) → return
+    The half characters are thrown away: keep them until the rest has come.
+        decoder.decode(token) → token.decode(errors="ignore")
     Each character must come when it is whole, not all at the end.
         for token in tokens:⏎yield decoder.decode(token)⏎yield decoder.decode(b"", final=True) → yield b"".join(tokens).decode(errors="replace")
 """)

@@ -82,6 +82,9 @@ def stream(
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
     A full context is left for its last half. `adjust(logits, ids)` gives the logits to choose from.
     """
+    if not isinstance(ids, Tensor) or ids.ndim != 2:
+        got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"ids must be a tensor B T, got {got}; a text: load(…).generate(text)")
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished

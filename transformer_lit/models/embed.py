@@ -42,6 +42,8 @@ def first_state(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Fl
 class SentenceEncoder(nn.Module):
     "Texts to vectors: the states of a `Bert`, pooled, and divided by their length if asked for."
 
+    task = "sentence-encoder"
+
     def __init__(
         self,
         bert: Bert,

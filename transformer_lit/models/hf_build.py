@@ -687,7 +687,7 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
 
 
 def save_hf(
-    model: nn.Module,
+    model: Any,  # a Llama, or what `load` gives: it brings what follows
     folder: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
@@ -702,9 +702,15 @@ def save_hf(
     `LatentAttention`. `InputError` where such a folder would be read as another model, for example
     since a part was exchanged that the settings do not name.
     """
+    if not isinstance(model, nn.Module):
+        marks = {"chat_template": chat_template or getattr(model, "chat_template", None)}
+        marks["ends"] = ends or getattr(model, "ends", ())
+        return save_hf(model.model, folder, tokenizer or model.tokenizer, **marks)
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
-        raise InputError(f"a {kind} cannot be written exactly as a tokenizer.json; leave it out")
+        raise InputError(
+            f"a {kind} cannot be written exactly as a tokenizer.json; write the model alone"
+        )
     c = getattr(model, "settings", None) or _guessed(model)
     _check_facts(model, c)
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.models.gpt import DecoderOnly
+from transformer_lit.models.transformer import EncoderDecoder
 
 # %% ../../nbs/models/10_interpret.ipynb #watch
 def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
@@ -150,17 +151,27 @@ def random_repeats(
     return repeat_rows(rows, periods, length)
 
 # %% ../../nbs/models/10_interpret.ipynb #lens
+def _blocks(model: DecoderOnly | EncoderDecoder) -> tuple[nn.ModuleList, nn.Module]:
+    "The blocks that end in the output layer, and the norm behind them."
+    if isinstance(model, EncoderDecoder):
+        return model.decoder, model.decoder_norm
+    return model.layers, model.final_norm
+
+
 @torch.no_grad()
-def residual_stream(model: DecoderOnly, ids: Int[Tensor, "B T"]) -> Float[Tensor, "N B T C"]:
-    "What the first block reads, and what stands behind each block: N is one more than the blocks."
+def residual_stream(
+    model: DecoderOnly | EncoderDecoder, *inputs: Tensor | None
+) -> Float[Tensor, "N B T C"]:
+    """What the first block reads, and what stands behind each block: N is one more than the blocks.
+
+    `inputs` are the model's own: ids; of an encoder–decoder src, tgt_in and, with padding, src_mask
+    """
     found: list[Tensor] = []
-    first, *_ = model.layers
-    hooks = [first.register_forward_pre_hook(lambda _, given: found.append(given[0]))]
-    hooks += [
-        m.register_forward_hook(lambda _, given, out: found.append(out)) for m in model.layers
-    ]
+    blocks, _ = _blocks(model)
+    hooks = [blocks[0].register_forward_pre_hook(lambda _, given: found.append(given[0]))]
+    hooks += [m.register_forward_hook(lambda _, given, out: found.append(out)) for m in blocks]
     try:
-        model.hidden(ids)
+        model.hidden(*inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -168,10 +179,11 @@ def residual_stream(model: DecoderOnly, ids: Int[Tensor, "B T"]) -> Float[Tensor
 
 
 @torch.no_grad()
-def lens(model: DecoderOnly, ids: Int[Tensor, "B T"]) -> Float[Tensor, "N B T V"]:
+def lens(model: DecoderOnly | EncoderDecoder, *inputs: Tensor | None) -> Float[Tensor, "N B T V"]:
     """The logit lens: the final norm and the output layer, read behind every block.
 
-    Row 0 is the embedding; the last row is what the model says. Source: nostalgebraist 2020.
+    Row 0 is the embedding; the last row is what the model says. `inputs` are those of
+    `residual_stream`: of an encoder–decoder the lens reads the decoder. Source: nostalgebraist 2020
     """
-    stream = residual_stream(model, ids)
-    return torch.stack([model.lm_head(model.final_norm(x)) for x in stream])
+    _, norm = _blocks(model)
+    return torch.stack([model.lm_head(norm(x)) for x in residual_stream(model, *inputs)])

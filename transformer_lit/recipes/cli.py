@@ -673,22 +673,16 @@ def chat(
     "Talk with a published model, a line at a time; Ctrl-C stops an answer."
     import torch
 
-    from transformer_lit.inference.chat import Chat
-
-    trained = _load(model, device, "stream", "answer", weights)
-    if (template := trained.info.get("chat_template")) is None:
-        raise InputError(f"{model} has no chat template; it continues texts: see generate")
+    trained = _load(model, device, "chat", "answer", weights)
+    talk = trained.chat(system, max_len=_ROOM)
     generator = torch.Generator(trained.device)
     generator.seed() if seed is None else generator.manual_seed(seed)
     choose = {"temperature": temperature, "top_p": top_p, "generator": generator}
-    room = min(trained.model.config.max_len, _ROOM)
-    more = {"ends": trained.info["ends"], "max_len": room}
-    talk = Chat(trained.model, trained.tokenizer, template, system, **more)
     for line in _typed():
         began = first = perf_counter()
         try:
             for n, piece in enumerate(
-                talk.say(line, max_new_tokens=min(max_new_tokens, room // 2), **choose)
+                talk.say(line, max_new_tokens=min(max_new_tokens, talk.max_len // 2), **choose)
             ):
                 first = first if n else perf_counter()
                 typer.echo(piece, nl=False)

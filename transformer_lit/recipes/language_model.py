@@ -15,8 +15,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text, text_lines
+from transformer_lit.course.files import InputError
 from transformer_lit.course.own import own_text
-from transformer_lit.inference.chat import characters
+from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build
@@ -83,6 +84,24 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         "Whether it learned lines, each a text of its own."
         return self.info.get("lines", False)
 
+    @property
+    def chat_template(self) -> str | None:
+        "How a published model writes a chat, in Jinja."
+        return self.info.get("chat_template")
+
+    @property
+    def ends(self) -> Sequence[int]:
+        "The tokens that end a text of a published model."
+        return self.info.get("ends", ())
+
+    def chat(self, system: str | None = None, *, max_len: int = 2048) -> Chat:
+        "A conversation with a published model; `max_len`: of its tokens, at most. See `Chat`."
+        if self.chat_template is None:
+            raise InputError("the model has no chat template; it continues texts: see generate")
+        most = min(self.model.config.max_len, max_len)
+        parts = self.model, self.tokenizer, self.chat_template
+        return Chat(*parts, system, ends=self.ends, max_len=most)
+
     def stream(
         self,
         prompt: str = "",
@@ -104,7 +123,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new_tokens": max_new_tokens, "max_len": self.model.config.max_len}
-        most["eos"] = self.info.get("ends")  # of a published model
+        most["eos"] = self.ends
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
         stop = (*stop, "\n") if self.lines else stop  # a line ends where it ends
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from transformer_lit.course.data import DATASETS, paths
 from transformer_lit.course.files import (
@@ -29,7 +30,7 @@ from transformer_lit.recipes.translation import Translation
 RECIPES: dict[str, type[Recipe]] = {
     recipe.kind.task: recipe for recipe in (Translation, LanguageModeling, MaskedModeling)
 }
-PUBLISHED = ("smollm2",)  # data sets that are a model
+PUBLISHED = ("smollm2", "minilm")  # data sets that are a model
 _WEIGHTS = Path(str(files("transformer_lit"))) / "weights"
 
 
@@ -40,14 +41,14 @@ def model_names() -> list[str]:
 
 def load(
     name_or_folder: str | Path, device: torch.device | str = "cpu", *, weights: str | None = None
-) -> Trained:
+) -> Trained | nn.Module:
     """A trained model: one that comes with the package, by name, or one in a folder or file.
 
     The folder is one that `save` wrote, that of a finished training, or a published language model
     as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
-    were fetched. With weights="int8" or "int4", linear layers of a published model keep so few bits
-    a weight (see `quantised`). `InputError` when there is no such model or device, or files
-    are damaged.
+    were fetched. A sentence encoder opens as a `SentenceEncoder`. With weights="int8" or "int4",
+    linear layers of a published model keep so few bits a weight (see `quantised`). `InputError`
+    when there is no such model or device, or files are damaged.
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
     if str(name_or_folder) in PUBLISHED:
@@ -63,7 +64,7 @@ def load(
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
-        raise InputError(f"{folder} holds a sentence encoder; load_sentence_encoder opens it")
+        return _sentence_encoder(folder, device, weights)
     if "architectures" in read_table(folder / "config.json"):
         return _published(folder, device, weights)
     if weights is not None:
@@ -73,10 +74,10 @@ def load(
 
 def _fetched(name: str) -> Path:
     try:
-        (path,) = paths(name)
+        first, *more = paths(name)
     except InputError as error:
         raise InputError(f"{error}: transformer-lit data fetch {name}") from error
-    return path
+    return first.parent if more else first  # a folder of files, or a file
 
 
 def _published(path: Path, device: torch.device | str, weights: str | None) -> LanguageModel:
@@ -93,6 +94,16 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
             quantised(found.model, weights)
     info = {"dataset": path.name, "chat_template": found.chat_template, "ends": found.ends}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
+
+
+def _sentence_encoder(
+    folder: Path, device: torch.device | str, weights: str | None
+) -> nn.Module:
+    from transformer_lit.models.embed import load_sentence_encoder
+    from transformer_lit.models.quantise import quantised
+
+    encoder = load_sentence_encoder(folder)
+    return (encoder if weights is None else quantised(encoder, weights)).to(device)
 
 
 def model_card(name: str) -> str:
