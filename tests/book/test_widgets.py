@@ -32,7 +32,8 @@ sys.path.insert(0, str(ROOT / "book"))
 import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
-WIDGETS = chapter_widgets()
+PLACES = chapter_widgets()
+WIDGETS = {name: place for name, (place, *_) in PLACES.items() if not place.ask}
 NAMES = ["beam", "costs", "game", "masks", "merges"]
 NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
