@@ -7,7 +7,7 @@ import { ranked } from "./sampling.js";
 export const bits = (logits) => softmax(logits).reduce((sum, p) => (p ? sum - p * Math.log2(p) : sum), 0);
 
 // logits: N V, a row for each height. `top` has the most probable tokens of the last one, and `token` in any case, each
-// with its probability at each height; `lens` has the first choice and the entropy of each height; `since` is the height
+// with its probability at each height; `lens` the first choice and the entropy of each height; `since` is the height
 // from which the final first choice is there, and stays.
 export function opened(logits, token, count = 10) {
   const chances = logits.map((row) => softmax(row));

@@ -2,7 +2,8 @@
 
 import { button, make, number, scroller, table } from "./parts.js";
 
-export const named = (piece) => ({ " ": "a space", "\n": "a new line" })[piece] ?? `“${piece.replace(/^ /, "␣")}”`;
+const VISIBLE = { " ": "a space", "\n": "a new line" };
+export const named = (piece) => VISIBLE[piece] ?? `“${piece.replace(/^ /, "␣")}”`;
 
 // `found` is the worker's answer to "look"; `pick` gets the id of a candidate that is pressed.
 export function lensTable({ top, lens, token }, pick) {
@@ -17,7 +18,7 @@ export function lensTable({ top, lens, token }, pick) {
     );
   };
   const heights = lens.map((_, n) => (n ? `block ${n}` : "embedding"));
-  const caption = "In %, what the final norm and the output layer make of the stream at each height; the last is what the model says";
+  const caption = "In %, what final norm and output layer make of the stream at each height; last, what the model says";
   const made = table({ class: "widget-heat widget-words" }, caption, ["behind", ...heights], [
     row("first choice", lens.map(({ piece }) => cell(named(piece)))),
     ...top.map(candidate),

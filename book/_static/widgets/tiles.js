@@ -4,7 +4,7 @@ import { softmax } from "../live/layers.js";
 import { onlineSoftmax } from "../live/tiles.js";
 import { button, fitted, frame, make, number, scroller, slider, table, verdict, write } from "./parts.js";
 
-const SCORES = [1, 3, 2, 0.5, 2.5, -1, 4, 1.5, 0, 3.5, -0.5, 2, 5, 1, -2, 3]; // the first three are those of the chapter
+const SCORES = [1, 3, 2, 0.5, 2.5, -1, 4, 1.5, 0, 3.5, -0.5, 2, 5, 1, -2, 3]; // first the chapter's three
 const VALUES = SCORES.map((_, s) => 10 * (s + 1));
 const SIZE = SCORES.length;
 const OUTLIER = 12;
@@ -39,6 +39,7 @@ export function mount(root) {
     const tall = Math.max(...scores.map((_, s) => Math.max(weight(s, step), whole[s])));
     const rise = (share) => base - (share / tall) * HEIGHT;
     const before = steps[at - 2];
+    const mark = over ? "dots: softmax of the whole row" : "dashed: before";
     const parts = scores.flatMap((score, s) => [
       bar(s, kind(s), up(score), up(0)),
       bar(s, kind(s), rise(weight(s, step)), base),
@@ -55,7 +56,7 @@ export function mount(root) {
         ...parts.filter(Boolean),
         level,
         make("text", { x: 2, y: 12 }, `scores, and the maximum m = ${short(step.m)}`),
-        make("text", { x: 2, y: base - HEIGHT - 6 }, "weights of the keys read; ", over ? "dots: softmax of the whole row" : "dashed: before"),
+        make("text", { x: 2, y: base - HEIGHT - 6 }, `weights of the keys read; ${mark}`),
       ),
     );
   });
@@ -70,32 +71,34 @@ export function mount(root) {
     const rises = !before
       ? `the first maximum is ${short(step.m)}`
       : step.m > before.m
-        ? `the maximum rises from ${short(before.m)} to ${short(step.m)}, so both sums are multiplied by c = ${short(step.c)}`
+        ? `the maximum rises from ${short(before.m)} to ${short(step.m)}, so c = ${short(step.c)} shrinks both sums`
         : `the maximum stays ${short(step.m)}, so c = 1`;
     const same = Math.abs(step.out - wanted) < 1e-9 ? "the same" : number(wanted, 3);
     const end = over ? ` All keys are read: the softmax of the whole row gives ${same}.` : "";
-    write(said, `Tile ${at} of ${steps.length}, ${keys(step)}: ${rises}. Now ℓ = ${short(step.total)} and o = ${short(step.out)}.${end}`);
-    const row = (head, cells) => make("tr", {}, make("th", { scope: "row" }, head), cells.map((text) => make("td", {}, text)));
+    const now = `Now ℓ = ${short(step.total)} and o = ${short(step.out)}.`;
+    write(said, `Tile ${at} of ${steps.length}, ${keys(step)}: ${rises}. ${now}${end}`);
+    const cell = (text) => make("td", {}, text);
+    const row = (head, cells) => make("tr", {}, make("th", { scope: "row" }, head), cells.map(cell));
     const rows = steps.slice(0, at).map((one) => row(keys(one), [one.m, one.c, one.total, one.r, one.out].map(short)));
     if (over) rows.push(row("the whole row", ["", "", "", "", short(wanted)]));
-    const attributes = { class: "widget-table widget-bars" };
-    sums.replaceChildren(
-      scroller("The sums after each tile", table(attributes, "", ["read", "m", "c", "ℓ", "r", "o = r/ℓ"], rows)),
-    );
+    const head = ["read", "m", "c", "ℓ", "r", "o = r/ℓ"];
+    const made = table({ class: "widget-table widget-bars" }, "Key s has the value 10 · s", head, rows);
+    sums.replaceChildren(scroller("The sums after each tile", made));
     held.style.width = `${(100 * block) / SIZE}%`;
     write(held, block > 3 ? `T · ${block}` : "");
     write(
       memory,
-      `With T = ${SIZE} queries: a table of T² = ${SIZE ** 2} scores, the whole bar; by tiles T · ${block} = ${SIZE * block} at once.`,
+      `With T = ${SIZE} queries: a table of T² = ${SIZE ** 2} scores, the whole bar; ` +
+        `by tiles T · ${block} = ${SIZE * block} at once.`,
     );
     back.setAttribute("aria-disabled", at === 1);
     next.setAttribute("aria-disabled", over);
     draw();
   }
 
-  function read(from = at) {
+  function read() {
     steps = onlineSoftmax(scores, VALUES, block);
-    at = Math.min(from, steps.length);
+    at = 1;
     show();
   }
   const go = (place) => {
@@ -105,7 +108,7 @@ export function mount(root) {
   };
   const change = (row) => {
     scores = row;
-    read(1);
+    read();
   };
   const back = button("Back", () => go(at - 1));
   const next = button("Next tile", () => go(at + 1));
@@ -125,7 +128,7 @@ export function mount(root) {
       slider({
         label: "Keys in a tile",
         ...{ min: 1, max: SIZE, step: 1, value: block },
-        oninput: (value) => ((block = value), read(1)),
+        oninput: (value) => ((block = value), read()),
       }),
       back,
       next,
