@@ -3,18 +3,27 @@
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"```\{widget\} (\w+)\n(.*)\n```", re.S)
+PLACE = re.compile(r"```\{widget\} (\w+)\n(?::ask: (.+)\n\n)?(.*)\n```", re.S)
 
 
-def chapter_widgets() -> dict[str, tuple[str, str]]:
-    "The name of each widget -> the page that has it, and what stands there until it runs."
-    found = {}
+class Place(NamedTuple):
+    page: str
+    text: str  # what stands there until the widget runs
+    ask: str  # the button that must be pressed first, or nothing
+
+
+def chapter_widgets() -> dict[str, list[Place]]:
+    "The name of each widget -> its places; what is loaded at once has one alone."
+    found: dict[str, list[Place]] = {}
     for path in sorted(ROOT.glob("nbs/*/*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             place = PLACE.fullmatch("".join(cell["source"]))
             if place and cell["cell_type"] == "markdown":
-                assert cell["id"] == f"widget-{place[1]}" and place[1] not in found
-                found[place[1]] = (str(path.relative_to(ROOT).with_suffix("")), place[2])
+                name, ask, text = place.groups("")
+                assert cell["id"] == f"widget-{name}" and (ask or name not in found)
+                page = str(path.relative_to(ROOT).with_suffix(""))
+                found.setdefault(name, []).append(Place(page, text, ask))
     return found

@@ -85,10 +85,11 @@ def folder(tmp_path_factory):
     widgets = [live.opening("translate", "Load the translator") + inside + "</div>"]
     widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
     (site / "index.html").write_text(PAGE.format(up="", inside="".join(widgets)), encoding="utf-8")
-    for name, (chapter, text) in chapter_widgets().items():
-        paragraphs = "".join(f"<p>{html.escape(one)}</p>" for one in text.split("\n\n"))
-        inside = live.opening(name) + paragraphs + "</div>"
-        path = site / f"{chapter}.html"
+    placed = [(name, place) for name, places in chapter_widgets().items() for place in places]
+    for name, place in placed:
+        paragraphs = "".join(f"<p>{html.escape(one)}</p>" for one in place.text.split("\n\n"))
+        inside = live.opening(name, place.ask) + paragraphs + "</div>"
+        path = site / f"{place.page}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
         page = (
             path.read_text(encoding="utf-8")

@@ -10,11 +10,13 @@ import live
 import numpy as np
 import pytest
 import torch
+from chapter_widgets import chapter_widgets
 
 from transformer_lit import load
 from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_top_p
+from transformer_lit.models.interpret import lens
 
 INTRO = (Path(__file__).parents[2] / "book/intro.md").read_text(encoding="utf-8")
 SENTENCE = "A man is riding a bike."
@@ -41,7 +43,7 @@ def engine(page, address):
     page.evaluate(
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
-            const names = "tensors layers models tokenizer beam sampling client".split(" ");
+            const names = "tensors layers models tokenizer beam sampling lens client".split(" ");
             window.live = {};
             for (const name of names) {
                 Object.assign(live, await import(new URL(`live/${name}.js`, base)));
@@ -146,7 +148,8 @@ def test_logits_and_greedy_text_of_the_writers(engine, name):
         const logits = ids.map((id) => [...model.step([id], state)[0]]);
         const choice = () => ({ temperature: 0 });
         const how = { maxNew: 149, maxLen: model.config.max_len, choice };
-        return [logits, tokenizer.decode([...live.stream(model, ids, how)])];
+        const tokens = [...live.stream(model, ids, how)].map(({ token }) => token);
+        return [logits, tokenizer.decode(tokens)];
     }"""
     logits, text = engine.evaluate(asked, [name, ids])
     with torch.inference_mode():
@@ -156,6 +159,50 @@ def test_logits_and_greedy_text_of_the_writers(engine, name):
     if writer.lines:
         text = text.partition("\n")[0]
     assert text == "".join(writer.stream(prompt, max_new_tokens=149, temperature=0))
+
+
+@pytest.mark.parametrize("name", ["shakespeare", "stories"])
+def test_the_top_ten_the_entropy_and_the_lens_at_100_places(engine, name):
+    writer, drawn = load(name), torch.Generator().manual_seed(0)
+    V, T = writer.tokenizer.vocab_size, 50
+    texts = torch.randint(V, (2, T), generator=drawn)
+    texts[0] = torch.tensor(writer.tokenizer.encode(" ".join(CAPTIONS[:4]))[:T])
+    asked = """async ([name, texts]) => {
+        const { model } = await opened(name);
+        return texts.map((ids) => {
+            const state = model.start();
+            return ids.map((id, t) => {
+                model.step([id], state);
+                const rows = state.heights[0].map((x) => model.read(x));
+                return [rows.map((row) => [...row]), live.opened(rows, ids[t + 1] ?? 0)];
+            });
+        });
+    }"""
+    found = engine.evaluate(asked, [name, texts.tolist()])
+    with torch.inference_mode():
+        expected = lens(writer.model, texts)  # N B T V
+    places, sure = 0, 0
+    for b, t in itertools.product(range(2), range(T)):
+        rows, shown = found[b][t]
+        logits = expected[:, b, t]
+        torch.testing.assert_close(torch.tensor(rows), logits, **CLOSE)
+        # from here on with the page's logits: what they differ by may change the order of two
+        logits = torch.tensor(rows, dtype=torch.float64)
+        p, token = logits.softmax(-1), texts[b, t + 1].item() if t + 1 < T else 0
+        order = logits[-1].argsort(descending=True, stable=True).tolist()
+        ten = order[:10]
+        assert [one["id"] for one in shown["top"]] == ten + [token] * (token not in ten)
+        for one in shown["top"]:
+            assert one["chances"] == pytest.approx(p[:, one["id"]].tolist(), rel=1e-9)
+        bits = torch.distributions.Categorical(probs=p).entropy() / np.log(2)
+        assert [one["bits"] for one in shown["lens"]] == pytest.approx(bits.tolist(), abs=1e-6)
+        firsts = logits.argmax(-1).tolist()
+        assert [one["first"] for one in shown["lens"]] == firsts
+        assert shown["rank"] == order.index(token) + 1
+        stays = [set(firsts[n:]) == {firsts[-1]} for n in range(len(firsts))]
+        assert shown["since"] == stays.index(True)
+        places, sure = places + 1, sure + (shown["since"] < len(firsts) - 1)
+    assert places == 100 and 0 < sure < 100
 
 
 def test_what_the_next_token_is_drawn_from(engine):
@@ -385,7 +432,7 @@ def test_the_writer_writes_slides_and_stops(page, address):
     page.keyboard.press("Home")
     assert root.get_by_label("Temperature").get_attribute("aria-valuetext").startswith("0 ")
     root.get_by_role("button", name="Write").click()
-    text = root.locator("output")
+    text = root.locator("output").first
     page.wait_for_function(WRITTEN)
     assert text.get_attribute("aria-busy") == "true"  # so that letters are not read one by one
     root.get_by_label("Temperature").press("End")  # now the text goes wild
@@ -412,6 +459,127 @@ def test_the_writer_changes_its_book_and_names_what_it_has_never_seen(page, addr
     root.get_by_label("Top-p").press("Home")
     root.get_by_role("button", name="Write").click()
     page.wait_for_function(WRITTEN)
+
+
+def greedily(root, length):
+    "A text of the likeliest tokens, of `length` at least; and what the package writes."
+    root.get_by_label("Temperature").press("Home")
+    root.get_by_role("button", name="Write").click()
+    root.locator(f".widget-tokens > span:nth-of-type({length})").wait_for()
+    root.get_by_role("button", name="Stop").click()
+    root.locator(".widget-note", has_text="Stopped after").wait_for()
+    return "".join(load("shakespeare").stream("ROMEO:", max_new_tokens=length, temperature=0))
+
+
+def spoken(root, pattern):
+    "What the widget says of a token, once it is this."
+    said = root.locator("output").nth(1).and_(root.get_by_text(re.compile(pattern)))
+    said.wait_for()
+    return said.inner_text()
+
+
+def told_of(writer, ids, token):
+    "What the widget says of a token after these ids, and the probabilities of all."
+    logits = lens(writer.model, torch.tensor([ids]))[:, 0, -1]
+    p, firsts = logits.softmax(-1), logits.argmax(-1).tolist()
+    since = next(n for n in range(len(firsts)) if set(firsts[n:]) == {firsts[-1]})
+    rank = (p[-1] > p[-1][token]).sum() + 1
+    bits = torch.distributions.Categorical(probs=p[-1]).entropy() / np.log(2)
+    height = f"block {since}" if since else "the embedding"
+    told = f": the model gave it {100 * p[-1][token]:.1f} %, number {rank} of {len(p[-1])}. "
+    return told + f"The entropy is {bits:.2f} bits. Its first choice was .*, from {height} on", p
+
+
+@pytest.mark.parametrize("at", [0, 17, 99])  # 6 + 99 are more than the context holds
+def test_a_token_is_opened_and_another_chosen(page, address, at):
+    writer, root = load("shakespeare"), silenced(page, address)
+    text = greedily(root, at + 1)
+    root.locator(".widget-tokens > span").nth(at).click()
+    sentence = spoken(root, f"^Token {at + 1}, ")
+    seen = int(re.search(r"the last (\d+) tokens", sentence)[1])
+    assert (seen == 6 + at) if at < 50 else (32 <= seen <= 64)
+    ids = writer.tokenizer.encode("ROMEO:" + text)
+    told, p = told_of(writer, ids[6 + at - seen : 6 + at], ids[6 + at])
+    assert re.search(told, sentence)
+    best = p[-1].topk(10).indices.tolist()
+    rows = root.locator("table.widget-heat tbody tr:has(button)").all()
+    assert len(rows) == 10  # what is written is the likeliest
+    for row, token in zip(rows, best, strict=True):
+        shown = row.locator("td").all_inner_texts()
+        expected = (100 * p[:, token]).tolist()
+        assert [float(one) for one in shown[:-1]] == pytest.approx(expected[:-1], abs=0.51)
+        assert float(shown[-1]) == pytest.approx(expected[-1], abs=0.051)
+    # the second best; the text goes on from it
+    rows[1].locator("button").press("Enter")
+    chosen = root.locator(".widget-heat button[aria-pressed=true]")
+    spoken(root, "number 2 of 65")
+    assert chosen.evaluate(FOCUSED)
+    begun = "ROMEO:" + text[:at] + writer.tokenizer.decode([best[1]])
+    more = "".join(writer.stream(begun, max_new_tokens=11, temperature=0))
+    whole = root.locator(".widget-tokens")
+    page.wait_for_function(
+        "(n) => document.querySelector('.widget-tokens').textContent.length >= n",
+        arg=len(begun + more),
+    )
+    assert whole.text_content().startswith(begun + more)
+
+
+def test_tokens_are_walked_through_by_keyboard(page, address):
+    root = silenced(page, address)
+    greedily(root, 7)
+    text = root.locator(".widget-tokens")
+    buttons = {name: root.get_by_role("button", name=name) for name in ("Earlier", "Later")}
+    for press, place in (
+        (lambda: text.press("ArrowRight"), 2),
+        (lambda: buttons["Later"].press("Enter"), 3),
+        (lambda: text.press("ArrowLeft"), 2),
+        (lambda: buttons["Earlier"].press("Enter"), 1),
+        (lambda: buttons["Earlier"].press("Enter"), 1),  # the first
+    ):
+        press()
+        spoken(root, f"^Token {place}, ")
+        assert text.locator(".chosen").count() == 1
+    assert buttons["Earlier"].get_attribute("aria-disabled") == "true"
+    assert buttons["Later"].get_attribute("aria-disabled") == "false"
+    assert root.locator("output").nth(1).get_attribute("aria-live") == "polite"
+
+
+def test_the_end_of_a_story_is_a_token_too(page, address):
+    root = silenced(page, address)
+    root.get_by_label("It has read").select_option("stories")
+    root.locator("select:enabled").wait_for()
+    assert not root.locator(".widget-heat").is_visible()  # nothing is written yet
+    root.get_by_role("button", name="Write").click()
+    root.locator(".widget-note", has_text="Done").wait_for()
+    written = root.locator(".widget-tokens > span")
+    count = written.count()
+    assert f"Done: {count} tokens." in root.locator("[role=status]").all_inner_texts()
+    written.last.click()
+    spoken(root, f"^Token {count}, a new line")
+    assert root.get_by_role("button", name="Later").get_attribute("aria-disabled") == "true"
+    # another token in its place, and the story is longer; the end again, and it is over at once
+    root.locator(".widget-heat button[aria-pressed=false]").first.click()
+    root.locator(f".widget-tokens > span:nth-of-type({count + 1})").wait_for()
+    root.get_by_role("button", name="a new line").click()
+    root.locator(".widget-note", has_text="Done: 1 token.").wait_for()
+    assert written.count() == count
+
+
+@pytest.mark.parametrize("place", chapter_widgets()["write"], ids=lambda place: place.page)
+def test_the_writer_stands_in_chapters(page, address, place):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/".join(address.split("/")[:3]) + f"/{place.page}.html")
+    root = page.locator("[data-widget=write]")
+    root.get_by_role("button", name=place.ask).click()
+    root.locator(".widget-heat").wait_for()
+    root.get_by_role("button", name="Stop").click()
+    assert root.get_attribute("role") == "group"
+    wide = """(root) => [...root.querySelectorAll("*")].filter((it) =>
+        !it.closest(".widget-scroll, .widget-tokens")
+        && it.getBoundingClientRect().right > root.getBoundingClientRect().right).length"""
+    assert root.evaluate(wide) == 0
+    for button in root.locator("button:visible").all():
+        assert button.bounding_box()["height"] >= 44
 
 
 def test_a_failed_load_is_said_and_can_be_tried_again(page, address):

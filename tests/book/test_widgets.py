@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -32,9 +33,10 @@ sys.path.insert(0, str(ROOT / "book"))
 import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
-WIDGETS = chapter_widgets()
+PLACES = chapter_widgets()
+WIDGETS = {name: place for name, (place, *_) in PLACES.items() if not place.ask}
 NAMES = ["beam", "costs", "game", "masks", "merges"]
-NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
+NAMES += ["rope", "sampling", "schedule", "softmax", "steps", "tiles"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -56,7 +58,7 @@ def pure(page, address):
             const base = new URL(document.querySelector("script[src*='page.js']").src);
             const names = [
                 ...["costs", "game", "layers", "masks", "rope", "sampling", "schedule", "steps"],
-                ...["table", "tokenizer"],
+                ...["table", "tiles", "tokenizer"],
             ];
             window.live = {};
             for (const name of names) {
@@ -345,6 +347,39 @@ def test_one_query_in_six_steps(pure):
         assert found["weights"] == pytest.approx(weights[t].tolist(), rel=1e-12)
         assert found["output"] == pytest.approx((weights @ v)[t].tolist(), rel=1e-12)
         assert found["fits"] == pytest.approx((q @ k.T)[t].tolist(), rel=1e-12)
+
+
+def test_each_tile_is_the_chapter_s_and_the_end_is_attention(pure):
+    cells = "imports", "setup", "proof-code", "blocks-code"
+    chapter = make_widgets.run_cells("nbs/attention/04_fused.ipynb", *cells)
+    triple, merge, attend_blocks = (chapter[n] for n in ("triple", "merge", "attend_blocks"))
+    rows = [
+        (scale * torch.randn(S), torch.randn(S), block)
+        for S, scale in itertools.product((2, 3, 5, 7, 11), (1, 5, 300, 1000))
+        for block in torch.randint(1, S + 2, (5,)).tolist()
+    ]
+    asked = "(rows) => rows.map((row) => live.onlineSoftmax(...row))"
+    found = pure.evaluate(asked, [[a.tolist(), v.tolist(), block] for a, v, block in rows])
+    assert len(found) == 100
+    q = torch.ones(1, 1, 1, 1)
+    for (a, v, block), steps in zip(rows, found, strict=True):
+        k, v = a.view(1, 1, -1, 1), v.view(1, 1, -1, 1)  # so that q·k are the scores
+        ends = [*range(block, len(a), block), len(a)]
+        assert [(one["from"], one["to"]) for one in steps] == list(zip([0, *ends], ends))
+        before = torch.tensor(-torch.inf), torch.tensor(0.0), torch.zeros(1)
+        for one in steps:
+            tile = slice(one["from"], one["to"])
+            state = merge(before, triple(a[tile], v[0, 0, tile]))
+            expected = *state, (before[0] - state[0]).exp()
+            shown = [one[name] for name in ("m", "total", "r", "c")]
+            assert shown == pytest.approx([x.item() for x in expected], rel=1e-10, abs=1e-300)
+            so_far = attend(q, k[:, :, : one["to"]], v[:, :, : one["to"]])
+            assert one["out"] == pytest.approx(so_far.item(), rel=1e-10)
+            before = state
+        out, L = attend_blocks(q, k, v, block)
+        assert_close(out, attend(q, k, v))
+        assert one["out"] == pytest.approx(out.item(), rel=1e-10)
+        assert one["m"] + math.log(one["total"]) == pytest.approx(L.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -791,6 +826,41 @@ def test_who_asks_whom(opened):
     assert f"with a weight of {scores.max():.2f}" in said(root)
     root.get_by_label("a word that is a thing asks for an action").fill("")
     assert "looks at all words alike, with a weight of 0.14" in said(root)
+
+
+def test_tiles(opened):
+    root = opened("tiles")
+    sums = lambda: root.locator("table.widget-bars tbody tr").all()  # noqa: E731
+    slide(root, "Keys in a tile", "Home")  # one key at a time: the chapter's three are the first
+    for _ in range(2):
+        root.get_by_role("button", name="Next tile").press("Enter")
+    byhand = "nbs/attention/04_fused.ipynb"
+    (cell,) = (c for c in json.loads((ROOT / byhand).read_text())["cells"] if c["id"] == "byhand")
+    lines = "".join(cell["outputs"][0]["text"]).splitlines()
+    for line, row in zip(lines, sums(), strict=True):
+        shown = [float(text.replace("−", "-")) for text in row.locator("td").all_inner_texts()]
+        assert shown == [float(x) for x in re.findall(r" (\d+(?:\.\d+)?)(?=,|$)", line)]
+    slide(root, "Keys in a tile", *["ArrowRight"] * 4)
+    assert said(root).startswith("Tile 1 of 4, keys 1 to 5: the first maximum is 3.")
+    assert root.get_by_role("button", name="Back").get_attribute("aria-disabled") == "true"
+    assert "T · 5 = 80 at once" in root.locator(".widget-note").last.inner_text()
+    for _ in range(3):
+        root.get_by_role("button", name="Next tile").click()
+    assert "All keys are read: the softmax of the whole row gives the same." in said(root)
+    assert root.locator("svg circle").count() == 16
+    assert sums()[-1].locator("td").last.inner_text() == sums()[-2].locator("td").last.inner_text()
+    root.get_by_role("button", name="Next tile").press("Enter")  # there is none
+    assert said(root).startswith("Tile 4 of 4, key 16: the maximum stays 5, so c = 1.")
+    root.get_by_role("button", name="Back").click()
+    assert root.locator("svg circle").count() == 0
+    # one outlier takes all, wherever it stands
+    root.get_by_role("button", name="One outlier").click()
+    slide(root, "Keys in a tile", "End")
+    row, _ = sums()
+    assert row.locator("td").first.inner_text() == "12" and said(root).endswith("the same.")
+    before = row.inner_text()
+    root.get_by_role("button", name="Other scores").click()
+    assert sums()[0].inner_text() != before
 
 
 def test_a_layer_learns_a_game(opened):

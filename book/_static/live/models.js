@@ -90,26 +90,32 @@ export class Llama {
     return new F.State(this.config.n_layers);
   }
 
-  decode(id, pos, caches) {
+  // What the first block reads, and what stands behind each block.
+  heights(id, pos, caches) {
     const { n_layers, n_heads, n_kv_heads, d_model, rope_base, eps } = this.config;
     const D = d_model / n_heads;
-    let x = F.embed(this.weights.tok_emb, id);
+    const found = [F.embed(this.weights.tok_emb, id)];
     for (let n = 0; n < n_layers; n++) {
       const { attn, ffn, attn_residual, ffn_residual } = this.weights.layers[n];
-      const normed = F.rmsNorm(attn_residual.norm, x, eps);
+      const normed = F.rmsNorm(attn_residual.norm, found[n], eps);
       caches[n].keys.push(F.rotate(F.linear(attn.k_proj, normed), pos, D, rope_base));
       caches[n].values.push(F.linear(attn.v_proj, normed));
       const q = F.rotate(F.linear(attn.q_proj, normed), pos, D, rope_base);
-      x = F.add(x, F.linear(attn.o_proj, F.attend(q, caches[n], n_heads, n_kv_heads).out));
-      x = F.add(x, F.gatedFeedForward(ffn, F.rmsNorm(ffn_residual.norm, x, eps)));
+      const x = F.add(found[n], F.linear(attn.o_proj, F.attend(q, caches[n], n_heads, n_kv_heads).out));
+      found.push(F.add(x, F.gatedFeedForward(ffn, F.rmsNorm(ffn_residual.norm, x, eps))));
     }
-    return F.linear(this.weights.lm_head, F.rmsNorm(this.weights.final_norm, x, eps));
+    return found;
+  }
+
+  // Logits, read at any height.
+  read(x) {
+    return F.linear(this.weights.lm_head, F.rmsNorm(this.weights.final_norm, x, this.config.eps));
   }
 
   step(ids, state) {
-    const logits = ids.map((id, row) => this.decode(id, state.length, state.caches[row]));
+    state.heights = ids.map((id, row) => this.heights(id, state.length, state.caches[row]));
     state.length += 1;
-    return logits;
+    return state.heights.map((found) => this.read(found.at(-1)));
   }
 }
 

@@ -57,7 +57,8 @@ export function nextToken(logits, choice, random = Math.random) {
   return last; // also where rounding left a crumb
 }
 
-// Continue `ids` a token at a time. A full context is left for its last half. `choice()` is asked at each step.
+// Continue `ids` a token at a time; `state` is the one that each was drawn from. A full context is left for its last
+// half. `choice()` is asked at each step.
 export function* stream(model, ids, { maxNew, maxLen, choice, random }) {
   const room = Math.min(ids.length + maxNew, maxLen);
   const all = [...ids];
@@ -73,6 +74,6 @@ export function* stream(model, ids, { maxNew, maxLen, choice, random }) {
     const token = nextToken(logits, choice(), random);
     all.push(token);
     fresh = [token];
-    yield token;
+    yield { token, state };
   }
 }

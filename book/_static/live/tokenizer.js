@@ -108,6 +108,11 @@ export class BPETokenizer {
     return readableBytes(Uint8Array.from(token, (character) => this.bytes.get(character)));
   }
 
+  // A token as it stands in a text, alone.
+  piece(id) {
+    return this.readable(this.tokens[id]);
+  }
+
   encode(text) {
     return this.cut(text).flatMap((parts) => this.merge(parts)).map((token) => this.ids.get(token));
   }
@@ -133,8 +138,12 @@ export class CharTokenizer {
     });
   }
 
+  piece(id) {
+    return this.characters[id];
+  }
+
   decode(ids) {
-    return ids.map((id) => this.characters[id]).join("");
+    return ids.map((id) => this.piece(id)).join("");
   }
 }
 

@@ -1,6 +1,7 @@
 // The models, off the page's own thread. Messages: {id, ask, ...} in; {id, progress | piece | result | error} out.
 
 import { beamSearch } from "./beam.js";
+import { bits, opened } from "./lens.js";
 import { MODELS } from "./models.js";
 import { stream } from "./sampling.js";
 import { asTree, readTensors } from "./tensors.js";
@@ -10,6 +11,7 @@ const PAUSE = 40; // ms between two tokens that are written: people read along
 let loaded = null; // {model, tokenizer}
 let choice = {}; // of the writer; the page may change it while the writer writes
 let writing = null; // the id of what is being written
+let last = null; // what was written last: {begun, tokens}, ids and tokens with what they were drawn from
 
 async function fetched(url) {
   const answer = await fetch(url);
@@ -69,32 +71,49 @@ function translate({ text, beam }) {
   };
 }
 
-async function write({ id, prompt, maxNew, ...asked }, told) {
+// Write on from a prompt, or, with `from`, from another token at a place of the last text.
+async function write({ id, prompt, from, maxNew, ...asked }, told) {
   choice = asked.choice;
   const { model, tokenizer, lines } = loaded;
-  const ids = tokenizer.encode(lines ? `\n${prompt}` : prompt || "\n");
-  const maxLen = model.config.max_len;
+  if (!from) last = { begun: tokenizer.encode(lines ? `\n${prompt}` : prompt || "\n"), tokens: [] };
+  const { begun, tokens } = last;
+  const kept = from?.at ?? 0;
+  const add = (place) => {
+    tokens.push(place);
+    told({ piece: tokenizer.piece(place.token), bits: bits(model.read(place.heights.at(-1))) });
+    return lines && tokenizer.piece(place.token) === "\n"; // a line ends where it ends
+  };
+  let over = from && add({ ...tokens.splice(kept)[0], token: from.token });
   writing = id;
-  let [pending, count] = [[], 0];
-  for (const token of stream(model, ids, { maxNew, maxLen, choice: () => choice })) {
-    pending.push(token);
-    const piece = tokenizer.decode(pending);
-    if (lines && piece === "\n") break; // a line ends where it ends
-    count += 1;
-    if (!piece.endsWith("\ufffd")) {
-      told({ piece }); // else the last bytes may be half a character
-      pending = [];
-    }
+  const ids = [...begun, ...tokens.map(({ token }) => token)];
+  const how = { maxNew: over ? 0 : maxNew, maxLen: model.config.max_len, choice: () => choice };
+  for (const { token, state } of stream(model, ids, how)) {
+    over = add({ token, heights: state.heights[0], seen: state.length });
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    if (writing !== id) break;
+    if (over || writing !== id) break;
   }
-  return { count, stopped: writing !== id };
+  return { count: tokens.length - kept, stopped: writing !== id };
+}
+
+// What stood behind a token of the last text.
+function look({ at }) {
+  const { model, tokenizer } = loaded;
+  const { token, heights, seen } = last.tokens[at];
+  const piece = (id) => tokenizer.piece(id);
+  const { top, lens, ...rest } = opened(heights.map((x) => model.read(x)), token);
+  return {
+    ...rest,
+    ...{ token, seen, piece: piece(token), size: model.config.vocab_size },
+    top: top.map((one) => ({ ...one, piece: piece(one.id) })),
+    lens: lens.map((one) => ({ ...one, piece: piece(one.first) })),
+  };
 }
 
 const TASKS = {
   load,
   translate,
   write,
+  look,
   choose: (message) => void (choice = message.choice),
   stop: () => void (writing = null),
 };

@@ -83,7 +83,7 @@ export function fitted(place, draw) {
   new ResizeObserver(() => {
     if (Math.floor(place.clientWidth) === width) return;
     width = Math.floor(place.clientWidth);
-    draw(width);
+    if (width) draw(width); // what is not shown has none
   }).observe(place);
   return () => width && draw(width);
 }

@@ -1,7 +1,8 @@
-// The trained decoder, in the page: it continues a text while you change its temperature.
+// The trained decoder, in the page: it continues a text while you change its temperature. Each token can be opened.
 
 import { openModel } from "../live/client.js";
-import { button, chooser, labelled, make, slider } from "./parts.js";
+import { lensTable, named } from "./lens.js";
+import { button, chooser, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
 
 const WRITERS = [
   ["shakespeare", "Shakespeare's plays"],
@@ -9,16 +10,25 @@ const WRITERS = [
 ];
 const PROMPTS = { shakespeare: "ROMEO:", stories: "Clara lives by the sea." };
 const MOST = 300; // tokens
+const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 
 export async function mount(root, say) {
   let name = "shakespeare";
   const models = { [name]: await openModel(name, say) };
   const choice = { temperature: 0.8, topP: 1 };
-  let busy = false;
+  let [busy, running] = [false, null];
+  let [pieces, at] = [[], -1]; // the tokens of the text, and which one is open
   const prompt = make("input", { type: "text", value: PROMPTS[name], maxlength: 200, autocomplete: "off" });
-  const text = make("output", { class: "widget-result widget-text", "aria-live": "polite", tabindex: 0 });
+  const text = make("output", {
+    ...{ class: "widget-result widget-text widget-tokens", "aria-live": "polite", tabindex: 0 },
+    ...{ onclick: ({ target }) => look(pieces.indexOf(target)), onkeydown: walk },
+  });
   const note = make("p", { class: "widget-note", role: "status" });
   const [go, stop] = [make("button", { class: "widget-button" }, "Write"), button("Stop", halt, { disabled: true })];
+  const said = verdict();
+  const heights = make("div");
+  const [earlier, later] = [button("Earlier token", () => look(at - 1)), button("Later token", () => look(at + 1))];
+  const inside = make("div", { hidden: true }, make("div", { class: "widget-row" }, earlier, later), said, heights);
 
   function halt() {
     models[name].ask("stop");
@@ -34,23 +44,75 @@ export async function mount(root, say) {
     text.setAttribute("aria-busy", working); // read aloud once it is whole
   };
 
-  async function run(event) {
-    event?.preventDefault();
+  function walk(event) {
+    if (!STEPS[event.key]) return;
+    event.preventDefault();
+    look(at + STEPS[event.key]);
+  }
+
+  // Open a token: what it was drawn from, and what each height would have said.
+  async function look(place) {
+    if (!pieces[place]) return;
+    pieces[at]?.classList.remove("chosen");
+    pieces[(at = place)].classList.add("chosen");
+    const found = await models[name].ask("look", { at });
+    if (at !== place) return; // somebody has gone on
+    const { piece, rank, since, size, seen, token, top, lens } = found;
+    const chance = top.find(({ id }) => id === token).chances.at(-1);
+    write(
+      said,
+      `Token ${at + 1}, ${named(piece)}: the model gave it ${number(100 * chance, 1)} %, number ${rank} of ${size}. ` +
+        `The entropy is ${number(lens.at(-1).bits)} bits. Its first choice was ${named(top[0].piece)}, ` +
+        `from ${since ? `block ${since}` : "the embedding"} on. It saw the last ${seen} tokens.`,
+    );
+    const within = heights.contains(document.activeElement);
+    heights.replaceChildren(lensTable(found, (other) => begin({ at, token: other })));
+    if (within) heights.querySelector("[aria-pressed=true]").focus({ preventScroll: true });
+    inside.hidden = false;
+    ends();
+  }
+  function ends() {
+    earlier.setAttribute("aria-disabled", at <= 0);
+    later.setAttribute("aria-disabled", at === pieces.length - 1);
+  }
+
+  function hear({ piece, bits }, first) {
+    const style = `--weight: ${(bits / Math.log2(models[name].config.vocab_size)).toFixed(3)}`;
+    const made = make("span", { class: piece.endsWith("\n") && "end", style }, piece);
+    pieces.push(made);
+    text.append(made);
+    if (pieces.length === first + 1) look(first);
+  }
+
+  // Write from the prompt, or from another token at a place of the text.
+  async function run(from) {
     between(true);
-    stop.focus({ preventScroll: true });
-    text.replaceChildren(make("strong", {}, prompt.value));
+    if (!from) {
+      stop.focus({ preventScroll: true });
+      text.replaceChildren(make("strong", {}, prompt.value));
+    }
+    const first = from?.at ?? 0;
+    for (const gone of pieces.splice(first)) gone.remove();
+    at = -1;
     note.textContent = "Writing …";
-    const told = ({ piece }) => text.append(piece);
     try {
-      const asked = { prompt: prompt.value, maxNew: MOST, choice };
-      const { count, stopped } = await models[name].ask("write", asked, told);
-      note.textContent = `${stopped ? "Stopped after" : "Done:"} ${count} tokens.`;
+      const asked = { prompt: prompt.value, from, maxNew: MOST, choice };
+      const { count, stopped } = await models[name].ask("write", asked, (told) => hear(told, first));
+      note.textContent = `${stopped ? "Stopped after" : "Done:"} ${count} ${count === 1 ? "token" : "tokens"}.`;
     } catch (error) {
       note.textContent = error.message;
     }
     const here = document.activeElement === stop; // who has gone elsewhere stays there
     between(false);
+    inside.hidden = !pieces.length;
+    ends();
     if (here) go.focus({ preventScroll: true });
+  }
+  async function begin(from) {
+    if (busy) halt();
+    await running;
+    if (busy) return; // somebody was faster
+    running = run(from);
   }
 
   const learned = chooser(WRITERS, name, async (chosen) => {
@@ -59,7 +121,8 @@ export async function mount(root, say) {
     try {
       models[chosen] ??= await openModel(chosen, (told) => (note.textContent = told));
       name = chosen;
-      [prompt.value, note.textContent] = [PROMPTS[name], ""];
+      [prompt.value, note.textContent, pieces, inside.hidden] = [PROMPTS[name], "", [], true];
+      text.replaceChildren();
     } catch (error) {
       [learned.value, note.textContent] = [name, error.message];
     }
@@ -68,10 +131,18 @@ export async function mount(root, say) {
   });
   const warm = (value) => (value ? value.toFixed(1) : "0 (always the likeliest)");
   const share = (value) => (value < 1 ? value.toFixed(2) : "1 (all)");
-  root.replaceChildren(
+  const submit = (event) => {
+    event.preventDefault();
+    begin();
+  };
+  frame(
+    root,
+    "The writer, token by token",
+    "press a dark token, where the model was unsure. What else could it have said? From which block on did it know? " +
+      "Press another candidate, and the text goes on from there.",
     make(
       "form",
-      { class: "widget-row", onsubmit: run },
+      { class: "widget-row", onsubmit: submit },
       make("div", { class: "widget-grow" }, labelled("Beginning", prompt)),
       labelled("It has read", learned),
       go,
@@ -85,6 +156,7 @@ export async function mount(root, say) {
     ),
     text,
     note,
+    inside,
   );
-  run(); // the first text at once; it can be stopped
+  begin(); // the first text at once; it can be stopped
 }
