@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -25,6 +26,7 @@ from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.text.tokenizer import BPETokenizer, readable
+from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +35,7 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["beam", "costs", "game", "masks", "merges"]
+NAMES = ["beam", "costs", "game", "loss", "masks", "merges"]
 NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
@@ -55,8 +57,8 @@ def pure(page, address):
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
             const names = [
-                ...["costs", "game", "layers", "masks", "rope", "sampling", "schedule", "steps"],
-                ...["table", "tokenizer"],
+                ...["costs", "game", "layers", "loss", "masks", "rope", "sampling", "schedule"],
+                ...["steps", "table", "tokenizer"],
             ];
             window.live = {};
             for (const name of names) {
@@ -395,6 +397,36 @@ def test_the_game_is_learned_from_twenty_beginnings(pure):
     found = [pure.evaluate(learned, seed) for seed in range(20)]
     assert all(error < 0.05 for error, _ in found), found
     assert sum(looks == [1, 2, 0] for _, looks in found) >= 19, found
+
+
+def test_the_loss_and_its_gradient(pure):
+    "A hundred rows of logits; the floor is the loss where the softmax is the target itself."
+    logits = 3 * torch.randn(100, 7)
+    asked = [[row.tolist(), n % 7, (n % 5) / 5, 2.0 ** (n % 3 - 1)] for n, row in enumerate(logits)]
+    rows = pure.evaluate("(all) => all.map((asked) => live.tokenLoss(...asked))", asked)
+    dragged = """(all) => all.map(([z, v, , t]) =>
+        live.tokenLoss(z.with(v, live.logitFor(z, v, 0.3, t)), v, 0, t).p)"""
+    moved = pure.evaluate(dragged, asked)
+    for (row, target, smoothing, temperature), found, p in zip(asked, rows, moved, strict=True):
+        z, y = torch.tensor([row], requires_grad=True), torch.tensor([target])
+        loss, _ = cross_entropy(z / temperature, y, smoothing=smoothing)
+        (gradient,) = torch.autograd.grad(loss, z)
+        assert_close(torch.tensor([found["gradient"]]), gradient)
+        assert_close(torch.tensor(found["loss"]), loss)
+        assert_close(torch.tensor(found["plain"]), cross_entropy(z / temperature, y)[0])
+        at_best = torch.tensor([found["q"]]).log()
+        if smoothing:
+            assert_close(
+                torch.tensor(found["floor"]), cross_entropy(at_best, y, smoothing=smoothing)[0]
+            )
+        else:
+            assert found["floor"] == 0
+        others = [v for v in range(7) if v != target]
+        assert p[target] == pytest.approx(
+            0.3
+        )  # the logit that was asked for, and the rest in proportion
+        kept = torch.tensor(row)[others].div(temperature).softmax(0) * 0.7
+        assert_close(torch.tensor(p)[others], kept)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -808,6 +840,48 @@ def test_a_layer_learns_a_game(opened):
     root.get_by_role("button", name="Stop").click()
     root.get_by_role("button", name="Go on").wait_for()
     assert re.match(r"\d+ steps\. ", said(root))
+
+
+def test_a_loss_to_drag(page, opened):
+    root = opened("loss")
+    bar = lambda word: root.get_by_label(f"Probability of “{word}”")  # noqa: E731
+
+    def logits():
+        cells = root.locator("tbody tr > td:nth-child(2)").all_inner_texts()
+        return [float(text.replace("−", "-")) for text in cells]
+
+    start = logits()
+    slide(root, "Probability of “bike”", "Home", *["ArrowRight"] * 25)  # 1/8
+    assert (
+        "“bike” is right and has 0.125. The loss is 2.08 nats, 3.00 bits, perplexity 8.00."
+        in said(root)
+    )
+    assert logits()[1:] == start[1:] and logits()[0] < start[0]  # its own logit moves alone
+    drag(root, "Probability of “wave”", 0.75)
+    assert abs(float(bar("wave").input_value()) - 0.75) < 0.02
+    # another is right, and steps lead to it
+    root.get_by_label("A man is riding a …").select_option(label="bus")
+    assert re.search(
+        r"“bus” is right .* The step raises “bus” by .* and lowers “wave” by 0\.7", said(root)
+    )
+    step = root.get_by_role("button", name="One step against the gradient")
+    losses = []
+    for _ in range(20):
+        losses.append(float(re.search(r"The loss is (\d+\.\d+) nats", said(root))[1]))
+        step.press("Enter")
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.2 < losses[0]
+    # with smoothing they end at the target, and the loss at its floor
+    assert slide(root, "Smoothing ε", "ArrowRight", "ArrowRight") == "0.10"
+    for _ in range(300):
+        step.evaluate("(it) => it.click()")
+    a, b = 0.92, 0.02  # 1 − ε + ε/V and ε/V, for V = 5
+    floor = -a * math.log(a) - 4 * b * math.log(b)
+    assert f"it is {floor:.2f} nats, and at least {floor:.2f}. Nothing is pushed any more." in said(
+        root
+    )
+    assert bar("bus").get_attribute("aria-valuetext").startswith("0.920, ")
+    assert slide(root, "Temperature", "End") == "4.00"
+    assert "Nothing" not in said(root) and float(bar("bus").input_value()) < 0.6
 
 
 PUBLISHED = {  # parameters, as the model cards give them
