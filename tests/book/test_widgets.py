@@ -24,7 +24,9 @@ from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.rope import RoPE, rope_frequencies
+from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.tokenizer import BPETokenizer, readable
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
@@ -35,7 +37,7 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["beam", "costs", "game", "loss", "masks", "merges"]
+NAMES = ["angles", "beam", "costs", "game", "loss", "masks", "merges", "positions"]
 NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
@@ -57,8 +59,8 @@ def pure(page, address):
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
             const names = [
-                ...["costs", "game", "layers", "loss", "masks", "rope", "sampling", "schedule"],
-                ...["steps", "table", "tokenizer"],
+                ...["costs", "game", "layers", "loss", "masks", "positions", "rope", "sampling"],
+                ...["scaling", "schedule", "steps", "table", "tokenizer"],
             ];
             window.live = {};
             for (const name of names) {
@@ -144,6 +146,43 @@ def test_the_score_of_rotary_positions(pure, base):
         assert_close(torch.tensor([one["k"] for one in planes]), b.view(2, 7).T.contiguous())
         assert_close(torch.tensor([one["adds"] for one in planes]), (a * b).view(2, 7).sum(0))
         assert_close(torch.tensor([one["frequency"] for one in planes]), rope_frequencies(14, base))
+
+
+@pytest.mark.parametrize("C", [2, 14, 64, 512])
+def test_sinusoids_and_their_products(pure, C):
+    asked = """(C) => {
+        const rows = live.sinusoids(101, C);
+        return [rows.map((row) => [...row]), live.products(rows, 31)];
+    }"""
+    rows, products = pure.evaluate(asked, C)
+    expected = sinusoids(torch.arange(101), C)
+    assert_close(torch.tensor(rows), expected)
+    assert_close(torch.tensor(products), expected @ expected[31])
+
+
+def test_planes_under_a_scaling(pure):
+    "A hundred heads: frequencies are the package's, and so are the angles farthest from any seen."
+    names = ("linear", "ntk", "yarn", "llama3")
+    some = itertools.product(names, (8, 14, 32, 64), (100.0, 10_000.0, 500_000.0), (16, 61), (2, 3))
+    asked = [(name, {"D": D, "base": base, "L": L, "s": s}) for name, D, base, L, s in some]
+    asked = random.Random(0).sample(asked, 99) + [("none", {"D": 32, "base": 1e4, "L": 64, "s": 4})]
+    measured = """(all) => all.map(([name, head]) => {
+        const [planes, { L, s }] = [live.scaledPlanes(name, head), head];
+        return [planes, planes.map((plane) => live.farthestFromSeen(plane, L, s * L))];
+    })"""
+    for (name, head), (planes, farthest) in zip(asked, pure.evaluate(measured, asked), strict=True):
+        D, base, L, s = head.values()
+        theta = frequencies = rope_frequencies(D, base)
+        if name != "none":
+            length = {"original_len": L} if name in ("yarn", "llama3") else {}
+            frequencies, _ = make_scaling(name, factor=s, **length)(D, base)
+        assert_close(torch.tensor([plane["theta"] for plane in planes]), theta)
+        assert_close(torch.tensor([plane["scaled"] for plane in planes]), frequencies)
+        assert_close(torch.tensor([plane["turns"] for plane in planes]), L * theta / (2 * math.pi))
+        seen = torch.arange(L)[:, None, None] * theta
+        new = torch.arange(s * L)[:, None] * frequencies
+        apart = (new - seen + math.pi).remainder(2 * math.pi) - math.pi  # seen, new, planes
+        assert_close(torch.tensor(farthest), apart.abs().amin(0).amax(0), rtol=1e-6, atol=1e-9)
 
 
 def sentences():
@@ -882,6 +921,78 @@ def test_a_loss_to_drag(page, opened):
     assert bar("bus").get_attribute("aria-valuetext").startswith("0.920, ")
     assert slide(root, "Temperature", "End") == "4.00"
     assert "Nothing" not in said(root) and float(bar("bus").input_value()) < 0.6
+
+
+def test_a_row_for_each_position(opened):
+    root = opened("positions")
+    curve = root.locator("polyline.curve")
+    before = curve.get_attribute("points")
+
+    def says(t, C):
+        alike = sinusoids(torch.arange(64), C) @ sinusoids(torch.tensor(t), C) / (C / 2)
+        near = t - 1 if t else 1
+        line = f"Position {t}: its product with itself is C/2 = {C // 2}. "
+        return line + f"Its neighbour {near} has {alike[near]:.2f} of that. ", alike
+
+    assert said(root) == says(20, 64)[0] + "No position is more like it."
+    assert slide(root, "Position t", "End", "ArrowLeft") == "62"
+    assert said(root) == says(62, 64)[0] + "No position is more like it."
+    assert curve.get_attribute("points") != before
+    drag(root, "Coordinates C", 0)
+    line, alike = says(62, 4)
+    (nearest,) = (alike - alike.eq(alike[62])).argmax(keepdim=True).tolist()
+    more = f"But position {nearest}, {62 - nearest} away, is more like it: {alike[nearest]:.2f}."
+    assert nearest < 61 and said(root) == line + more
+    # the curve's points are the products
+    points = [list(map(float, pair.split(","))) for pair in curve.get_attribute("points").split()]
+    zero, one = (root.locator(f"line.{kind}").get_attribute("x1") for kind in ("axis", "guide"))
+    drawn = [(x - float(zero)) / (float(one) - float(zero)) for x, _ in points]
+    assert drawn == pytest.approx(alike.tolist(), abs=1e-9)
+    # the table is the picture
+    shown = """(image) => [...image.getContext("2d").getImageData(0, 0, 4, 64).data]"""
+    pixels = torch.tensor(root.locator("canvas").evaluate(shown)).view(64, 4, 4)[..., 3] / 255
+    table = sinusoids(torch.arange(64), 4)
+    assert_close(pixels, table.abs(), rtol=0, atol=1 / 255)  # the strength, in bytes
+    # a row can be pointed at
+    box = root.locator("canvas").bounding_box()
+    root.locator("canvas").click(position={"x": 5, "y": 10.5 * box["height"] / 64}, force=True)
+    assert said(root).startswith("Position 10: ")
+    assert root.get_by_label("Position t").input_value() == "10"
+
+
+def test_angles_that_are_new(opened):
+    root = opened("angles")
+    names = make_widgets.run_cells("nbs/position/05_scaling.ipynb", "imports", "scratch", "wrong")
+    theta, (L, s) = names["theta"], (names["L"], names["s"])
+    choices = {"ntk": "NTK-aware", "linear": "linear", "yarn": "YaRN", "llama3": "Llama 3"}
+    settings = {"yarn": {"original_len": L}, "llama3": {"original_len": L}}
+    for name, shown in {"none": "no scaling", **choices}.items():
+        root.get_by_label("Scaling").select_option(name)
+        slowed = theta
+        if name != "none":
+            slowed, _ = make_scaling(name, factor=s, **settings.get(name, {}))(32, 10_000)
+        gap = names["farthest_from_seen"](slowed, s * L)
+        fresh = (gap > theta * (1 + 1e-9)).nonzero().flatten().tolist()
+        line = f"256 tokens, {shown}: new angles in "
+        if fresh:
+            line += (
+                f"{len(fresh)} of 16 planes, {fresh[0]} to {fresh[-1]}. Plane {gap.argmax()} goes "
+            )
+            line += f"farthest from all that it knows, {math.degrees(gap.max()):.0f}°. "
+        else:
+            line += "none of 16 planes. "
+        assert said(root) == line + f"Plane 0 is slowed by {theta[0] / slowed[0]:.1f}."
+        assert root.locator("svg text", has_text="new").count() == len(fresh)
+        degrees = root.locator("tbody td:last-child").all_text_contents()
+        assert degrees == [f"{math.degrees(one):.0f}°" for one in gap]
+    # by keyboard: a long training with fast planes has met every angle
+    root.get_by_label("Scaling").select_option("none")
+    assert slide(root, "Base", "Home") == "100"
+    assert slide(root, "Trained on L tokens", "End") == "1,024"
+    assert said(root).startswith("4,096 tokens, no scaling: new angles in none of 16 planes.")
+    assert slide(root, "The text is longer by s", "Home") == "1"
+    root.locator("summary").press("Enter")
+    assert root.locator("tbody td").first.is_visible()
 
 
 PUBLISHED = {  # parameters, as the model cards give them
