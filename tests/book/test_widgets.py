@@ -20,6 +20,8 @@ from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 from transformer_lit.attention.windows import Window
+from transformer_lit.block.norm import LayerNorm, RMSNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
@@ -37,8 +39,8 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = chapter_widgets()
-NAMES = ["angles", "beam", "costs", "game", "loss", "masks", "merges", "positions"]
-NAMES += ["rope", "sampling", "schedule", "softmax", "steps"]
+NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges"]
+NAMES += ["norms", "positions", "rope", "sampling", "schedule", "softmax", "steps"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -59,8 +61,8 @@ def pure(page, address):
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
             const names = [
-                ...["costs", "game", "layers", "loss", "masks", "positions", "rope", "sampling"],
-                ...["scaling", "schedule", "steps", "table", "tokenizer"],
+                ...["costs", "game", "layers", "loss", "masks", "positions", "residual", "rope"],
+                ...["sampling", "scaling", "schedule", "steps", "table", "tokenizer"],
             ];
             window.live = {};
             for (const name of names) {
@@ -466,6 +468,57 @@ def test_the_loss_and_its_gradient(pure):
         )  # the logit that was asked for, and the rest in proportion
         kept = torch.tensor(row)[others].div(temperature).softmax(0) * 0.7
         assert_close(torch.tensor(p)[others], kept)
+
+
+def test_norms_of_a_hundred_rows(pure):
+    norms = LayerNorm(7), RMSNorm(7)
+    for parameter in itertools.chain(*(norm.parameters() for norm in norms)):
+        torch.nn.init.normal_(parameter)
+    x = 10.0 ** torch.randint(-4, 3, (100, 1)) * torch.randn(100, 7) + torch.randn(100, 1)
+    (gain, bias), (scale,) = (
+        [{"values": one.tolist()} for one in norm.parameters()] for norm in norms
+    )
+    asked = """([rows, weight, bias, scale]) => rows.map((x) => [
+        live.layerNorm({ weight, bias }, x, 1e-5), live.rmsNorm({ weight: scale }, x, 1e-6)])"""
+    found = torch.tensor(pure.evaluate(asked, [x.tolist(), gain, bias, scale]))
+    expected = torch.stack([norm(x) for norm in norms], 1).detach()
+    # at 1e-4 the mean of a row, which is about 1, takes four of its sixteen digits
+    assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pre", "post", "none"])
+def test_a_stack_over_its_depth(pure, name):
+    """Where sublayers write what is orthogonal to all before, the formulas are exact.
+
+    So is the gradient that is orthogonal to all of it: no norm takes a part of it out.
+    """
+    C = 101
+    columns = torch.cat([torch.ones(C, 1), torch.randn(C, C - 1)], 1)
+    x0, *written, end = torch.linalg.qr(columns)[0].T[1:] * C**0.5  # of mean 0 and variance 1
+    settings = [(1 + n * 7 % 61, 0.05 + n / 17) for n in range(34)]
+    asked = "([name, all]) => all.map(([n, variance]) => live.overDepth(name, n, variance))"
+    for (n, variance), found in zip(settings, pure.evaluate(asked, [name, settings]), strict=True):
+        stream = [x0.clone().requires_grad_()]
+        for f in (variance**0.5 * one for one in written[:n]):
+            x = stream[-1].view(1, 1, C)
+            if name == "none":
+                y = x + x.detach().square().mean().sqrt() * f
+            else:
+                norm = LayerNorm(C, eps=0.0)
+                wiring = PreNorm(norm) if name == "pre" else PostNorm(norm)
+                y = wiring(x, lambda x, f=f: f.expand_as(x))
+            stream.append(y.view(C))
+        rows = torch.stack(stream)
+        gradients = torch.autograd.grad(rows[-1] @ end, stream)
+        left = torch.corrcoef(rows.detach())[0]
+        expected = rows.detach().std(1, correction=0), left, [(g @ end) / C for g in gradients]
+        for key, values in zip(("size", "left", "gradient"), expected, strict=True):
+            assert_close(
+                torch.tensor([one[key] for one in found]),
+                torch.as_tensor(values),
+                atol=1e-12,
+                rtol=1e-7,
+            )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -940,7 +993,7 @@ def test_a_row_for_each_position(opened):
     assert curve.get_attribute("points") != before
     drag(root, "Coordinates C", 0)
     line, alike = says(62, 4)
-    (nearest,) = (alike - alike.eq(alike[62])).argmax(keepdim=True).tolist()
+    nearest = int(alike[:62].argmax())
     more = f"But position {nearest}, {62 - nearest} away, is more like it: {alike[nearest]:.2f}."
     assert nearest < 61 and said(root) == line + more
     # the curve's points are the products
@@ -993,6 +1046,64 @@ def test_angles_that_are_new(opened):
     assert slide(root, "The text is longer by s", "Home") == "1"
     root.locator("summary").press("Enter")
     assert root.locator("tbody td").first.is_visible()
+
+
+def test_a_stack_layer_by_layer(opened):
+    root = opened("depth")
+    heights = lambda kind: root.locator(f"svg >> nth=0 >> rect.{kind}").evaluate_all(  # noqa: E731
+        "(all) => all.map((it) => Number(it.getAttribute('height')))"
+    )
+    whole, part = heights("whole"), heights("part")
+    assert len(whole) == len(part) == 17
+    assert [a / b for a, b in zip(part, whole, strict=True)] == pytest.approx(
+        [(1 + n * 0.5) ** -0.5 for n in range(17)]
+    )
+    root.get_by_label("Wiring").select_option("post")
+    assert slide(root, "Sublayers n", "End") == "64"
+    left = f"{1.5**-32:.1e}".split("e-0")
+    assert f"the input is {left[0]} · 10⁻{'⁰¹²³⁴⁵⁶⁷⁸⁹'[int(left[1])]}. Along" in said(root)
+    assert len(set(heights("whole"))) == 1 and len(heights("whole")) == 65
+    assert slide(root, "Variance σ² that each adds", "Home") == "0.05"
+    assert f"{1.05**-32:.2f} of the gradient comes back to the input." in said(root)
+    root.get_by_label("Wiring").select_option("none")
+    assert f"The stream has the size {1.05**32:.2f}, " in said(root)
+    assert "1.00 of the gradient comes back to the input." in said(root)
+    drag(root, "Sublayers n", 0)
+    assert said(root).startswith("No norm, 1 sublayer that adds σ² = 0.05.")
+
+
+def test_what_a_norm_takes_away(opened):
+    root = opened("norms")
+
+    def rows():
+        return [row.locator("td").all_inner_texts() for row in root.locator("tbody tr").all()]
+
+    def check():
+        x = torch.tensor([[float(x.replace("−", "-")) for _, x, *_ in rows()]])
+        for place, norm in ((2, LayerNorm(7)), (3, RMSNorm(7))):
+            shown = [float(row[place].replace("−", "-")) for row in rows()]
+            assert shown == pytest.approx(norm(x)[0].tolist(), abs=0.0051)  # of two decimals
+
+    check()
+    at_first = rows()
+    root.get_by_role("button", name="All +5").click()
+    assert said(root).startswith(
+        "All +5: LayerNorm gives what it gave; RMSNorm gives others, by up "
+    )
+    assert [row[2] for row in rows()] == [row[2] for row in at_first] and rows() != at_first
+    root.get_by_role("button", name="All ×3").press("Enter")
+    assert said(root).startswith(
+        "All ×3: LayerNorm gives what it gave; RMSNorm gives what it gave."
+    )
+    root.get_by_role("button", name="All ÷3").press("Enter")
+    root.get_by_role("button", name="All −5").press("Enter")
+    assert rows() == at_first
+    root.get_by_label("Entry 3").press("End")
+    assert rows()[2][1] == "10.00" and rows()[0][2] != at_first[0][2]
+    check()
+    for _ in range(8):
+        root.get_by_role("button", name="All ÷3").click()
+    assert "After LayerNorm 0.00 and 0.1" in said(root)  # ε is the larger part under the root
 
 
 PUBLISHED = {  # parameters, as the model cards give them
