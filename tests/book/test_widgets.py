@@ -514,7 +514,7 @@ def test_a_stack_over_its_depth(pure, name):
         expected = rows.detach().std(1, correction=0), left, [(g @ end) / C for g in gradients]
         for key, values in zip(("size", "left", "gradient"), expected, strict=True):
             assert_close(
-                torch.tensor([one[key] for one in found]),
+                torch.tensor([float(one[key]) for one in found]),
                 torch.as_tensor(values),
                 atol=1e-12,
                 rtol=1e-7,
