@@ -1041,8 +1041,8 @@ def test_angles_that_are_new(opened):
     # by keyboard: a long training with fast planes has met every angle
     root.get_by_label("Scaling").select_option("none")
     assert slide(root, "Base", "Home") == "100"
-    assert slide(root, "Trained on L tokens", "End") == "1,024"
-    assert said(root).startswith("4,096 tokens, no scaling: new angles in none of 16 planes.")
+    assert slide(root, "Trained on L tokens", "End") == "512"
+    assert said(root).startswith("2,048 tokens, no scaling: new angles in none of 16 planes.")
     assert slide(root, "The text is longer by s", "Home") == "1"
     root.locator("summary").press("Enter")
     assert root.locator("tbody td").first.is_visible()

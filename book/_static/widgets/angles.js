@@ -86,13 +86,13 @@ export function mount(root) {
   frame(
     root,
     "Angles that are new",
-    "linear: what does plane 0 pay? Then NTK-aware, then Llama 3. Then no scaling, but a base of 100 and L = 1,024.",
+    "linear: what does plane 0 pay? Then NTK-aware, then Llama 3. Then no scaling, but a base of 100 and L = 512.",
     make(
       "div",
       { class: "widget-row" },
       labelled("Scaling", chooser(Object.entries(NAMES), chosen.name, turn("name"))),
-      power("Trained on L tokens", "L", 4, 10),
-      power("The text is longer by s", "s", 0, 4),
+      power("Trained on L tokens", "L", 4, 9),
+      power("The text is longer by s", "s", 0, 3),
       base,
     ),
     dials,
