@@ -20,12 +20,17 @@ from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
 from transformer_lit.attention.windows import Window
+from transformer_lit.block.norm import LayerNorm, RMSNorm
+from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.files import read_text
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
 from transformer_lit.models.llama import Llama, LlamaConfig
+from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.rope import RoPE, rope_frequencies
+from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.tokenizer import BPETokenizer, readable
+from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +40,8 @@ import make_widgets  # noqa: E402
 
 PLACES = chapter_widgets()
 WIDGETS = {name: place for name, (place, *_) in PLACES.items() if not place.ask}
-NAMES = ["beam", "costs", "game", "masks", "merges"]
-NAMES += ["rope", "sampling", "schedule", "softmax", "steps", "tiles"]
+NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges", "norms"]
+NAMES += ["positions", "rope", "sampling", "schedule", "softmax", "steps", "tiles"]
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -57,8 +62,8 @@ def pure(page, address):
         """async () => {
             const base = new URL(document.querySelector("script[src*='page.js']").src);
             const names = [
-                ...["costs", "game", "layers", "masks", "rope", "sampling", "schedule", "steps"],
-                ...["table", "tiles", "tokenizer"],
+                ...["costs", "game", "layers", "loss", "masks", "positions", "residual", "rope"],
+                ...["sampling", "scaling", "schedule", "steps", "table", "tiles", "tokenizer"],
             ];
             window.live = {};
             for (const name of names) {
@@ -144,6 +149,43 @@ def test_the_score_of_rotary_positions(pure, base):
         assert_close(torch.tensor([one["k"] for one in planes]), b.view(2, 7).T.contiguous())
         assert_close(torch.tensor([one["adds"] for one in planes]), (a * b).view(2, 7).sum(0))
         assert_close(torch.tensor([one["frequency"] for one in planes]), rope_frequencies(14, base))
+
+
+@pytest.mark.parametrize("C", [2, 14, 64, 512])
+def test_sinusoids_and_their_products(pure, C):
+    asked = """(C) => {
+        const rows = live.sinusoids(101, C);
+        return [rows.map((row) => [...row]), live.products(rows, 31)];
+    }"""
+    rows, products = pure.evaluate(asked, C)
+    expected = sinusoids(torch.arange(101), C)
+    assert_close(torch.tensor(rows), expected)
+    assert_close(torch.tensor(products), expected @ expected[31])
+
+
+def test_planes_under_a_scaling(pure):
+    "A hundred heads: frequencies are the package's, and so are the angles farthest from any seen."
+    names = ("linear", "ntk", "yarn", "llama3")
+    some = itertools.product(names, (8, 14, 32, 64), (100.0, 10_000.0, 500_000.0), (16, 61), (2, 3))
+    asked = [(name, {"D": D, "base": base, "L": L, "s": s}) for name, D, base, L, s in some]
+    asked = random.Random(0).sample(asked, 99) + [("none", {"D": 32, "base": 1e4, "L": 64, "s": 4})]
+    measured = """(all) => all.map(([name, head]) => {
+        const [planes, { L, s }] = [live.scaledPlanes(name, head), head];
+        return [planes, planes.map((plane) => live.farthestFromSeen(plane, L, s * L))];
+    })"""
+    for (name, head), (planes, farthest) in zip(asked, pure.evaluate(measured, asked), strict=True):
+        D, base, L, s = head.values()
+        theta = frequencies = rope_frequencies(D, base)
+        if name != "none":
+            length = {"original_len": L} if name in ("yarn", "llama3") else {}
+            frequencies, _ = make_scaling(name, factor=s, **length)(D, base)
+        assert_close(torch.tensor([plane["theta"] for plane in planes]), theta)
+        assert_close(torch.tensor([plane["scaled"] for plane in planes]), frequencies)
+        assert_close(torch.tensor([plane["turns"] for plane in planes]), L * theta / (2 * math.pi))
+        seen = torch.arange(L)[:, None, None] * theta
+        new = torch.arange(s * L)[:, None] * frequencies
+        apart = (new - seen + math.pi).remainder(2 * math.pi) - math.pi  # seen, new, planes
+        assert_close(torch.tensor(farthest), apart.abs().amin(0).amax(0), rtol=1e-6, atol=1e-9)
 
 
 def sentences():
@@ -430,6 +472,87 @@ def test_the_game_is_learned_from_twenty_beginnings(pure):
     found = [pure.evaluate(learned, seed) for seed in range(20)]
     assert all(error < 0.05 for error, _ in found), found
     assert sum(looks == [1, 2, 0] for _, looks in found) >= 19, found
+
+
+def test_the_loss_and_its_gradient(pure):
+    "A hundred rows of logits; the floor is the loss where the softmax is the target itself."
+    logits = 3 * torch.randn(100, 7)
+    asked = [[row.tolist(), n % 7, (n % 5) / 5, 2.0 ** (n % 3 - 1)] for n, row in enumerate(logits)]
+    rows = pure.evaluate("(all) => all.map((asked) => live.tokenLoss(...asked))", asked)
+    dragged = """(all) => all.map(([z, v, , t]) =>
+        live.tokenLoss(z.with(v, live.logitFor(z, v, 0.3, t)), v, 0, t).p)"""
+    moved = pure.evaluate(dragged, asked)
+    for (row, target, smoothing, temperature), found, p in zip(asked, rows, moved, strict=True):
+        z, y = torch.tensor([row], requires_grad=True), torch.tensor([target])
+        loss, _ = cross_entropy(z / temperature, y, smoothing=smoothing)
+        (gradient,) = torch.autograd.grad(loss, z)
+        assert_close(torch.tensor([found["gradient"]]), gradient)
+        assert_close(torch.tensor(found["loss"]), loss)
+        assert_close(torch.tensor(found["plain"]), cross_entropy(z / temperature, y)[0])
+        at_best = torch.tensor([found["q"]]).log()
+        if smoothing:
+            assert_close(
+                torch.tensor(found["floor"]), cross_entropy(at_best, y, smoothing=smoothing)[0]
+            )
+        else:
+            assert found["floor"] == 0
+        others = [v for v in range(7) if v != target]
+        assert p[target] == pytest.approx(
+            0.3
+        )  # the logit that was asked for, and the rest in proportion
+        kept = torch.tensor(row)[others].div(temperature).softmax(0) * 0.7
+        assert_close(torch.tensor(p)[others], kept)
+
+
+def test_norms_of_a_hundred_rows(pure):
+    norms = LayerNorm(7), RMSNorm(7)
+    for parameter in itertools.chain(*(norm.parameters() for norm in norms)):
+        torch.nn.init.normal_(parameter)
+    x = 10.0 ** torch.randint(-4, 3, (100, 1)) * torch.randn(100, 7) + torch.randn(100, 1)
+    (gain, bias), (scale,) = (
+        [{"values": one.tolist()} for one in norm.parameters()] for norm in norms
+    )
+    asked = """([rows, weight, bias, scale]) => rows.map((x) => [
+        live.layerNorm({ weight, bias }, x, 1e-5), live.rmsNorm({ weight: scale }, x, 1e-6)])"""
+    found = torch.tensor(pure.evaluate(asked, [x.tolist(), gain, bias, scale]))
+    expected = torch.stack([norm(x) for norm in norms], 1).detach()
+    # at 1e-4 the mean of a row, which is about 1, takes four of its sixteen digits
+    assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pre", "post", "none"])
+def test_a_stack_over_its_depth(pure, name):
+    """Where sublayers write what is orthogonal to all before, the formulas are exact.
+
+    So is the gradient that is orthogonal to all of it: no norm takes a part of it out.
+    """
+    C = 101
+    columns = torch.cat([torch.ones(C, 1), torch.randn(C, C - 1)], 1)
+    x0, *written, end = torch.linalg.qr(columns)[0].T[1:] * C**0.5  # of mean 0 and variance 1
+    settings = [(1 + n * 7 % 61, 0.05 + n / 17) for n in range(34)]
+    asked = "([name, all]) => all.map(([n, variance]) => live.overDepth(name, n, variance))"
+    for (n, variance), found in zip(settings, pure.evaluate(asked, [name, settings]), strict=True):
+        stream = [x0.clone().requires_grad_()]
+        for f in (variance**0.5 * one for one in written[:n]):
+            x = stream[-1].view(1, 1, C)
+            if name == "none":
+                y = x + x.detach().square().mean().sqrt() * f
+            else:
+                norm = LayerNorm(C, eps=0.0)
+                wiring = PreNorm(norm) if name == "pre" else PostNorm(norm)
+                y = wiring(x, lambda x, f=f: f.expand_as(x))
+            stream.append(y.view(C))
+        rows = torch.stack(stream)
+        gradients = torch.autograd.grad(rows[-1] @ end, stream)
+        left = torch.corrcoef(rows.detach())[0]
+        expected = rows.detach().std(1, correction=0), left, [(g @ end) / C for g in gradients]
+        for key, values in zip(("size", "left", "gradient"), expected, strict=True):
+            assert_close(
+                torch.tensor([float(one[key]) for one in found]),
+                torch.as_tensor(values),
+                atol=1e-12,
+                rtol=1e-7,
+            )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -878,6 +1001,178 @@ def test_a_layer_learns_a_game(opened):
     root.get_by_role("button", name="Stop").click()
     root.get_by_role("button", name="Go on").wait_for()
     assert re.match(r"\d+ steps\. ", said(root))
+
+
+def test_a_loss_to_drag(page, opened):
+    root = opened("loss")
+    bar = lambda word: root.get_by_label(f"Probability of “{word}”")  # noqa: E731
+
+    def logits():
+        cells = root.locator("tbody tr > td:nth-child(2)").all_inner_texts()
+        return [float(text.replace("−", "-")) for text in cells]
+
+    start = logits()
+    slide(root, "Probability of “bike”", "Home", *["ArrowRight"] * 25)  # 1/8
+    assert (
+        "“bike” is right and has 0.125. The loss is 2.08 nats, 3.00 bits, perplexity 8.00."
+        in said(root)
+    )
+    assert logits()[1:] == start[1:] and logits()[0] < start[0]  # its own logit moves alone
+    drag(root, "Probability of “wave”", 0.75)
+    assert abs(float(bar("wave").input_value()) - 0.75) < 0.02
+    # another is right, and steps lead to it
+    root.get_by_label("A man is riding a …").select_option(label="bus")
+    assert re.search(
+        r"“bus” is right .* The step raises “bus” by .* and lowers “wave” by 0\.7", said(root)
+    )
+    step = root.get_by_role("button", name="One step against the gradient")
+    losses = []
+    for _ in range(20):
+        losses.append(float(re.search(r"The loss is (\d+\.\d+) nats", said(root))[1]))
+        step.press("Enter")
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 0.2 < losses[0]
+    # with smoothing they end at the target, and the loss at its floor
+    assert slide(root, "Smoothing ε", "ArrowRight", "ArrowRight") == "0.10"
+    for _ in range(300):
+        step.evaluate("(it) => it.click()")
+    a, b = 0.92, 0.02  # 1 − ε + ε/V and ε/V, for V = 5
+    floor = -a * math.log(a) - 4 * b * math.log(b)
+    assert f"it is {floor:.2f} nats, and at least {floor:.2f}. Nothing is pushed any more." in said(
+        root
+    )
+    assert bar("bus").get_attribute("aria-valuetext").startswith("0.920, ")
+    assert slide(root, "Temperature", "End") == "4.00"
+    assert "Nothing" not in said(root) and float(bar("bus").input_value()) < 0.6
+
+
+def test_a_row_for_each_position(opened):
+    root = opened("positions")
+    curve = root.locator("polyline.curve")
+    before = curve.get_attribute("points")
+
+    def says(t, C):
+        alike = sinusoids(torch.arange(64), C) @ sinusoids(torch.tensor(t), C) / (C / 2)
+        near = t - 1 if t else 1
+        line = f"Position {t}: its product with itself is C/2 = {C // 2}. "
+        return line + f"Its neighbour {near} has {alike[near]:.2f} of that. ", alike
+
+    assert said(root) == says(20, 64)[0] + "No position is more like it."
+    assert slide(root, "Position t", "End", "ArrowLeft") == "62"
+    assert said(root) == says(62, 64)[0] + "No position is more like it."
+    assert curve.get_attribute("points") != before
+    drag(root, "Coordinates C", 0)
+    line, alike = says(62, 4)
+    nearest = int(alike[:62].argmax())
+    more = f"But position {nearest}, {62 - nearest} away, is more like it: {alike[nearest]:.2f}."
+    assert nearest < 61 and said(root) == line + more
+    # the curve's points are the products
+    points = [list(map(float, pair.split(","))) for pair in curve.get_attribute("points").split()]
+    zero, one = (root.locator(f"line.{kind}").get_attribute("x1") for kind in ("axis", "guide"))
+    drawn = [(x - float(zero)) / (float(one) - float(zero)) for x, _ in points]
+    assert drawn == pytest.approx(alike.tolist(), abs=1e-9)
+    # the table is the picture
+    shown = """(image) => [...image.getContext("2d").getImageData(0, 0, 4, 64).data]"""
+    pixels = torch.tensor(root.locator("canvas").evaluate(shown)).view(64, 4, 4)[..., 3] / 255
+    table = sinusoids(torch.arange(64), 4)
+    assert_close(pixels, table.abs(), rtol=0, atol=1 / 255)  # the strength, in bytes
+    # a row can be pointed at
+    box = root.locator("canvas").bounding_box()
+    root.locator("canvas").click(position={"x": 5, "y": 10.5 * box["height"] / 64}, force=True)
+    assert said(root).startswith("Position 10: ")
+    assert root.get_by_label("Position t").input_value() == "10"
+
+
+def test_angles_that_are_new(opened):
+    root = opened("angles")
+    names = make_widgets.run_cells("nbs/position/05_scaling.ipynb", "imports", "scratch", "wrong")
+    theta, (L, s) = names["theta"], (names["L"], names["s"])
+    choices = {"ntk": "NTK-aware", "linear": "linear", "yarn": "YaRN", "llama3": "Llama 3"}
+    settings = {"yarn": {"original_len": L}, "llama3": {"original_len": L}}
+    for name, shown in {"none": "no scaling", **choices}.items():
+        root.get_by_label("Scaling").select_option(name)
+        slowed = theta
+        if name != "none":
+            slowed, _ = make_scaling(name, factor=s, **settings.get(name, {}))(32, 10_000)
+        gap = names["farthest_from_seen"](slowed, s * L)
+        fresh = (gap > theta * (1 + 1e-9)).nonzero().flatten().tolist()
+        line = f"256 tokens, {shown}: new angles in "
+        if fresh:
+            line += (
+                f"{len(fresh)} of 16 planes, {fresh[0]} to {fresh[-1]}. Plane {gap.argmax()} goes "
+            )
+            line += f"farthest from all that it knows, {math.degrees(gap.max()):.0f}°. "
+        else:
+            line += "none of 16 planes. "
+        assert said(root) == line + f"Plane 0 is slowed by {theta[0] / slowed[0]:.1f}."
+        assert root.locator("svg text", has_text="new").count() == len(fresh)
+        degrees = root.locator("tbody td:last-child").all_text_contents()
+        assert degrees == [f"{math.degrees(one):.0f}°" for one in gap]
+    # by keyboard: a long training with fast planes has met every angle
+    root.get_by_label("Scaling").select_option("none")
+    assert slide(root, "Base", "Home") == "100"
+    assert slide(root, "Trained on L tokens", "End") == "512"
+    assert said(root).startswith("2,048 tokens, no scaling: new angles in none of 16 planes.")
+    assert slide(root, "The text is longer by s", "Home") == "1"
+    root.locator("summary").press("Enter")
+    assert root.locator("tbody td").first.is_visible()
+
+
+def test_a_stack_layer_by_layer(opened):
+    root = opened("depth")
+    heights = lambda kind: root.locator(f"svg >> nth=0 >> rect.{kind}").evaluate_all(  # noqa: E731
+        "(all) => all.map((it) => Number(it.getAttribute('height')))"
+    )
+    whole, part = heights("whole"), heights("part")
+    assert len(whole) == len(part) == 17
+    assert [a / b for a, b in zip(part, whole, strict=True)] == pytest.approx(
+        [(1 + n * 0.5) ** -0.5 for n in range(17)]
+    )
+    root.get_by_label("Wiring").select_option("post")
+    assert slide(root, "Sublayers n", "End") == "64"
+    left = f"{1.5**-32:.1e}".split("e-0")
+    assert f"the input is {left[0]} · 10⁻{'⁰¹²³⁴⁵⁶⁷⁸⁹'[int(left[1])]}. Along" in said(root)
+    assert len(set(heights("whole"))) == 1 and len(heights("whole")) == 65
+    assert slide(root, "Variance σ² that each adds", "Home") == "0.05"
+    assert f"{1.05**-32:.2f} of the gradient comes back to the input." in said(root)
+    root.get_by_label("Wiring").select_option("none")
+    assert f"The stream has the size {1.05**32:.2f}, " in said(root)
+    assert "1.00 of the gradient comes back to the input." in said(root)
+    drag(root, "Sublayers n", 0)
+    assert said(root).startswith("No norm, 1 sublayer that adds σ² = 0.05.")
+
+
+def test_what_a_norm_takes_away(opened):
+    root = opened("norms")
+
+    def rows():
+        return [row.locator("td").all_inner_texts() for row in root.locator("tbody tr").all()]
+
+    def check():
+        x = torch.tensor([[float(x.replace("−", "-")) for _, x, *_ in rows()]])
+        for place, norm in ((2, LayerNorm(7)), (3, RMSNorm(7))):
+            shown = [float(row[place].replace("−", "-")) for row in rows()]
+            assert shown == pytest.approx(norm(x)[0].tolist(), abs=0.0051)  # of two decimals
+
+    check()
+    at_first = rows()
+    root.get_by_role("button", name="All +5").click()
+    assert said(root).startswith(
+        "All +5: LayerNorm gives what it gave; RMSNorm gives others, by up "
+    )
+    assert [row[2] for row in rows()] == [row[2] for row in at_first] and rows() != at_first
+    root.get_by_role("button", name="All ×3").press("Enter")
+    assert said(root).startswith(
+        "All ×3: LayerNorm gives what it gave; RMSNorm gives what it gave."
+    )
+    root.get_by_role("button", name="All ÷3").press("Enter")
+    root.get_by_role("button", name="All −5").press("Enter")
+    assert rows() == at_first
+    root.get_by_label("Entry 3").press("End")
+    assert rows()[2][1] == "10.00" and rows()[0][2] != at_first[0][2]
+    check()
+    for _ in range(8):
+        root.get_by_role("button", name="All ÷3").click()
+    assert "After LayerNorm 0.00 and 0.1" in said(root)  # ε is the larger part under the root
 
 
 PUBLISHED = {  # parameters, as the model cards give them

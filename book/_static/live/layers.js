@@ -86,12 +86,11 @@ export function gatedFeedForward({ gate_proj, up_proj, down_proj }, x) {
   return linear(down_proj, hidden);
 }
 
-// The sine and cosine of a position, in turn, with the rounding of the package
-export function sinusoid(pos, size) {
-  const round = Math.fround;
-  return Float32Array.from({ length: size }, (_, i) => {
+// The sine and cosine of a position, in turn, with the rounding of the package; or with none, where `round` is the identity
+export function sinusoid(pos, size, round = Math.fround) {
+  return Float64Array.from({ length: size }, (_, i) => {
     const angle = round(pos * round(Math.exp(round((i - (i % 2)) * round(-Math.log(10_000) / size)))));
-    return i % 2 ? Math.cos(angle) : Math.sin(angle);
+    return round(i % 2 ? Math.cos(angle) : Math.sin(angle));
   });
 }
 

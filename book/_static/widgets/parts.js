@@ -71,6 +71,12 @@ export function write(node, text) {
 
 export const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
+// 0.00123 as 1.23 · 10⁻³
+export function small(value, places = 2) {
+  const [digits, power] = value.toExponential(places).split("e");
+  return `${digits} · 10${[...power].map((sign) => ({ "-": "⁻", "+": "" })[sign] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign]).join("")}`;
+}
+
 export async function data(name) {
   const answer = await fetch(new URL(name, import.meta.url));
   if (!answer.ok) throw new Error(`${name} did not arrive (${answer.status})`);

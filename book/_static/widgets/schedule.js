@@ -2,7 +2,7 @@
 
 import { cosine, inverseSqrt, paperSchedule } from "../live/schedule.js";
 import { curve } from "./chart.js";
-import { chooser, fitted, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+import { chooser, fitted, frame, labelled, make, number, slider, small, verdict, write } from "./parts.js";
 
 const STEPS = 20_000; // of the training
 const KINDS = [
@@ -16,10 +16,6 @@ const MADE = {
   cosine: ({ peak, warmup, final }) => cosine(peak, warmup, STEPS, final),
 };
 const count = (value) => value.toLocaleString("en");
-const small = (value, places = 2) => {
-  const [digits, power] = value.toExponential(places).split("e");
-  return `${digits} · 10${[...power].map((sign) => ({ "-": "⁻", "+": "" })[sign] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign]).join("")}`;
-};
 const short = (value) => small(value, 1).replace(".0", "").replaceAll(" ", "");
 
 export function mount(root) {
