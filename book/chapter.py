@@ -496,14 +496,13 @@ LINK = re.compile(r"\{doc\}`([^`<>]+)`")
 
 @functools.cache
 def short_name(path: Path) -> str:
-    "What a link says: the title of a page up to its colon; nothing where it has none."
+    "What a link says: the title of a page up to its colon; nothing where there is no page."
     if path.with_suffix(".ipynb").exists():
         text = source(json.loads(path.with_suffix(".ipynb").read_text())["cells"][0])
     else:
         text = path.with_suffix(".md").read_text() if path.with_suffix(".md").exists() else ""
     title = re.search(r"^# (.+)$", text, re.M)
-    name, colon, _ = title[1].partition(": ") if title else ("", "", "")
-    return name if colon else ""
+    return title[1].partition(": ")[0] if title else ""
 
 
 def name_links(text: str, docname: str, root: Path) -> str:
@@ -564,7 +563,7 @@ def fold_sections(app, doctree, docname):
 
 def lead_back(app, doctree, docname):
     "In the reference, the number of the chapter beside each name."
-    if docname != "book/api":
+    if not docname.startswith("book/api/"):
         return
     pages, numbers = {n: cards.page(path) for n, path in cards.chapters().items()}, cards.numbers()
     for signature in doctree.findall(addnodes.desc_signature):

@@ -93,7 +93,7 @@ def kind(page):
     "What a page is: its weight depends on it."
     if page.startswith("nbs/"):
         return "Appendix" if page.startswith("nbs/base/") else "Chapter"
-    return "API" if page == "book/api" else "Page"
+    return "API" if page.startswith("book/api") else "Page"
 
 
 def prepared(text, **meta):
