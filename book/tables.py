@@ -99,7 +99,10 @@ def written(root: Path = cards.ROOT) -> Iterator[tuple[str, list[chapter.Exercis
 def exercise_table(root: Path = cards.ROOT) -> Iterator[str]:
     "A row for each exercise; its name leads to it."
     numbers = cards.numbers(root)
-    yield from ("| exercise | title | kind | mark | minutes | chapter |", "|---|---|---|---|--:|---|")
+    yield from (
+        "| exercise | title | kind | mark | minutes | chapter |",
+        "|---|---|---|---|--:|---|",
+    )
     for page, exercises in written(root):
         where = f"{numbers[page]} {chapter.short_name(root / page)}"
         for one in exercises:
