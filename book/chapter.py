@@ -284,9 +284,12 @@ def foot(page: Page) -> None:
         page.below("Summary", f":::{{div}} chapter-foot\n{'<br>'.join(lines)}\n:::")
 
 
-def quiz_link(page: Page) -> None:
-    if part := quizzes.last_chapters(page.root).get(page.name):
-        quizzes.with_link(page.cells, part, len(quizzes.read()[part]))
+def quiz(page: Page) -> None:
+    if (name := cards.chapter_name(page.name)) in quizzes.of_chapters():
+        text = (
+            f"**Test yourself.** {{doc}}`All questions </book/quizzes>`\n\n```{{quiz}} {name}\n```"
+        )
+        page.below("Summary", text)
 
 
 def records_behind(page: Page) -> None:
@@ -526,7 +529,7 @@ STEPS = (
     box,  # below the title: pass, time, needs, exercises, copies, day; in a part's first, the map
     clinic_links,  # below Often confused, or the summary: what the clinic settles
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
-    quiz_link,  # below the summary of a part's last chapter: the part's questions
+    quiz,  # below the summary: the chapter's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
     open_imports,  # above the first open cell: the imports that open cells need
     exercise_cards,  # statement, hint, blank or a line for a value, and the solution in a fold

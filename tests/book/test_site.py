@@ -331,8 +331,8 @@ QUICK = [  # the first page, the first chapter and ten others, the fattest among
 PAINT, BLOCKED = 2_500, 300  # ms
 WATCH = """(() => {
     const seen = (window.seen = { paint: 0, blocked: 0 });
-    const watch = (type, act) =>
-        new PerformanceObserver((list) => list.getEntries().forEach(act)).observe({ type, buffered: true });
+    const watch = (type, act) => new PerformanceObserver(
+        (list) => list.getEntries().forEach(act)).observe({ type, buffered: true });
     watch("largest-contentful-paint", ({ startTime }) => (seen.paint = startTime));
     watch("longtask", ({ duration }) => (seen.blocked += duration - 50));
 })();"""
@@ -603,7 +603,8 @@ CODE = """() => {
     const open = all(document, ".bd-article pre").filter((pre) => pre.getClientRects().length);
     const height = (line) => line.getBoundingClientRect().height;
     const row = (line) => parseFloat(getComputedStyle(line).lineHeight);
-    const broken = open.flatMap((pre) => all(pre, ".ln")).filter((ln) => height(ln) > 1.5 * row(ln));
+    const lines = open.flatMap((pre) => all(pre, ".ln"));
+    const broken = lines.filter((line) => height(line) > 1.5 * row(line));
     const marked = (line) => getComputedStyle(line).backgroundImage.startsWith("url(");
     return {
         blocks: open.length,
