@@ -567,7 +567,7 @@ def frame_exercises(app, doctree, docname):
     "An exercise is a card from its title to the end of its solution."
     for end in list(doctree.findall(nodes.raw)):
         if end.astext().strip().endswith(CARD_END):
-            end.parent.insert(0, nodes.raw("", '<div class="exercise">', format="html"))
+            end.parent.insert(0, nodes.raw("", '<div class="exercise-card">', format="html"))
 
 
 def lead_back(app, doctree, docname):

@@ -32,7 +32,7 @@ TEX = re.compile(r'(<annotation encoding="application/x-tex">)(.*?)(?=</annotati
 KIND = re.compile(
     r"(?:<strong>)?[\w -]+(?:</strong>)? · \d+ minutes · [\w ]+"
 )  # says nothing of a page
-INSIDE = r'(?:<span id="[^"]*"></span>|<div class="exercise">)'
+INSIDE = r'(?:<span id="[^"]*"></span>|<div class="exercise-card">)'
 HEADING = re.compile(rf'(<section[^>]* id="([^"]+)"[^>]*>\s*(?:{INSIDE}\s*)*<h\d)')
 ARTICLE = '<article class="bd-article"'
 SILENT = (

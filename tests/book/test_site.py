@@ -563,7 +563,7 @@ def test_a_line_of_text_has_65_to_75_letters_and_all_ends_at_one_edge(wide):
     visit(wide, "nbs/attention/03_attend.html")
     assert 65 <= statistics.mean(wide.evaluate(LENGTHS)) <= 75
     ends = wide.eval_on_selector_all(
-        ".bd-article > section > section > :is(p, .math, .cell, details, .widget, .exercise)",
+        ".bd-article > section > section > :is(p, .math, .cell, details, .widget, .exercise-card)",
         "(all) => all.filter((one) => one.getClientRects().length)"
         ".map((one) => Math.round(one.getBoundingClientRect().right))",
     )
@@ -583,12 +583,12 @@ def test_headings_are_of_one_loaded_weight_and_each_is_smaller_than_the_one_abov
 
 def test_an_exercise_is_one_card(wide):
     visit(wide, "nbs/attention/03_attend.html")
-    for card in wide.locator(".exercise").all():
+    for card in wide.locator(".exercise-card").all():
         kind = card.locator(".exercise-kind > span").inner_text()
         assert card.locator(":is(h3, h4)").count() == 1
         assert card.locator("details.hint").count() == card.locator("details.solution").count() == 1
         assert card.locator("form.answer").count() == (kind in ("warm-up", "predict"))
-    assert wide.locator(".exercise").count() == wide.locator(".exercise-kind").count() > 3
+    assert wide.locator(".exercise-card").count() == wide.locator(".exercise-kind").count() > 3
 
 
 # --- code on a phone ------------------------------------------------------------------------------
