@@ -635,7 +635,7 @@ def test_code_of_the_first_pass_fits_a_phone_or_breaks_with_a_mark(narrow):
         ("book/teachers.html", "Kind", "repair", "mask"),
         ("book/teachers.html", "Chapter", "3.2 Masks", ""),
         ("book/clinic.html", "Kind", "◐ half", ""),
-        ("book/clinic.html", "Source", "a blog post", "softmax"),
+        ("book/clinic.html", "Source", "a blog post", "mask"),
         ("book/glossary.html", "", "", "掩码"),
     ],
 )
