@@ -97,11 +97,6 @@ class Exercise:
         "must, should or could, see book/marks.py."
         return marks().get(self.id, self.level)
 
-    @property
-    def apart(self) -> bool:
-        "Whether the solution stands elsewhere than below the blank."
-        return self.solution_place != self.place + 2
-
 
 def exercises(cells: list[dict]) -> list[Exercise]:
     "All exercises of a notebook, in the order of their statements."
@@ -289,9 +284,12 @@ def foot(page: Page) -> None:
         page.below("Summary", f":::{{div}} chapter-foot\n{'<br>'.join(lines)}\n:::")
 
 
-def quiz_link(page: Page) -> None:
-    if part := quizzes.last_chapters(page.root).get(page.name):
-        quizzes.with_link(page.cells, part, len(quizzes.read()[part]))
+def quiz(page: Page) -> None:
+    if (name := cards.chapter_name(page.name)) in quizzes.of_chapters():
+        text = (
+            f"**Test yourself.** {{doc}}`All questions </book/quizzes>`\n\n```{{quiz}} {name}\n```"
+        )
+        page.below("Summary", text)
 
 
 def records_behind(page: Page) -> None:
@@ -305,32 +303,36 @@ WHERE = (
     '\n\n<p class="where-to-write">You write in a copy of this notebook: the links below the title '
     "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
 )
+CARD_END = "</details></div>"
 
 
-def exercise_folds(page: Page) -> None:
+def exercise_cards(page: Page) -> None:
     solved = [one for one in exercises(page.cells) if one.text and one.solution_place is not None]
-    asked, shown = {one.place: one for one in solved}, {one.solution_place: one for one in solved}
-    typed = {one.place + 1 for one in solved if answers.in_page(one)}
+    asked, taken = {one.place: one for one in solved}, {one.solution_place for one in solved}
+    taken |= {one.place + 1 for one in solved}
     where, cells = WHERE, []
     for place, cell in enumerate(page.cells):
-        if place in typed:
-            continue  # the line to type in stands for the blank
         if one := asked.get(place):
             below = f"\n\n{answers.form(one)}" if answers.in_page(one) else where
-            text = one.asked.replace("<details>", '<details class="hint">')
-            link = f'\n\n<p class="to-solution"><a href="#solution-{one.name}">Solution</a></p>'
-            cell["source"] = f"(exercise-{one.name})=\n{text}{below}{link if one.apart else ''}"
+            told = f"{one.minutes} minutes · {one.mark}"
+            badge = f'<p class="exercise-kind"><span>{one.kind}</span> {told}</p>'
+            text = one.asked.replace(f"*{one.kind} · {told}*", badge, 1)
+            text = text.replace("<details>", '<details class="hint">')
+            cell["source"] = f"(exercise-{one.name})=\n{text}{below}"
             where = "" if below == where else where  # said once
-        if one := shown.get(place):
             opening = f'<details class="solution" id="solution-{one.name}">'
             opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
-            link = f'<a href="#{answers.anchor(one)}">Exercise {one.id}</a>'
-            link = f'<p class="to-exercise">{link}</p>\n\n'
-            closing = f"{others(one)}{link if one.apart else ''}</details>"
-            cells += [markdown(f"text-{place}", opening), {**cell, "source": one.solution}]
-            cells.append(markdown(f"to-{place}", closing))
-        else:
+            code = page.cells[one.solution_place]
+            # the line to type in stands for the blank
+            cells += [cell] if answers.in_page(one) else [cell, page.cells[place + 1]]
+            cells += [markdown(f"text-{place}", opening), {**code, "source": one.solution}]
+            cells.append(markdown(f"to-{place}", f"{others(one)}{CARD_END}"))
+        elif place not in taken:
             cells.append(cell)
+    while cells and (cells[-1]["cell_type"] == "code" and CHECKS.match(source(cells[-1]))):
+        cells.pop()
+    if source(cells[-1]) == "## Solutions":
+        cells.pop()
     page.notebook["cells"] = cells
 
 
@@ -496,14 +498,13 @@ LINK = re.compile(r"\{doc\}`([^`<>]+)`")
 
 @functools.cache
 def short_name(path: Path) -> str:
-    "What a link says: the title of a page up to its colon; nothing where it has none."
+    "What a link says: the title of a page up to its colon; nothing where there is no page."
     if path.with_suffix(".ipynb").exists():
         text = source(json.loads(path.with_suffix(".ipynb").read_text())["cells"][0])
     else:
         text = path.with_suffix(".md").read_text() if path.with_suffix(".md").exists() else ""
     title = re.search(r"^# (.+)$", text, re.M)
-    name, colon, _ = title[1].partition(": ") if title else ("", "", "")
-    return name if colon else ""
+    return title[1].partition(": ")[0] if title else ""
 
 
 def name_links(text: str, docname: str, root: Path) -> str:
@@ -528,10 +529,10 @@ STEPS = (
     box,  # below the title: pass, time, needs, exercises, copies, day; in a part's first, the map
     clinic_links,  # below Often confused, or the summary: what the clinic settles
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
-    quiz_link,  # below the summary of a part's last chapter: the part's questions
+    quiz,  # below the summary: the chapter's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
     open_imports,  # above the first open cell: the imports that open cells need
-    exercise_folds,  # a line for a value; links there and back; all of a solution in one fold
+    exercise_cards,  # statement, hint, blank or a line for a value, and the solution in a fold
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
     fold_checks,  # the last assertions of an open cell stand in a fold below it
@@ -562,9 +563,16 @@ def fold_sections(app, doctree, docname):
                 section += nodes.raw("", "</details>", format="html")
 
 
+def frame_exercises(app, doctree, docname):
+    "An exercise is a card from its title to the end of its solution."
+    for end in list(doctree.findall(nodes.raw)):
+        if end.astext().strip().endswith(CARD_END):
+            end.parent.insert(0, nodes.raw("", '<div class="exercise-card">', format="html"))
+
+
 def lead_back(app, doctree, docname):
     "In the reference, the number of the chapter beside each name."
-    if docname != "book/api":
+    if not docname.startswith("book/api/"):
         return
     pages, numbers = {n: cards.page(path) for n, path in cards.chapters().items()}, cards.numbers()
     for signature in doctree.findall(addnodes.desc_signature):
@@ -627,6 +635,16 @@ def add_notation(app, pagename, templatename, context, doctree):
         context["body"] += f"{opening}<div tabindex='0'>{letters(app)}</div></details>"
 
 
+def footer(root: Path) -> str:
+    "The licence, the day of the last change, the repository."
+    known = cards.settings(root)
+    command = ["git", "log", "-1", "--format=%cd", "--date=format:%-d %B %Y"]
+    day = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.strip()
+    licence = f'<a href="{known["git_url"]}/blob/{known["branch"]}/LICENSE">Apache licence 2.0</a>'
+    code = f'<a href="{known["git_url"]}">Repository</a>'
+    return " · ".join(filter(None, [licence, day and f"Last changed on {day}", code]))
+
+
 def add_addresses(app, config):
     "The repository's address, for the buttons and links of the theme."
     found = cards.settings(Path(app.confdir))
@@ -634,6 +652,7 @@ def add_addresses(app, config):
         "repository_url": found["git_url"],
         "repository_branch": COPIES,  # of the notebooks that Colab opens
         "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+        "extra_footer": footer(Path(app.confdir)),
     }
     config.html_baseurl = found["doc_host"] + found["doc_baseurl"] + "/"
     printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
@@ -645,6 +664,7 @@ def setup(app):
     app.connect("config-inited", add_addresses)
     app.connect("source-read", on_source_read)
     app.connect("doctree-resolved", fold_sections)
+    app.connect("doctree-resolved", frame_exercises)
     app.connect("doctree-resolved", lead_back)
     app.connect("autodoc-process-docstring", tell_parameters, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)

@@ -8,20 +8,17 @@ import argparse
 import functools
 import http.server
 import io
-import json
 import sys
 import threading
 from pathlib import Path
 
-import yaml
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader, PdfWriter
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book/_ext"))
+import cards  # noqa: E402
 from browser import find_chromium  # noqa: E402
-from cards import settings  # noqa: E402
-from site_pages import part_name  # noqa: E402
 
 ALWAYS = ("book/glossary", "book/bibliography")  # where links lead to, also of the first pass
 PAPER = {"width": 673, "height": 994}  # pixels that A4 leaves between the margins: 178 by 263 mm
@@ -42,22 +39,17 @@ FILL = """(numbers) => {
 
 def contents(root: Path, first_pass: bool = False) -> list[tuple[str, str]]:
     "Each page in the order of the contents, with the name of the part that it belongs to."
-    toc = yaml.safe_load((root / "book/_toc.yml").read_text(encoding="utf-8"))
-    pages = [(toc["root"], "")]
-    for place, part in enumerate(toc["parts"], 1):
-        name = f"{part_name(place, part['caption'])} · {part['caption']}"
-        pages += [(chapter["file"], name) for chapter in part["chapters"]]
-    if first_pass:
-        kept = (toc["root"], *ALWAYS)
-        pages = [(page, part) for page, part in pages if page in kept or is_first(root, page)]
+    pages = [("book/intro", "")]
+    for place, (caption, files) in enumerate(cards.contents(root), 1):
+        name = f"{cards.part_name(place, caption)} · {caption}"
+        pages += [(file, name) for file in files if not first_pass or is_first(root, file)]
     return pages
 
 
 def is_first(root: Path, page: str) -> bool:
-    "Whether the card of a chapter says that it belongs to the first pass."
-    path = root / f"{page}.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"metadata": {}}
-    return notebook["metadata"].get("chapter", {}).get("pass") == 1
+    "Whether it is read in the first pass, or looked up from there."
+    chapter = page.startswith("nbs/")
+    return cards.card(root / f"{page}.ipynb")["pass"] == 1 if chapter else page in ALWAYS
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
@@ -67,7 +59,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) -> None:
     "Write the book to `target`, whole or not at all."
-    known, pages = settings(root), contents(root, first_pass)
+    known, pages = cards.settings(root), contents(root, first_pass)
     base = known["doc_host"] + known["doc_baseurl"]
     name = "The first pass" if first_pass else "The whole book"
     lines = [known["title"], known["description"], name, f"Version {known['version']}", base]

@@ -5,25 +5,16 @@ Chapters come in the order of the book, each behind a separator and its path. Co
 formulas, tables and exercises' frames are left out, and a reference leaves its text.
 """
 
-from pathlib import Path
-
-import yaml
+import cards
 
 from transformer_lit.course.book import SEPARATOR, chapter_text
 from transformer_lit.course.files import write_text
 
-ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "transformer_lit/data/book.txt"
-
-
-def chapters() -> list[str]:
-    toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text())
-    files = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
-    return [file for file in files if file.startswith("nbs/")]
+TARGET = cards.ROOT / "transformer_lit/data/book.txt"
 
 
 def main() -> None:
-    texts = {file: chapter_text(ROOT / f"{file}.ipynb") for file in chapters()}
+    texts = {cards.page(path): chapter_text(path) for path in cards.chapters().values()}
     out = [f"{SEPARATOR}{file}\n{text}" for file, text in texts.items()]
     write_text(TARGET, "".join(out))
     print(f"{len(out)} chapters, {sum(map(len, out)):,} characters in {TARGET}")

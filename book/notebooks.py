@@ -209,11 +209,6 @@ def folded(cells: list[dict]) -> list[dict]:
     return kept
 
 
-SAID = re.compile(
-    r" ?(The s|S)olutions stand at the end( of the chapter)?\.|, the solutions at the end"
-)
-
-
 def asked(cells: list[dict]) -> list[dict]:
     "The cells as nobody has run them, without what gives an answer away."
     statements, kept, section = {one.place: one for one in chapter.exercises(cells)}, [], False
@@ -225,7 +220,7 @@ def asked(cells: list[dict]) -> list[dict]:
             continue
         if place in statements:
             text = statements[place].asked
-        cell = with_text(cell, text if code else SAID.sub("", text))
+        cell = with_text(cell, text)
         kept.append({**cell, "outputs": [], "execution_count": None} if code else cell)
     return kept
 

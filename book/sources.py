@@ -174,7 +174,7 @@ def entry_table(rows: list[dict]) -> str:
         settled = ", ".join(f"{{doc}}`{chapter}`" for chapter in r["chapters"])
         cells = (
             entries([r["name"]]),
-            ", ".join(TEXTS[text] for text in r["texts"]),
+            " · ".join(TEXTS[text] for text in r["texts"]),
             r["title"],
             f"{r['mark']} {KINDS[r['mark']]}",
         )

@@ -1,7 +1,7 @@
 """Tables that are made when the book is built: of exercises, and of the records in results/.
 
-    ```{exercise-tables}
-    ```                     a table for each chapter: name, title, kind, mark, minutes
+    ```{exercise-table}
+    ```                     all of them: name, title, kind, mark, minutes, chapter
     ```{exercise-count}
     ```                     how many there are of each kind and mark, and their minutes
 
@@ -88,35 +88,33 @@ def result_table(results: Iterable[Result], columns: Sequence[str] = COLUMNS) ->
 # --- exercises ------------------------------------------------------------------------------------
 
 
-def written(root: Path = cards.ROOT) -> Iterator[tuple[str, dict, list[chapter.Exercise]]]:
-    "Every chapter that has exercises, in the book's order: its page, its card, the exercises."
+def written(root: Path = cards.ROOT) -> Iterator[tuple[str, list[chapter.Exercise]]]:
+    "Every chapter that has exercises, in the book's order: its page, the exercises."
     for path in cards.chapters(root).values():
         notebook = json.loads(path.read_text(encoding="utf-8"))
         if found := chapter.exercises(notebook["cells"]):
-            yield f"/{cards.page(path, root)}", notebook["metadata"]["chapter"], found
+            yield cards.page(path, root), found
 
 
-def exercise_row(one: chapter.Exercise) -> str:
-    "The name leads to the exercise."
-    title = one.title + (f" (`{STEP[one.id]}`)" if one.id in STEP else "")
-    link = f"{{ref}}`{one.id} <exercise-{one.name}>`"
-    return f"| {link} | {title} | {one.kind} | {one.mark} | {one.minutes} |"
-
-
-def exercise_tables(root: Path = cards.ROOT) -> Iterator[str]:
-    "For each chapter a heading and a table."
-    for page, card, exercises in written(root):
-        minutes = sum(one.minutes for one in exercises)
-        which = "first pass" if card["pass"] == 1 else "second pass"
-        yield f"**{{doc}}`{page}`** · {which} · {len(exercises)} exercises · {minutes} minutes"
-        yield from ("", "| exercise | title | kind | mark | minutes |", "|---|---|---|---|--:|")
-        yield from map(exercise_row, exercises)
-        yield ""
+def exercise_table(root: Path = cards.ROOT) -> Iterator[str]:
+    "A row for each exercise; its name leads to it."
+    numbers = cards.numbers(root)
+    yield from (
+        "| exercise | title | kind | mark | minutes | chapter |",
+        "|---|---|---|---|--:|---|",
+    )
+    for page, exercises in written(root):
+        where = f"{numbers[page]} {chapter.short_name(root / page)}"
+        for one in exercises:
+            title = one.title + (f" (`{STEP[one.id]}`)" if one.id in STEP else "")
+            link = f"{{ref}}`{one.id} <exercise-{one.name}>`"
+            told = (link, title, one.kind, one.mark, one.minutes, f"{{doc}}`{where} </{page}>`")
+            yield f"| {' | '.join(map(str, told))} |"
 
 
 def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
     "A table of kinds by marks: how many, and their minutes."
-    found = [one for _, _, exercises in written(root) for one in exercises]
+    found = [one for _, exercises in written(root) for one in exercises]
     yield from (f"| kind | {' | '.join(MARKS)} | all | minutes |", "|---|--:|--:|--:|--:|--:|")
     for kind in (*KINDS, "all"):
         some = [one for one in found if kind in (one.kind, "all")]
@@ -131,13 +129,13 @@ class Made(SphinxDirective):
     def run(self):
         for path in cards.chapters().values():
             self.env.note_dependency(str(path))
-        lines = {"exercise-tables": exercise_tables, "exercise-count": exercise_count}[self.name]()
+        lines = {"exercise-table": exercise_table, "exercise-count": exercise_count}[self.name]()
         node = nodes.container(classes=["exercise-tables"])
         self.state.nested_parse(StringList(list(lines)), self.content_offset, node)
         return [node]
 
 
 def setup(app):
-    app.add_directive("exercise-tables", Made)
+    app.add_directive("exercise-table", Made)
     app.add_directive("exercise-count", Made)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

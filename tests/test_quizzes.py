@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import pairwise
 from unittest import mock
 
+import chapter
 import live
 import pytest
 import quizzes
@@ -163,16 +164,15 @@ def test_the_page_has_a_section_for_each_part():
     assert found == [(part, titles[part], part) for part in PARTS]
 
 
-def test_each_part_links_to_its_questions_where_it_and_its_first_pass_end():
-    pages = quizzes.last_chapters()
-    assert set(pages.values()) == set(PARTS)
-    assert pages["nbs/attention/07_grouped"] == "attention"
-    assert "nbs/attention/06_cache" not in pages
-    for page, part in pages.items():
-        notebook = json.loads((quizzes.ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))
-        linked = quizzes.with_link(notebook["cells"], part, 7)
-        (found,) = [c["source"] for c in linked if f"<quiz-{part}>" in "".join(c["source"])]
-        assert found.startswith("## Summary") and f"{{ref}}`7 questions <quiz-{part}>`" in found
+def test_a_chapter_has_its_questions_below_its_summary():
+    asked = {name for part in PARTS.values() for name in (one.chapter for one in part)}
+    assert sum(map(len, quizzes.of_chapters().values())) == sum(map(len, PARTS.values()))
+    for name, path in quizzes.cards.chapters().items():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        page = chapter.Page(quizzes.cards.page(path), notebook)
+        chapter.quiz(page)
+        found = [c["source"] for c in page.cells if f"```{{quiz}} {name}\n" in "".join(c["source"])]
+        assert [text.startswith("## Summary") for text in found] == [True] * (name in asked), name
 
 
 # --- the answers --------------------------------------------------------------------------------

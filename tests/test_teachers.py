@@ -3,7 +3,8 @@
 import re
 
 import solved
-from tables import exercise_count, exercise_tables
+from cards import numbers
+from tables import exercise_count, exercise_table
 
 from transformer_lit.exercises.thread import STEPS
 
@@ -16,25 +17,19 @@ def rows(lines):
 
 def test_every_exercise_stands_there_once_as_it_is_written():
     named = {step.id: name for name, step in STEPS.items()}
-    found = {}
-    for link, title, kind, mark, minutes in rows(exercise_tables()):
+    found, order = {}, numbers()
+    for link, title, kind, mark, minutes, chapter in rows(exercise_table()):
         if match := re.fullmatch(r"\{ref\}`(\S+) <exercise-(\S+)>`", link):
             assert match[1].replace(".", "-") == match[2] and match[1] not in found
-            found[match[1]] = title, kind, mark, minutes
+            number, page = re.fullmatch(r"\{doc\}`(\S+) .+ </(\S+)>`", chapter).groups()
+            assert order[page] == number
+            found[match[1]] = title, kind, mark, minutes, page
     written = {id: one for id, (_, one) in solved.written().items()}
     assert found.keys() == written.keys() and len(found) > 150
-    for id, one in written.items():
+    for id, (path, one) in solved.written().items():
         title = f"{one.title} (`{named[id]}`)" if id in named else one.title
-        assert found[id] == (title, one.kind, one.mark, str(one.minutes))
-
-
-def test_each_chapter_is_named_with_its_sums():
-    heads = [line for line in exercise_tables() if line.startswith("**")]
-    assert len(heads) == len({path for path, _ in solved.written().values()})
-    own = next(line for line in heads if "/nbs/attention/02_masks`" in line)
-    masks = [one for path, one in solved.written().values() if path.name == "02_masks.ipynb"]
-    minutes = sum(one.minutes for one in masks)
-    assert own.endswith(f"first pass · {len(masks)} exercises · {minutes} minutes")
+        page = f"nbs/{path.parent.name}/{path.stem}"
+        assert found[id] == (title, one.kind, one.mark, str(one.minutes), page)
 
 
 def test_the_counts_add_up():
@@ -49,6 +44,6 @@ def test_the_counts_add_up():
 
 def test_the_page_shows_both_and_the_commands_it_names_exist():
     page = PAGE.read_text()
-    assert "```{exercise-count}\n```" in page and "```{exercise-tables}\n```" in page
+    assert "```{exercise-count}\n```" in page and "```{exercise-table}\n```" in page
     assert re.search(r"^handout:", (solved.ROOT / "Makefile").read_text(), re.M)
     assert "Eighteen of the *build* exercises" in page and len(STEPS) == 18

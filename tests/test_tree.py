@@ -114,7 +114,23 @@ def test_each_box_leads_to_an_entry_and_the_open_ones_are_marked():
     assert drawn.count(" here") == len(OPEN)
 
 
+def test_the_table_has_a_tick_for_each_part_that_a_model_has():
+    columns, has = tree.matrix()
+    assert {e.name for e in tree.TREE if e.proof} == set(has)
+    drawn = tree.table(lambda name: f"{name}.html")
+    heads, *groups = re.findall(r"<t(?:head|body)>(.*?)</t(?:head|body)>", drawn)
+    assert re.findall(r'href="(.+?)\.html">(.+?)</a>', heads) == columns
+    rows = re.findall(r'<th scope="row"><a href="#.+?">(.+?)</a></th>(.+?)</tr>', "".join(groups))
+    assert {name for name, _ in rows} == set(has) and len(rows) == len(has)
+    for name, cells in rows:
+        ticks = re.findall(r"<td>(✓?)</td>", cells)
+        assert {one for one, tick in zip(columns, ticks, strict=True) if tick} == (
+            has[name] & set(columns)
+        )
+
+
 def test_the_page_is_in_the_book():
     toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text())
     assert "book/tree" in [c["file"] for part in toc["parts"] for c in part["chapters"]]
-    assert "```{family-tree}\n" in (ROOT / "book/tree.md").read_text()
+    page = (ROOT / "book/tree.md").read_text()
+    assert "```{family-tree}\n" in page and "```{family-parts}\n" in page

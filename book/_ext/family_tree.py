@@ -1,6 +1,7 @@
-"""The family of Transformers as a page, from book/family.yml: a drawing by date, and an entry each.
+"""The family of Transformers as a page, from book/family.yml.
 
-    ```{family-tree}
+    ```{family-tree}        a drawing by date, and an entry each
+    ```{family-parts}       a table of models and parts, with ticks
 
 What a model is made of is read off the model itself: the families of `load_hf` build it from a
 small configuration, and the classes of its parts lead to the chapters that export them.
@@ -24,6 +25,7 @@ from transformer_lit.models.transformer import Transformer, TransformerConfig
 
 KINDS = ("encoder-only", "encoder–decoder", "decoder-only", "", "")  # of the columns
 SECTIONS = {"Encoder and decoder": (1,), "The encoder alone": (0,), "The decoder alone": (2, 3, 4)}
+NULL = ("Position", "Nothing")  # plugs that do nothing
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,6 @@ def written(entry: Entry) -> list[str]:
     came = f", from {entry.parent}" if entry.parent else ""
     head = f"**{entry.name}** ({entry.date[:4]}){came} {{cite:p}}`{entry.cites}`. {entry.text}"
     lines = [f"({entry.label})=", head, ""]
-    if model := build(entry):
-        used = (f"{chapter_link(n)} (`{'`, `'.join(k)}`)" for n, k in parts(model).items())
-        lines += ["Parts: " + " · ".join(used) + ".", ""]
     if entry.chapters:
         lines += ["Read: " + " · ".join(map(chapter_link, entry.chapters)) + ".", ""]
     if entry.proof:
@@ -155,6 +154,50 @@ def written(entry: Entry) -> list[str]:
         opens = entry.config and f"`load_hf` opens it as `{entry.config['architectures'][0]}`. "
         lines += [f"{opens or ''}Proof: {where}{of}.", ""]
     return lines
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def matrix() -> tuple[list[tuple[str, str]], dict[str, set[tuple[str, str]]]]:
+    "What tells the models apart, as (chapter, name) in the book's order, and what each one has."
+    models = {entry.name: build(entry) for entry in TREE}
+    taken = {name: parts(model) for name, model in models.items() if model is not None}
+    has = {name: {(c, n) for c, names in p.items() for n in names} for name, p in taken.items()}
+    common = set.intersection(*has.values())
+    order, found = list(cards.chapters()), set().union(*has.values()) - common
+    columns = (one for one in found if not one[0].startswith("models/") and one[1] not in NULL)
+    return sorted(columns, key=lambda one: (order.index(one[0]), one[1])), has
+
+
+def table(address) -> str:
+    "The table as HTML; `address` gives that of a chapter."
+    columns, has = matrix()
+    heads = "".join(
+        f'<th scope="col"><a href="{address(chapter)}">{escape(name)}</a></th>'
+        for chapter, name in columns
+    )
+    rows = f'<thead><tr><th scope="col">Model</th>{heads}</tr></thead>'
+    for title, places in SECTIONS.items():
+        rows += f'<tbody><tr><th scope="rowgroup" colspan="{len(columns) + 1}">{title}</th></tr>'
+        for entry in (e for e in TREE if e.column in places and e.name in has):
+            ticks = "".join(f"<td>{'✓' if one in has[entry.name] else ''}</td>" for one in columns)
+            link = f'<a href="#{entry.label}">{escape(entry.name)}</a>'
+            rows += f'<tr><th scope="row">{link}</th>{ticks}</tr>'
+        rows += "</tbody>"
+    return (
+        '<div class="family-parts" tabindex="0" role="group" aria-label="Models and their parts">'
+        f"<table>{rows}</table></div>"
+    )
+
+
+class FamilyParts(SphinxDirective):
+    "Which model has which part."
+
+    def run(self):
+        files, uri = cards.chapters(), self.env.app.builder.get_relative_uri
+        drawn = table(lambda name: uri(self.env.docname, cards.page(files[name])))
+        return [nodes.raw("", drawn, format="html")]
 
 
 class FamilyTree(SphinxDirective):
@@ -171,4 +214,5 @@ class FamilyTree(SphinxDirective):
 
 def setup(app):
     app.add_directive("family-tree", FamilyTree)
+    app.add_directive("family-parts", FamilyParts)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

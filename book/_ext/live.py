@@ -2,6 +2,7 @@
 
     ```{widget} translate           book/_static/widgets/translate.js fills it
     :ask: Load it (4 MB)            optional: nothing is loaded before this button is pressed
+    :by: kind, chapter              for the widget `filter`: columns of the table that it holds
     what stands there until then
     ```
     ```{hero} A sentence.           its translation, drawn: lines lead to where the model looked
@@ -37,26 +38,26 @@ FILES = ("config.json", "tokenizer.json", "model.safetensors")
 # --- widgets ------------------------------------------------------------------------------------
 
 
-def opening(name, ask=""):
+def opening(name, ask="", by=""):
     "The tag that page.js looks for."
     if not (STATIC / "widgets" / f"{name}.js").is_file():
         raise ValueError(f"no widget {name!r}: book/_static/widgets/{name}.js is missing")
-    asked = f' data-ask="{escape(ask)}"' if ask else ""
-    return f'<div class="widget" data-widget="{name}"{asked}>'
+    told = "".join(f' data-{k}="{escape(v)}"' for k, v in (("ask", ask), ("by", by)) if v)
+    return f'<div class="widget" data-widget="{name}"{told}>'
 
 
 class Widget(SphinxDirective):
     "A place that a module in book/_static/widgets fills; its content is shown until then."
 
     required_arguments = 1
-    option_spec = {"ask": directives.unchanged_required}
+    option_spec = {"ask": directives.unchanged_required, "by": directives.unchanged_required}
     has_content = True
 
     def run(self):
         self.assert_has_content()  # without JavaScript the page says something, too
         inside = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, inside)
-        first = opening(self.arguments[0], self.options.get("ask", ""))
+        first = opening(*self.arguments, **self.options)
         return [
             nodes.raw("", first, format="html"),
             *inside.children,

@@ -1,10 +1,11 @@
 """Questions on each part: plain text to read, and forms that book/_static/quiz.js judges.
 
     ```{quiz} attention     the questions of a part, from book/quizzes.yml
+    ```{quiz} attention/masks  those of a chapter
     ```{quiz-score}         a table of the parts; quiz.js adds what was answered
 
-The script is loaded where there is a question, and nowhere else. The last chapter of a part, and
-the last of its first pass, end with a link to the part's questions.
+The script is loaded where there is a question, and nowhere else. A chapter's own stand below its
+summary, too.
 """
 
 import functools
@@ -85,6 +86,15 @@ def read(file=FILE):
     return _parsed(file.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def of_chapters():
+    "The questions that each chapter settles."
+    found = {}
+    for one in (one for questions in read().values() for one in questions):
+        found.setdefault(one.chapter, []).append(one)
+    return found
+
+
 def titles(root=ROOT):
     "The parts of the book by the folder of their chapters: `block` -> `The block`."
     first = ((caption, cards.numbered(pages)[0]) for caption, pages in cards.contents(root))
@@ -99,7 +109,7 @@ def raw(html):
 
 
 class Quiz(SphinxDirective):
-    "The questions of a part, each with its answers to choose from, and all of them explained."
+    "The questions of a part or a chapter, with answers to choose from, all of them explained."
 
     required_arguments = 1
 
@@ -146,11 +156,13 @@ class Quiz(SphinxDirective):
 
     def run(self):
         self.env.note_dependency(str(FILE))
-        parts, part = read(), self.arguments[0]
-        if part not in parts:
-            raise self.error(f"no questions on {part!r}; there are some on {', '.join(parts)}")
-        found = [raw(f'<div class="quiz" data-quiz-part="{part}">')]
-        for number, question in enumerate(parts[part], 1):
+        known, asked = read() | of_chapters(), self.arguments[0]
+        if asked not in known:
+            raise self.error(f"no questions on {asked!r}; there are some on {', '.join(known)}")
+        part, alone = asked.partition("/")[::2]
+        silent = " data-pagefind-ignore" if alone else ""  # they are found on the page of all
+        found = [raw(f'<div class="quiz" data-quiz-part="{part}"{silent}>')]
+        for number, question in enumerate(known[asked], 1):
             found += self.question(number, part, question)
         return [*found, raw("</div>")]
 
@@ -181,32 +193,6 @@ def add_script(app, pagename, templatename, context, doctree):
     found = doctree.findall(nodes.raw) if doctree is not None else ()
     if any('class="quiz"' in node.astext() for node in found):
         app.add_js_file("quiz.js", loading_method="defer")
-
-
-# --- links from the chapters --------------------------------------------------------------------
-
-
-@functools.cache  # every page asks
-def last_chapters(root=ROOT):
-    "Where a part ends, and where its first pass ends: page -> part."
-    found, parts = {}, read()
-    for wanted in ((1,), (1, 2)):
-        ends = {}  # the last one stays
-        for name, path in cards.chapters(root).items():
-            if cards.card(path)["pass"] in wanted:
-                ends[name.split("/")[0]] = str(path.relative_to(root).with_suffix(""))
-        found |= {page: part for part, page in ends.items() if part in parts}
-    return found
-
-
-def with_link(cells, part, number):
-    "The cells of a notebook with a link to the questions below its summary."
-    for cell in cells:
-        text = "".join(cell["source"])
-        if text.startswith("## Summary"):
-            link = f"{{ref}}`{number} questions <quiz-{part}>`"
-            cell["source"] = f"{text}\n\nTest yourself on this part: {link}, each answer explained."
-    return cells
 
 
 def setup(app):

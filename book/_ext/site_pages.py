@@ -17,6 +17,7 @@ from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import cards
 from cards import OPENING, numbered, part_name
 
 GLOSSARY = "book/glossary"
@@ -48,10 +49,16 @@ def parts(env):
         opening = next((page for page in pages if page.startswith(OPENING)), "")
         counted = {page: env.toc_secnumbers[page][""] for page in numbered(pages)}
         titles = {
-            page: f"{'.'.join(map(str, number))} {env.titles[page].astext()}"
+            page: f"{'.'.join(map(str, number))} {env.titles[page].astext()}{later(page)}"
             for page, number in counted.items()
         }
         yield part_name(place, part["caption"]), part["caption"], opening, titles
+
+
+def later(page):
+    "The sign of a chapter of the second pass."
+    chapter = page.startswith("nbs/")
+    return " (2)" if chapter and cards.card(cards.ROOT / f"{page}.ipynb")["pass"] == 2 else ""
 
 
 def give_parts(app, pagename, templatename, context, doctree):

@@ -32,13 +32,15 @@ TEX = re.compile(r'(<annotation encoding="application/x-tex">)(.*?)(?=</annotati
 KIND = re.compile(
     r"(?:<strong>)?[\w -]+(?:</strong>)? · \d+ minutes · [\w ]+"
 )  # says nothing of a page
-HEADING = re.compile(r'(<section[^>]* id="([^"]+)"[^>]*>\s*(?:<span id="[^"]*"></span>\s*)*<h\d)')
+INSIDE = r'(?:<span id="[^"]*"></span>|<div class="exercise-card">)'
+HEADING = re.compile(rf'(<section[^>]* id="([^"]+)"[^>]*>\s*(?:{INSIDE}\s*)*<h\d)')
 ARTICLE = '<article class="bd-article"'
 SILENT = (
     *(".katex-html", "semantics > :not(annotation)", "svg", "pre", "button", ".headerlink"),
     *(
         ".answer",
         ".answers-progress",
+        ".exercise-kind",
         ".chapter-card",
         ".chapter-foot",
         "summary",
@@ -93,7 +95,7 @@ def kind(page):
     "What a page is: its weight depends on it."
     if page.startswith("nbs/"):
         return "Appendix" if page.startswith("nbs/base/") else "Chapter"
-    return "API" if page == "book/api" else "Page"
+    return "API" if page.startswith("book/api") else "Page"
 
 
 def prepared(text, **meta):

@@ -181,22 +181,6 @@ class Part(SphinxDirective):
         return shown + nested(self, "part-chapters", part_lines(self.env.docname))
 
 
-# --- contents -----------------------------------------------------------------------------------
-
-
-def mark_second_pass(app, error):
-    "A style sheet by which the contents show what belongs to the second pass."
-    if error or app.builder.format != "html":
-        return
-    places = [path for path in cards.chapters().values() if cards.card(path)["pass"] == 2]
-    ends = [f'[href$="{path.parent.name}/{path.stem}.html"]' for path in places]
-    ends += [f'[href="{path.stem}.html"]' for path in places]  # from a page of the same part
-    links = f".bd-sidebar-primary a:is({', '.join(ends)})"
-    color = "{ color: var(--pst-color-text-muted); }"
-    text = f'{links}::after {{ content: " (2)"; }}\n{links} {color}\n'
-    Path(app.outdir, "_static/passes.css").write_text(text)
-
-
 # --- what was answered --------------------------------------------------------------------------
 
 
@@ -260,9 +244,7 @@ class Counts(SphinxDirective):
 def setup(app):
     app.add_directive("counts", Counts)
     app.add_directive("progress", Progress)
-    app.add_css_file("passes.css")
     app.connect("config-inited", say_hours)
-    app.connect("build-finished", mark_second_pass)
     app.add_directive("reading-path", ReadingPath)
     app.add_directive("transformer-map", TransformerMap)
     app.add_directive("part", Part)

@@ -109,7 +109,7 @@
     const where = lasting
       ? "Counted in this browser alone, on this machine."
       : "This browser stores nothing for this page: the count lasts until you leave it.";
-    for (const note of document.querySelectorAll(".quiz-note")) {
+    for (const note of document.querySelectorAll(".quiz-score .quiz-note")) {
       if (note.textContent !== where) note.textContent = where; // a change is read aloud
     }
   };

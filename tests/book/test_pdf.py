@@ -118,7 +118,7 @@ def test_a_link_leads_to_the_book_or_to_the_site(small):
     place = small.named_destinations["/nbs/a/02_two--far"]
     assert small.get_destination_page_number(place) + 1 == starts(small)["Two"]
     away = [link["/A"]["/URI"] for link in links if "/A" in link]
-    base = make_pdf.settings(ROOT)
+    base = make_pdf.cards.settings(ROOT)
     site = base["doc_host"] + base["doc_baseurl"]
     assert away == [f"{site}/_static/a.csv", "https://arxiv.org/abs/1706.03762"]
 
