@@ -85,9 +85,9 @@ def folder(tmp_path_factory):
     widgets = [live.opening("translate", "Load the translator") + inside + "</div>"]
     widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
     (site / "index.html").write_text(PAGE.format(up="", inside="".join(widgets)), encoding="utf-8")
-    for name, (chapter, text) in chapter_widgets().items():
+    for name, (chapter, text, ask) in chapter_widgets().items():
         paragraphs = "".join(f"<p>{html.escape(one)}</p>" for one in text.split("\n\n"))
-        inside = live.opening(name) + paragraphs + "</div>"
+        inside = live.opening(name, ask) + paragraphs + "</div>"
         path = site / f"{chapter}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
         page = (
