@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"```\{widget\} (\w+)\n(?::ask: (.+)\n\n)?(.*)\n```", re.S)
+PLACE = re.compile(r"```\{widget\} (\w+)\n(?::ask: ([^\n]*)\n\n)?(.*)\n```", re.S)
 
 
 class Place(NamedTuple):

@@ -16,7 +16,6 @@ from itertools import pairwise
 from unittest import mock
 
 import chapter
-import live
 import pytest
 import quizzes
 import torch
@@ -43,6 +42,7 @@ from transformer_lit.inference.sampling import keep_top_p, next_token
 from transformer_lit.inference.speculative import judge
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.interpret import watch
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.position.absolute import sinusoids
@@ -380,8 +380,10 @@ def small_transformer(**sizes):
 @answers("attention-cross")
 def _():
     ids = torch.randint(31, (1, 12))
-    weights, *_ = live.cross_attention(small_transformer(), ids[:, :7], ids[:, 7:])
-    return tuple(weights.shape[-2:])
+    model = small_transformer()
+    with watch(model) as seen:
+        model(ids[:, :7], ids[:, 7:])
+    return tuple(seen["decoder.0.cross_attn"].shape[-2:])
 
 
 @answers("attention-split")

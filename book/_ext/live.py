@@ -26,8 +26,8 @@ from sphinx.util.docutils import SphinxDirective
 from tables import result_table
 
 from transformer_lit import load
-from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.course.records import read_results
+from transformer_lit.models.interpret import watch
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
@@ -68,26 +68,6 @@ class Widget(SphinxDirective):
 # --- what stands there without JavaScript -------------------------------------------------------
 
 
-def cross_attention(model, src, tgt_in):
-    "The weights of each decoder layer while `model` reads the target: H T S, a list."
-    kept, layers = [], [layer.cross_attn for layer in model.decoder]
-
-    def keep(q, k, v, *, dropout, **how):
-        kept.append(attention_weights(q, k, **how)[0])
-        return attend(q, k, v, **how)
-
-    usual = [layer.attend for layer in layers]
-    try:
-        for layer in layers:
-            layer.attend = keep
-        with torch.inference_mode():
-            model(src, tgt_in)
-    finally:
-        for layer, former in zip(layers, usual, strict=True):
-            layer.attend = former
-    return kept
-
-
 @cache
 def translated(sentence):
     "The translation, its pieces, the sentence's pieces, and the weights of each layer and head."
@@ -95,9 +75,11 @@ def translated(sentence):
     tokenizer, (german,) = translator.tokenizer, translator.translate([sentence])
     src, tgt = tokenizer.encode(sentence, eos=True), tokenizer.encode(german)
     tgt_in = torch.tensor([[tokenizer.bos_id, *tgt]])
-    weights = cross_attention(translator.model, torch.tensor([src]), tgt_in)
+    with watch(translator.model) as seen, torch.inference_mode():
+        translator.model(torch.tensor([src]), tgt_in)
+    weights = [weights for name, weights in seen.items() if name.endswith("cross_attn")]
     pieces = ([*tokenizer.tokens(text), "(end)"] for text in (german, sentence))
-    return german, *pieces, torch.stack(weights)
+    return german, *pieces, torch.cat(weights)
 
 
 def heat_table(rows, columns, weights, caption):

@@ -1,9 +1,11 @@
 "The models in the page compute what the package computes, and the page can be used by everybody."
 
+import functools
 import itertools
 import random
 import re
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import live
@@ -16,7 +18,7 @@ from transformer_lit import load
 from transformer_lit.course.data import load_pairs
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_top_p
-from transformer_lit.models.interpret import lens
+from transformer_lit.models.interpret import attentions, cut, lens, watch
 
 INTRO = (Path(__file__).parents[2] / "book/intro.md").read_text(encoding="utf-8")
 SENTENCE = "A man is riding a bike."
@@ -121,21 +123,114 @@ def test_half_a_character_and_an_unknown_one_are_refused(engine):
     assert "“漢”" in unknown
 
 
-def test_logits_and_cross_attention_of_the_translator(engine, translator):
+def test_logits_of_the_translator(engine, translator):
     src = [*translator.tokenizer.encode(CAPTIONS[2]), translator.tokenizer.eos_id]
     tgt_in = [translator.tokenizer.bos_id, *translator.tokenizer.encode("Eine Frau singt.")]
     asked = """async ([src, tgtIn]) => {
         const { model } = await opened("multi30k-en-de");
         const state = model.start(src);
         const logits = tgtIn.map((id) => [...model.step([id], state)[0]]);
-        return [logits, model.crossAttention(src, tgtIn)];
+        return logits;
     }"""
-    logits, weights = map(torch.tensor, engine.evaluate(asked, [src, tgt_in]))
-    inputs = torch.tensor([src]), torch.tensor([tgt_in])
+    logits = torch.tensor(engine.evaluate(asked, [src, tgt_in]))
     with torch.inference_mode():
-        torch.testing.assert_close(logits, translator.model(*inputs)[0], **CLOSE)
-    expected = torch.stack(live.cross_attention(translator.model, *inputs))
-    torch.testing.assert_close(weights, expected, **CLOSE)
+        expected = translator.model(torch.tensor([src]), torch.tensor([tgt_in]))[0]
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+def said_greedily(translator, text):
+    "A source, and the ids of its greedy translation behind `bos`."
+    tokenizer = translator.tokenizer
+    src = torch.tensor([tokenizer.encode(text.strip(), eos=True)])
+    special = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
+    how = {"max_len": 2 * src.shape[1] + 8, "beam": 1}
+    ((best,),) = beam_search(translator.model, src, **how, **special)
+    return src, torch.tensor([[tokenizer.bos_id, *best.ids]])
+
+
+ASK = """async ([task, questions]) => {
+    const model = await live.openModel("multi30k-en-de", () => {});
+    const found = [];
+    for (const question of questions) found.push(await model.ask(task, question));
+    return found;
+}"""
+
+
+def test_the_maps_and_the_german_with_heads_cut(engine, translator):
+    "A hundred cuts over five captions, from no head to two thirds of them."
+    rng, names = random.Random(2), list(attentions(translator.model))
+    questions = []
+    for count in range(100):
+        chosen = rng.sample(list(itertools.product(names, range(4))), count * 32 // 99)
+        cuts = {name: [h for other, h in chosen if other == name] for name in names}
+        questions.append({"text": CAPTIONS[count % 5], "cut": cuts})
+    found, different = engine.evaluate(ASK, ["heads", questions]), 0
+    whole = dict(zip(CAPTIONS, translator.translate(CAPTIONS, beam=1)))
+    for question, answer in zip(questions, found, strict=True):
+        with ExitStack() as stack:
+            for name, heads in question["cut"].items():
+                stack.enter_context(cut(translator.model.get_submodule(name), heads))
+            src, tgt_in = said_greedily(translator, question["text"])
+            with watch(translator.model) as seen, torch.inference_mode():
+                translator.model(src, tgt_in)
+        assert answer["text"] == translator.tokenizer.decode(tgt_in[0, 1:].tolist())
+        assert answer["whole"] == whole[question["text"]]
+        different += answer["text"] != answer["whole"]
+        assert set(answer["weights"]) == set(names)
+        for name, weights in answer["weights"].items():
+            expected = seen[name][0]  # H T S
+            read = torch.ones_like(expected[0], dtype=torch.bool)
+            read = read.tril() if re.fullmatch(r"decoder\.\d\.attn", name) else read
+            flat = torch.tensor([w for head in weights for row in head for w in row])
+            torch.testing.assert_close(flat, expected[:, read].flatten(), **CLOSE)
+    assert different > 50  # else nothing was cut
+
+
+def boxes(model, src, tgt_in):
+    "What each part gives when `model` reads a pair, by the names that the page uses: T C each."
+    given = {}
+    for side, ids in (("src", src), ("tgt", tgt_in)):
+        given[side], given[f"{side}.tok_emb"] = model.embed(ids), model.tok_emb(ids)
+        given[f"{side}.position"] = model.position(torch.arange(ids.shape[1]))[None]
+    named = r"(en|de)coder\.\d\.\w+(\.norm)?|(en|de)coder_norm|lm_head"
+    with ExitStack() as stack:
+        for name, part in model.named_modules():
+            if re.fullmatch(named, name):
+                keep = functools.partial(lambda name, part, _, out: given.update({name: out}), name)
+                stack.callback(part.register_forward_hook(keep).remove)
+        model(src, tgt_in)
+    return {name: tensor[0] for name, tensor in given.items()}
+
+
+def test_every_box_holds_the_package_s_tensor(engine, translator):
+    "A hundred sentences of words that captions have, and of each seven boxes, all in turn."
+    rng, model = random.Random(3), translator.model
+    words = " ".join(CAPTIONS[:4]).split()
+    texts = [" ".join(rng.choices(words, k=rng.randrange(3, 12))) for _ in range(95)] + CAPTIONS
+    with torch.inference_mode():
+        read = [said_greedily(translator, text) for text in texts]
+        expected = [boxes(model, *pair) for pair in read]
+    names = sorted(expected[0])
+    assert len(names) == 2 * 3 + 4 * (6 + 9) + 3
+    turn = itertools.cycle(names)
+    questions = [[text, [next(turn) for _ in range(7)]] for text in texts]
+    asked = """async (questions) => {
+        const model = await live.openModel("multi30k-en-de", () => {});
+        const found = [];
+        for (const [text, names] of questions) {
+            const { heard, next } = await model.ask("walk", { text });
+            const kept = names.map((name) => [name, heard[name].map((row) => [...row])]);
+            found.push({ names: Object.keys(heard).sort(), kept, next });
+        }
+        return found;
+    }"""
+    for tensors, answer in zip(expected, engine.evaluate(asked, questions), strict=True):
+        assert answer["names"] == names
+        for name, tensor in answer["kept"]:
+            torch.testing.assert_close(torch.tensor(tensor), tensors[name], **CLOSE)
+        likely = tensors["lm_head"].softmax(-1).topk(5).values.tolist()
+        for five, shares in zip(answer["next"], likely, strict=True):
+            assert [share for _, share in five] == pytest.approx(shares, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "stories"])
@@ -366,6 +461,30 @@ def test_by_mouse(page, address):
     assert "Zwei Hunde" in root.locator(".widget-table").inner_text()
     root.get_by_label("Beam", exact=True).select_option("1")
     page.wait_for_function("document.querySelectorAll('.widget-tree g.dropped').length === 0")
+
+
+def test_a_long_caption_can_be_stopped_and_one_too_long_is_not_cut(page, address):
+    root = loaded(page, address)
+    german, status = root.locator("output"), root.locator("[role=status]")
+    root.locator("output:not(:empty)").wait_for()
+    field = root.get_by_label("English caption")
+    for text, said in (
+        ("", "nothing to translate"),
+        ("a " * 300, "300 tokens, the model takes 255"),
+    ):
+        field.fill(text)
+        field.press("Enter")
+        root.locator("[role=status]", has_text=said).wait_for()
+        assert german.inner_text() == "" and not root.locator("table").is_visible()
+    field.fill("A man " * 80)
+    field.press("Enter")
+    root.get_by_role("button", name="Stop").click()
+    root.locator("[role=status]", has_text="Stopped.").wait_for()
+    assert german.inner_text() == "" and root.get_by_role("button", name="Stop").is_disabled()
+    field.fill("A dog runs.")
+    field.press("Enter")
+    root.locator("output", has_text="Hund").wait_for()
+    assert root.locator("table").first.is_visible() and "steps in" in status.inner_text()
 
 
 def test_by_keyboard(page, address, translator):

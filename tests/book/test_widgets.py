@@ -1,5 +1,6 @@
 "The widgets of the chapters compute what the package computes, and everybody can use them."
 
+import functools
 import itertools
 import json
 import math
@@ -38,10 +39,11 @@ sys.path.insert(0, str(ROOT / "book"))
 import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
-PLACES = chapter_widgets()
-WIDGETS = {name: place for name, (place, *_) in PLACES.items() if not place.ask}
+WIDGETS = {name: place for name, (place, *_) in chapter_widgets().items() if name != "write"}
 NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges", "norms"]
 NAMES += ["positions", "rope", "sampling", "schedule", "softmax", "steps", "tiles"]
+ASKED = ["heads", "translate", "walk"]  # each loads a model, when its button is pressed
+NAMES += ASKED
 BEAM = "nbs/inference/02_beam.ipynb"
 
 
@@ -602,7 +604,10 @@ def opened(page, address):
     def go(name, page=page):
         page.goto("/".join(address.split("/")[:3]) + f"/{WIDGETS[name][0]}.html")
         root = page.locator(f"[data-widget={name}]")
-        root.locator("output").wait_for()
+        if name in ASKED:
+            assert not [url for url in page.asked if "/live/" in url]
+            root.get_by_role("button", name="Load").click()
+        root.locator("output:not(:empty)").wait_for()
         return root
 
     return go
@@ -628,7 +633,7 @@ def drag(root, label, share):
 
 
 def test_all_of_them_are_in_chapters():
-    assert sorted(WIDGETS) == NAMES
+    assert sorted(WIDGETS) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -652,7 +657,8 @@ def test_it_is_loaded_alone_and_everything_has_a_name(page, opened, name):
     scripts -= {"parts.js", "tree.js", "chart.js", "heat.js"}
     here = {f"{other}.js" for other in NAMES if WIDGETS[other][0] == WIDGETS[name][0]}
     assert f"{name}.js" in scripts and scripts <= here
-    assert not [url for url in page.asked if url.endswith((".safetensors", "worker.js"))]
+    if name not in ASKED:
+        assert not [url for url in page.asked if url.endswith((".safetensors", "worker.js"))]
     title = root.locator(".widget-title")
     assert root.get_attribute("role") == "group"
     assert root.get_attribute("aria-labelledby") == title.get_attribute("id")
@@ -1203,6 +1209,70 @@ def test_what_fits(opened):
     slide(root, "Texts at once", "Home")
     slide(root, "Tokens of a text", "Home")
     assert "4.02 GB" in said(root) and "It fits into 8 GB" in said(root)
+
+
+def test_every_head(opened):
+    root = opened("heads")
+    maps = root.locator(".widget-map")
+    word = functools.partial(root.get_by_role, "button", exact=True)
+    weights = live.translated("A man is riding a bike.")[-1]  # L H T S
+    assert maps.count() == 16
+    for t, asking in ((3, "fährt"), (5, "einem")):
+        word(name=asking).hover()
+        for place, row in enumerate(weights[:, :, t].flatten(0, 1)):
+            label = maps.nth(place).get_attribute("aria-label")
+            begins = f"Cut layer {place // 4 + 1}, head {place % 4 + 1}: “{asking}” looks at "
+            assert label.startswith(begins)
+            assert abs(int(re.search(r"(\d+) %$", label)[1]) - 100 * row.max()) < 1
+        assert word(name=asking).get_attribute("aria-pressed") == "true"
+    # by keyboard
+    word(name="Ein").focus()
+    assert "“Ein” looks at" in maps.nth(0).get_attribute("aria-label")
+    maps.nth(2).press("Enter")
+    root.locator("output", has_text="1 of 48 heads cut").wait_for()
+    assert maps.nth(2).get_attribute("aria-pressed") == "true"
+    assert maps.nth(2).inner_text() == "cut"
+    maps.nth(5).press("Space")
+    root.locator("output", has_text="2 of 48 heads cut").wait_for()
+    maps.nth(2).click()
+    root.locator("output", has_text="1 of 48 heads cut").wait_for()
+    root.get_by_role("button", name="Put all back").click()
+    root.locator("output", has_text="All 48 heads are there").wait_for()
+    assert root.locator("[aria-pressed=true].widget-map").count() == 0
+    root.get_by_label("Attention").select_option("encoder")
+    assert word(name="riding").is_visible() and not word(name="Ein").count()
+    root.get_by_label("English caption").fill(" ")
+    root.get_by_role("button", name="Translate").click()
+    root.locator("output", has_text="There is nothing to translate").wait_for()
+    assert not maps.first.is_visible()
+
+
+def test_a_walk(page, opened):
+    root = opened("walk")
+    press = lambda name, nth=0: root.get_by_role("button", name=name).nth(nth).click()  # noqa: E731
+    press("layer 4")
+    assert said(root).startswith("Encoder, layer 4, sum: ") and "B S C = 1 × 8 × 128" in said(root)
+    page.keyboard.press("ArrowDown")
+    assert said(root).startswith("Encoder, memory m, last norm: ")
+    page.keyboard.press("ArrowRight")
+    assert said(root).startswith("Decoder, embedding, token · √C: ")
+    assert "B T C = 1 × 1 × 128" in said(root) and root.locator("canvas").count() == 1
+    for _ in range(3):
+        page.keyboard.press("ArrowUp")
+    assert said(root).startswith("Encoder, layer 4, feed-forward: ")
+    assert root.locator("canvas").count() == 8
+    assert not root.get_by_role("button", name="On a word").is_visible()
+    press("logits")
+    assert "Behind “(begin)” it says “Ein”" in said(root)
+    assert root.locator("td.widget-bar").count() == 5
+    for _ in range(9):  # as far as it goes
+        press("On a word")
+    assert "it says “(end)”" in said(root) and root.locator("canvas").count() == 8
+    press("Back a word")
+    assert "auf einem Fahrrad” it says “.”" in said(root)
+    root.get_by_label("English caption").fill("Two dogs run.")
+    press("Walk")
+    root.locator("output", has_text="“Zwei”").wait_for()
 
 
 # --- the text around them -----------------------------------------------------------------------

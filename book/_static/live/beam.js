@@ -5,7 +5,7 @@ import { softmax } from "./layers.js";
 export const lengthPenalty = (length, alpha) => ((5 + length) / 6) ** alpha;
 
 // The `count` best of (logProb, row, token), best first, over all rows.
-function candidates(logits, logProbs, count) {
+export function candidates(logits, logProbs, count) {
   const best = [];
   logits.forEach((row, r) => {
     const probabilities = softmax(row);
@@ -23,7 +23,13 @@ function candidates(logits, logProbs, count) {
 // {best, finished, steps, why}: the best hypothesis {ids, logProb, score}, all that finished, for each step what was
 // kept: {token, parent, logProb, ends, ids}, best first, where `parent` is the place of its beginning in the last step,
 // and why the search stopped: "bound", "gave up" or "nothing open".
-export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }) {
+export function beamSearch(...given) {
+  const search = searching(...given);
+  for (let next; ; ) if ((next = search.next()).done) return next.value;
+}
+
+// The same, a step at a time: each yields the best beginning so far.
+export function* searching(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }) {
   const state = model.start(src);
   let open = [{ ids: [], logProb: 0, row: 0, place: -1 }];
   const [finished, steps] = [[], []];
@@ -59,6 +65,7 @@ export function beamSearch(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }
     open = full ? [] : grown;
     const why = over();
     if (why) return { best, finished, steps, why };
+    yield open[0].ids;
     state.select(open.map(({ row }) => row));
   }
 }

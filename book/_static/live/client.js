@@ -28,6 +28,17 @@ export class Model {
     });
   }
 
+  // The answer to the newest question alone; an earlier one gets undefined, whatever becomes of it.
+  async newest(...question) {
+    const mine = (this.last = {});
+    try {
+      const answer = await this.ask(...question);
+      if (mine === this.last) return answer;
+    } catch (error) {
+      if (mine === this.last) throw error;
+    }
+  }
+
   close() {
     this.worker.terminate();
   }

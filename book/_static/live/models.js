@@ -3,60 +3,93 @@
 
 import * as F from "./layers.js";
 
-// The encoder–decoder of 2017, with the norm before each sublayer.
+// The encoder–decoder of 2017, with the norm before each sublayer. Parts are called by their names in the package:
+// `told` hears what each gave, and `cut` lists the heads of an attention that answer 0.
 export class Transformer {
   constructor(weights, config) {
     if (config.residual !== "pre") throw new Error(`the wiring ${config.residual} is not known here`);
     this.weights = weights;
     this.config = config;
+    this.layers = [...Array(config.n_layers).keys()];
+    this.told = () => {};
+    this.cut = {};
   }
 
-  embed(id, pos) {
+  tell(name, value) {
+    this.told(name, value);
+    return value;
+  }
+
+  part(name) {
+    return name.split(".").reduce((node, key) => node[key], this.weights);
+  }
+
+  embed(side, id, pos) {
     const { d_model } = this.config;
-    return F.add(F.embed(this.weights.tok_emb, id, Math.sqrt(d_model)), F.sinusoid(pos, d_model));
+    const token = this.tell(`${side}.tok_emb`, F.embed(this.weights.tok_emb, id, Math.sqrt(d_model)));
+    return this.sum(side, token, this.tell(`${side}.position`, F.sinusoid(pos, d_model)));
   }
 
-  project(part, x) {
-    return { keys: x.map((row) => F.linear(part.k_proj, row)), values: x.map((row) => F.linear(part.v_proj, row)) };
+  norm(name, x) {
+    return this.tell(name, F.layerNorm(this.part(name), x));
   }
 
-  attend(part, x, memory, seen) {
-    const { out, weights } = F.attend(F.linear(part.q_proj, x), memory, this.config.n_heads);
-    seen?.push(weights);
-    return F.linear(part.o_proj, out);
+  sum(name, x, y) {
+    return this.tell(name, F.add(x, y));
+  }
+
+  project(name, x) {
+    const { k_proj, v_proj } = this.part(name);
+    return { keys: x.map((row) => F.linear(k_proj, row)), values: x.map((row) => F.linear(v_proj, row)) };
+  }
+
+  attend(name, x, memory) {
+    const { q_proj, o_proj } = this.part(name);
+    const { out, weights } = F.attend(F.linear(q_proj, x), memory, this.config.n_heads);
+    const D = out.length / this.config.n_heads;
+    for (const head of this.cut[name] ?? []) out.fill(0, head * D, (head + 1) * D);
+    this.tell(`${name}.weights`, weights);
+    return this.tell(name, F.linear(o_proj, out));
+  }
+
+  feed(layer, x) {
+    const normed = this.norm(`${layer}.ffn_residual.norm`, x);
+    return this.sum(`${layer}.ffn_residual`, x, this.tell(`${layer}.ffn`, F.feedForward(this.part(`${layer}.ffn`), normed)));
   }
 
   // The source as the decoder sees it: keys and values for each decoder layer.
   encode(src) {
-    let x = src.map((id, pos) => this.embed(id, pos));
-    for (let n = 0; n < this.config.n_layers; n++) {
-      const layer = this.weights.encoder[n];
-      const normed = x.map((row) => F.layerNorm(layer.attn_residual.norm, row));
-      const memory = this.project(layer.attn, normed);
-      x = x.map((row, t) => F.add(row, this.attend(layer.attn, normed[t], memory)));
-      x = x.map((row) => F.add(row, F.feedForward(layer.ffn, F.layerNorm(layer.ffn_residual.norm, row))));
+    let x = src.map((id, pos) => this.embed("src", id, pos));
+    for (const n of this.layers) {
+      const layer = `encoder.${n}`;
+      const normed = x.map((row) => this.norm(`${layer}.attn_residual.norm`, row));
+      const memory = this.project(`${layer}.attn`, normed);
+      const found = normed.map((row) => this.attend(`${layer}.attn`, row, memory));
+      x = x.map((row, t) => this.sum(`${layer}.attn_residual`, row, found[t]));
+      x = x.map((row) => this.feed(layer, row));
     }
-    x = x.map((row) => F.layerNorm(this.weights.encoder_norm, row));
-    return Object.values(this.weights.decoder).map((layer) => this.project(layer.cross_attn, x));
+    x = x.map((row) => this.norm("encoder_norm", row));
+    return this.layers.map((n) => this.project(`decoder.${n}.cross_attn`, x));
   }
 
   start(src) {
     return new F.State(this.config.n_layers, this.encode(src));
   }
 
-  // `seen`, where given, gets the cross-attention weights of each layer: heads, then source positions.
-  decode(id, pos, caches, memory, seen) {
-    let x = this.embed(id, pos);
-    for (let n = 0; n < this.config.n_layers; n++) {
-      const layer = this.weights.decoder[n];
-      const normed = F.layerNorm(layer.attn_residual.norm, x);
-      caches[n].keys.push(F.linear(layer.attn.k_proj, normed));
-      caches[n].values.push(F.linear(layer.attn.v_proj, normed));
-      x = F.add(x, this.attend(layer.attn, normed, caches[n]));
-      x = F.add(x, this.attend(layer.cross_attn, F.layerNorm(layer.cross_residual.norm, x), memory[n], seen));
-      x = F.add(x, F.feedForward(layer.ffn, F.layerNorm(layer.ffn_residual.norm, x)));
+  decode(id, pos, caches, memory) {
+    let x = this.embed("tgt", id, pos);
+    for (const n of this.layers) {
+      const layer = `decoder.${n}`;
+      const normed = this.norm(`${layer}.attn_residual.norm`, x);
+      const { keys, values } = this.project(`${layer}.attn`, [normed]);
+      caches[n].keys.push(...keys);
+      caches[n].values.push(...values);
+      x = this.sum(`${layer}.attn_residual`, x, this.attend(`${layer}.attn`, normed, caches[n]));
+      const asks = this.norm(`${layer}.cross_residual.norm`, x);
+      x = this.sum(`${layer}.cross_residual`, x, this.attend(`${layer}.cross_attn`, asks, memory[n]));
+      x = this.feed(layer, x);
     }
-    return F.linear(this.weights.lm_head, F.layerNorm(this.weights.decoder_norm, x));
+    return this.tell("lm_head", F.linear(this.weights.lm_head, this.norm("decoder_norm", x)));
   }
 
   step(ids, state) {
@@ -65,17 +98,14 @@ export class Transformer {
     return logits;
   }
 
-  // Where the decoder looks while it writes: weights[layer][head][t][s], for the inputs `tgtIn`.
-  crossAttention(src, tgtIn) {
+  // What the parts gave while the model read a pair, position by position, of those whose name is wanted.
+  watch(src, tgtIn, wanted) {
+    const heard = {};
+    this.told = (name, value) => wanted.test(name) && (heard[name] ??= []).push(value);
     const state = this.start(src);
-    const steps = tgtIn.map((id, pos) => {
-      const seen = [];
-      this.decode(id, pos, state.caches[0], state.memory, seen);
-      return seen;
-    });
-    const { n_layers, n_heads } = this.config;
-    const range = (n) => [...Array(n).keys()];
-    return range(n_layers).map((layer) => range(n_heads).map((head) => steps.map((seen) => [...seen[layer][head]])));
+    for (const id of tgtIn) this.step([id], state);
+    this.told = () => {};
+    return heard;
   }
 }
 

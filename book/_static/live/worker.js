@@ -1,6 +1,6 @@
 // The models, off the page's own thread. Messages: {id, ask, ...} in; {id, progress | piece | result | error} out.
 
-import { beamSearch } from "./beam.js";
+import { beamSearch, candidates, searching } from "./beam.js";
 import { bits, opened } from "./lens.js";
 import { MODELS } from "./models.js";
 import { stream } from "./sampling.js";
@@ -10,7 +10,7 @@ import { readTokenizer } from "./tokenizer.js";
 const PAUSE = 40; // ms between two tokens that are written: people read along
 let loaded = null; // {model, tokenizer}
 let choice = {}; // of the writer; the page may change it while the writer writes
-let writing = null; // the id of what is being written
+let running = null; // the id of what is being made; what is newer takes its place
 let last = null; // what was written last: {begun, tokens}, ids and tokens with what they were drawn from
 
 async function fetched(url) {
@@ -45,7 +45,8 @@ async function load({ name }, told) {
   return { parameters: [...stored].reduce((sum, values) => sum + values.length, 0), config: config.model };
 }
 
-function translate({ text, beam }) {
+// A caption as the model reads it, and how its search begins and ends.
+function read(text) {
   const { model, tokenizer } = loaded;
   const strip = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // what Python strips
   const ids = tokenizer.encode(text.replace(strip, ""));
@@ -53,12 +54,30 @@ function translate({ text, beam }) {
   const most = model.config.max_len - 1; // the end takes one
   if (ids.length > most) throw new Error(`The caption has ${ids.length} tokens, the model takes ${most}; split it.`);
   const { bos, eos } = tokenizer;
-  const src = [...ids, eos];
+  return { src: [...ids, eos], how: { bos, eos, maxLen: Math.min(2 * ids.length + 10, model.config.max_len) } };
+}
+
+const piece = (id) => (id === loaded.tokenizer.eos ? "(end)" : loaded.tokenizer.decode([id]));
+const breathe = () => new Promise((resolve) => setTimeout(resolve));
+
+// rows[t] holds the weights of each head: the heads, each with its rows
+const byHead = (rows) => rows[0].map((_, head) => rows.map((row) => Array.from(row[head])));
+
+async function translate({ id, text, beam }, told) {
+  const { model, tokenizer } = loaded;
+  const { src, how } = read(text);
   const started = performance.now();
-  const maxLen = Math.min(2 * ids.length + 10, model.config.max_len);
-  const { best, finished, steps } = beamSearch(model, src, { bos, eos, maxLen, beam });
+  const search = searching(model, src, { ...how, beam });
+  running = id;
+  let next;
+  while (!(next = search.next()).done) {
+    told({ text: tokenizer.decode(next.value) });
+    await breathe(); // to hear of a stop
+    if (running !== id) return { stopped: true };
+  }
+  const { best, finished, steps } = next.value;
   const seconds = (performance.now() - started) / 1000;
-  const piece = (id) => (id === eos ? "(end)" : tokenizer.decode([id]));
+  const heard = model.watch(src, [how.bos, ...best.ids], /cross_attn\.weights$/);
   return {
     text: tokenizer.decode(best.ids),
     seconds,
@@ -66,9 +85,38 @@ function translate({ text, beam }) {
     finished: finished.map((one) => ({ ...one, text: tokenizer.decode(one.ids) })),
     steps: steps.map((nodes) => nodes.map((node) => ({ ...node, text: piece(node.token) }))),
     source: src.map(piece),
-    target: [...best.ids, eos].map(piece),
-    weights: model.crossAttention(src, [bos, ...best.ids]),
+    target: [...best.ids, how.eos].map(piece),
+    weights: Object.values(heard).map(byHead),
   };
+}
+
+// A greedy translation with these heads cut, and what the wanted parts gave while it was written.
+function inside(text, cut, wanted) {
+  const { model, tokenizer } = loaded;
+  const { src, how } = read(text);
+  model.cut = cut;
+  const { ids } = beamSearch(model, src, { ...how, beam: 1 }).best;
+  return {
+    text: tokenizer.decode(ids),
+    source: src.map(piece),
+    target: ["(begin)", ...ids.map(piece)], // as the decoder reads it
+    heard: model.watch(src, [how.bos, ...ids], wanted),
+  };
+}
+
+// The weights of every head by the name of its attention, and the translation with all heads.
+function heads({ text, cut }) {
+  const whole = inside(text, {}, /^$/).text;
+  const { heard, ...found } = inside(text, cut, /\.weights$/);
+  const weights = Object.entries(heard).map(([name, rows]) => [name.replace(".weights", ""), byHead(rows)]);
+  return { ...found, whole, weights: Object.fromEntries(weights) };
+}
+
+// Every vector on the way, and what the model would say next, for each piece that the decoder has read: the five likeliest.
+function walk({ text }) {
+  const found = inside(text, {}, /^(?!.*\.weights$)/);
+  const five = (logits) => candidates([logits], [0], 5).map(({ token, logProb }) => [piece(token), Math.exp(logProb)]);
+  return { ...found, next: found.heard.lm_head.map(five) };
 }
 
 // Write on from a prompt, or, with `from`, from another token at a place of the last text.
@@ -84,15 +132,15 @@ async function write({ id, prompt, from, maxNew, ...asked }, told) {
     return lines && tokenizer.piece(place.token) === "\n"; // a line ends where it ends
   };
   let over = from && add({ ...tokens.splice(kept)[0], token: from.token });
-  writing = id;
+  running = id;
   const ids = [...begun, ...tokens.map(({ token }) => token)];
   const how = { maxNew: over ? 0 : maxNew, maxLen: model.config.max_len, choice: () => choice };
   for (const { token, state } of stream(model, ids, how)) {
     over = add({ token, heights: state.heights[0], seen: state.length });
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    if (over || writing !== id) break;
+    if (over || running !== id) break;
   }
-  return { count: tokens.length - kept, stopped: writing !== id };
+  return { count: tokens.length - kept, stopped: running !== id };
 }
 
 // What stood behind a token of the last text.
@@ -112,10 +160,12 @@ function look({ at }) {
 const TASKS = {
   load,
   translate,
+  heads,
+  walk,
   write,
   look,
   choose: (message) => void (choice = message.choice),
-  stop: () => void (writing = null),
+  stop: () => void (running = null),
 };
 
 addEventListener("message", async ({ data }) => {

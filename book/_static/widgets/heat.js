@@ -22,6 +22,25 @@ export function heatTable({ rows, columns, weights, caption }) {
   );
 }
 
+// A picture of a table of numbers, a pixel each: full colour from the size `most` on. Style sheets make it larger.
+export function paint(canvas, rows, most = 1) {
+  canvas.width = Math.max(...rows.map((row) => row.length));
+  canvas.height = rows.length;
+  const [ink, style] = [canvas.getContext("2d"), getComputedStyle(canvas)];
+  const [above, below] = ["--tl-heat", "--tl-below"].map((name) => style.getPropertyValue(name).trim());
+  rows.forEach((row, y) =>
+    row.forEach((value, x) => {
+      ink.globalAlpha = Math.min(1, Math.abs(value) / most);
+      ink.fillStyle = value < 0 ? below : above;
+      ink.fillRect(x, y, 1, 1);
+    }),
+  );
+}
+
+// Draw again when the theme changes.
+export const themed = (draw) =>
+  new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+
 // The mean of several such tables.
 export const meanOf = (tables) =>
   tables[0].map((row, t) => row.map((_, s) => tables.reduce((sum, table) => sum + table[t][s], 0) / tables.length));

@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { heatTable, meanOf } from "./heat.js";
-import { button, chooser, fold, labelled, make } from "./parts.js";
+import { button, chooser, fold, frame, labelled, make } from "./parts.js";
 import { finishedTable, treeList, treePicture } from "./tree.js";
 
 const EXAMPLES = [
@@ -65,31 +65,47 @@ function searched() {
 
 export async function mount(root, say) {
   const model = await openModel("multi30k-en-de", say);
-  const caption = make("input", { type: "text", value: EXAMPLES[0], maxlength: 300, autocomplete: "off", lang: "en" });
+  const caption = make("input", { type: "text", value: EXAMPLES[0], autocomplete: "off", lang: "en" });
   const beams = chooser(BEAMS, 5, () => run());
   const german = make("output", { class: "widget-result", lang: "de", "aria-live": "polite" });
   const note = make("p", { class: "widget-note", role: "status" });
   const [attention, beam] = [look(model.config), searched()];
-  let newest = 0;
+  const stop = button("Stop", () => model.ask("stop"), { disabled: true });
+
+  // What is not of this caption is not shown.
+  function clear(text) {
+    note.textContent = text;
+    german.textContent = "";
+    for (const { part } of [attention, beam]) part.hidden = true;
+  }
 
   async function run() {
-    const mine = (newest += 1);
+    root.classList.add("widget-stale");
+    stop.disabled = false;
     note.textContent = "Searching …";
-    root.classList.add("widget-stale"); // what stands there is not of this caption
     try {
-      const result = await model.ask("translate", { text: caption.value, beam: Number(beams.value) });
-      if (mine !== newest) return; // a later caption is on its way
-      german.textContent = result.text;
-      root.classList.remove("widget-stale");
-      const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
-      const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // its end counts too
-      note.textContent =
-        `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser. ` +
-        `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean).`;
-      attention.show(result);
-      beam.show(result);
+      const asked = { text: caption.value, beam: Number(beams.value) };
+      const result = await model.newest("translate", asked, ({ text }) => (note.textContent = `Searching … ${text}`));
+      if (!result) return;
+      if (result.stopped) clear("Stopped.");
+      else show(result);
     } catch (error) {
-      if (mine === newest) note.textContent = error.message;
+      clear(error.message);
+    }
+    root.classList.remove("widget-stale");
+    stop.disabled = true;
+  }
+
+  function show(result) {
+    german.textContent = result.text;
+    const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
+    const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // its end counts too
+    note.textContent =
+      `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser. ` +
+      `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean).`;
+    for (const each of [attention, beam]) {
+      each.part.hidden = false;
+      each.show(result);
     }
   }
 
@@ -98,15 +114,18 @@ export async function mount(root, say) {
     return run();
   };
   const example = (text) => button(text, () => ((caption.value = text), run()), { class: "widget-example" });
-  root.replaceChildren(
+  frame(
+    root,
+    "The translator, in this page",
+    EXAMPLES.map(example),
     make(
       "form",
       { class: "widget-row", onsubmit: ask },
       make("div", { class: "widget-grow" }, labelled("English caption", caption)),
       labelled("Beam", beams),
       make("button", { class: "widget-button" }, "Translate"),
+      stop,
     ),
-    make("p", { class: "widget-examples" }, "Try: ", EXAMPLES.map(example)),
     german,
     note,
     attention.part,

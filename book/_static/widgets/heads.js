@@ -1,0 +1,114 @@
+// The heads of the trained translator, over a caption of the reader's own: where each looks, and what is lost without it.
+
+import { openModel } from "../live/client.js";
+import { paint, themed } from "./heat.js";
+import { button, chooser, frame, labelled, make, table, verdict, write } from "./parts.js";
+
+const KINDS = {
+  cross: { text: "cross-attention", of: (n) => `decoder.${n}.cross_attn`, rows: "target", columns: "source" },
+  encoder: { text: "self-attention, encoder", of: (n) => `encoder.${n}.attn`, rows: "source", columns: "source" },
+  decoder: { text: "self-attention, decoder", of: (n) => `decoder.${n}.attn`, rows: "target", columns: "target" },
+};
+const quoted = (text) => `“${text.trim()}”`;
+const range = (n) => [...Array(n).keys()];
+
+export async function mount(root, say) {
+  const model = await openModel("multi30k-en-de", say);
+  const { n_layers, n_heads } = model.config;
+  const all = Object.keys(KINDS).length * n_layers * n_heads;
+  let [kind, at, found, cut] = [KINDS.cross, 1, null, {}]; // cut: heads by the name of their attention
+  const said = verdict();
+  const note = make("p", { class: "widget-note", role: "status" });
+  const words = make("div", { class: "widget-row widget-words", role: "group", "aria-label": "The word that asks" });
+
+  const maps = range(n_layers).flatMap((n) =>
+    range(n_heads).map((h) => {
+      const [canvas, most] = [make("canvas"), make("span")];
+      const press = button("", () => turn(n, h), { class: "widget-map" });
+      press.append(make("span", { class: "widget-picture" }, canvas), most);
+      return { n, h, canvas, most, press };
+    }),
+  );
+  const rows = range(n_layers).map((n) => {
+    const cells = maps.filter((map) => map.n === n).map(({ press }) => make("td", {}, press));
+    return make("tr", {}, make("th", { scope: "row" }, `layer ${n + 1}`), cells);
+  });
+  const grid = table({ class: "widget-maps" }, null, ["", ...range(n_heads).map((h) => `head ${h + 1}`)], rows);
+
+  const looks = make("div", {}, words, note, grid);
+
+  // The row of one word in every map.
+  function ask(t) {
+    at = t;
+    const [asking, keys] = [found[kind.rows], found[kind.columns]];
+    let sharpest = { weight: 0 };
+    for (const { n, h, most, press } of maps) {
+      const row = found.weights[kind.of(n)][h][t];
+      const weight = Math.max(...row);
+      const word = keys[row.indexOf(weight)].trim();
+      const percent = Math.round(100 * weight);
+      if (weight > sharpest.weight) sharpest = { weight, text: `layer ${n + 1}, head ${h + 1}, at ${quoted(word)}, ${percent} %` };
+      const gone = Boolean(cut[kind.of(n)]?.includes(h));
+      write(most, gone ? "cut" : `${word} ${percent}`);
+      press.setAttribute("aria-pressed", gone);
+      press.setAttribute("aria-label", `Cut layer ${n + 1}, head ${h + 1}: ${quoted(asking[t])} looks at ${quoted(word)}, ${percent} %`);
+    }
+    [...words.children].forEach((word, s) => word.setAttribute("aria-pressed", s === t));
+    grid.style.setProperty("--row", t / asking.length);
+    grid.style.setProperty("--rows", asking.length);
+    write(note, `From ${quoted(asking[t])} the surest look: ${sharpest.text}.`);
+  }
+
+  const draw = () => found && maps.forEach(({ n, h, canvas }) => paint(canvas, found.weights[kind.of(n)][h]));
+  function show() {
+    draw();
+    const word = (text, t) =>
+      button(text.trim(), () => ask(t), { class: "widget-button widget-small", onfocus: () => ask(t), onpointerenter: () => ask(t) });
+    words.replaceChildren(...found[kind.rows].map(word));
+    ask(Math.min(at, found[kind.rows].length - 1));
+  }
+
+  async function run() {
+    try {
+      const result = await model.newest("heads", { text: caption.value, cut });
+      if (!result) return;
+      found = result;
+      const count = Object.values(cut).flat().length;
+      const before = found.text === found.whole ? "as with all of them." : `in place of ${quoted(found.whole)}`;
+      write(said, count ? `${count} of ${all} heads cut: ${quoted(found.text)}, ${before}` : `All ${all} heads are there: ${quoted(found.text)}`);
+      show();
+    } catch (error) {
+      found = null;
+      write(said, error.message);
+    }
+    looks.hidden = !found;
+  }
+  function turn(n, h) {
+    const [name, heads] = [kind.of(n), cut[kind.of(n)] ?? []];
+    cut = { ...cut, [name]: heads.includes(h) ? heads.filter((other) => other !== h) : [...heads, h] };
+    return run();
+  }
+  const send = (event) => {
+    event.preventDefault();
+    return run();
+  };
+
+  const caption = make("input", { type: "text", value: "A man is riding a bike.", autocomplete: "off", lang: "en" });
+  const kinds = chooser(Object.entries(KINDS).map(([key, { text }]) => [key, text]), "cross", (key) => ((kind = KINDS[key]), show()));
+  frame(
+    root,
+    "Every head of a trained translator",
+    "point at a word and see its row in each map. Press a map to cut its head: which one can the German not do without?",
+    make(
+      "form",
+      { class: "widget-row", onsubmit: send },
+      make("div", { class: "widget-grow" }, labelled("English caption", caption)),
+      make("button", { class: "widget-button" }, "Translate"),
+    ),
+    make("div", { class: "widget-row" }, labelled("Attention", kinds), button("Put all back", () => ((cut = {}), run()))),
+    said,
+    looks,
+  );
+  themed(draw);
+  await run();
+}
