@@ -513,8 +513,8 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     A `GPT`, an `EncoderDecoder`, a `Bert` (for one text: token types are 0; a `BertModel` ends with
     its states) or a `Llama`, with some parts exchanged; see `FAMILIES`. In eval mode, and with its
     `settings`, which `save_hf` writes again. Weights that have `dtype` in the folder are mapped, so
-    leave the files as they are; others need the memory of one tensor more. No pickle is read. `InputError` names what is missing, too much, of a wrong
-    shape, not finite or not built.
+    leave the files as they are; others need the memory of one tensor more. No pickle is read.
+    `InputError` names what is missing, too much, of a wrong shape, not finite or not built.
     """
     c = Settings.read(folder)
     if c.architecture not in FAMILIES:
