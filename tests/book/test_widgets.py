@@ -1265,7 +1265,7 @@ def test_a_walk(page, opened):
     press("logits")
     assert "Behind “(begin)” it says “Ein”" in said(root)
     assert root.locator("td.widget-bar").count() == 5
-    for _ in range(9):  # as far as it goes
+    for _ in range(7):  # as far as it goes
         press("On a word")
     assert "it says “(end)”" in said(root) and root.locator("canvas").count() == 8
     press("Back a word")

@@ -10,6 +10,7 @@ import { readTokenizer } from "./tokenizer.js";
 const PAUSE = 40; // ms between two tokens that are written: people read along
 let loaded = null; // {model, tokenizer}
 let choice = {}; // of the writer; the page may change it while the writer writes
+let whole = {}; // the last caption translated with all heads
 let running = null; // the id of what is being made; what is newer takes its place
 let last = null; // what was written last: {begun, tokens}, ids and tokens with what they were drawn from
 
@@ -106,10 +107,10 @@ function inside(text, cut, wanted) {
 
 // The weights of every head by the name of its attention, and the translation with all heads.
 function heads({ text, cut }) {
-  const whole = inside(text, {}, /^$/).text;
+  if (whole.of !== text) whole = { of: text, text: inside(text, {}, /^$/).text };
   const { heard, ...found } = inside(text, cut, /\.weights$/);
   const weights = Object.entries(heard).map(([name, rows]) => [name.replace(".weights", ""), byHead(rows)]);
-  return { ...found, whole, weights: Object.fromEntries(weights) };
+  return { ...found, whole: whole.text, weights: Object.fromEntries(weights) };
 }
 
 // Every vector on the way, and what the model would say next, for each piece that the decoder has read: the five likeliest.

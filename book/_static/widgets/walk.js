@@ -61,7 +61,7 @@ export async function mount(root, say) {
     parts.replaceChildren(
       ...places.flatMap((one, to) => {
         if (one.stage !== stage) return [];
-        const attributes = { class: "widget-button widget-small", "aria-pressed": to === at };
+        const attributes = { class: "widget-button widget-small", "aria-pressed": String(to === at) };
         return [button(one.text, () => (go(to), parts.querySelector("[aria-pressed=true]").focus()), attributes)];
       }),
     );
