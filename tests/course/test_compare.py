@@ -77,9 +77,8 @@ def test_nan_and_infinity_agree_with_themselves_alone():
     )
 
 
-@pytest.mark.parametrize(
-    "thing,words",
-    [
+def test_a_thing_is_named_in_words():
+    for thing, words in [
         (torch.ones(5, 7), "a tensor of shape (5, 7)"),
         (torch.ones(3) > 0, "a Boolean tensor of shape (3,)"),
         (torch.arange(3), "a tensor of whole numbers of shape (3,)"),
@@ -95,16 +94,13 @@ def test_nan_and_infinity_agree_with_themselves_alone():
         ("zeros", "a word"),
         (None, "None"),
         (torch.nn.Identity(), "an object of type Identity"),
-    ],
-)
-def test_a_thing_is_named_in_words(thing, words):
-    assert kind_of(thing) == words
-    assert loosely(thing) == ("a list" if isinstance(thing, tuple) else words)
+    ]:
+        assert kind_of(thing) == words
+        assert loosely(thing) == ("a list" if isinstance(thing, tuple) else words)
 
 
-@pytest.mark.parametrize(
-    "thing,length,words",
-    [
+def test_letters_are_asked_for_as_letters():
+    for thing, length, words in [
         ("b", None, 'one letter, such as "a"'),
         ("7", None, "a word"),
         (["b", "d"], None, 'a list of letters, such as ["a", "b"]'),
@@ -112,10 +108,8 @@ def test_a_thing_is_named_in_words(thing, words):
         (["b", "no"], 2, "a list of 2 parts"),
         ([1, 0.5], 2, "a list of 2 numbers"),
         ([], None, "a list"),
-    ],
-)
-def test_letters_are_asked_for_as_letters(thing, length, words):
-    assert loosely(thing, length) == words
+    ]:
+        assert loosely(thing, length) == words
 
 
 def test_floats_are_found_at_any_depth():
