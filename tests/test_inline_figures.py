@@ -3,6 +3,7 @@
 import base64
 import colorsys
 import gzip
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -10,11 +11,21 @@ from pathlib import Path
 
 import pytest
 from inline_figures import CHALK, GROUND, dark, inline_all, least_width
+from PIL import Image
 
-from transformer_lit.course.figures import KINDS, PALETTE
+from transformer_lit.course.figures import HUES, KINDS, PALETTE
 
 ROOT = Path(__file__).parents[1]
-DOT = base64.b64encode(b"\x89PNG and dots").decode()
+
+
+def dots(colour):
+    "An image of dots as a figure holds it."
+    file = io.BytesIO()
+    Image.new("RGBA", (2, 2), colour).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+DOT = dots("#8a4fb5ff")
 DRAWING = f"""<?xml version="1.0"?>
 <svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="150pt"
  height="75pt" viewBox="0 0 150 75"><metadata>who</metadata>
@@ -95,6 +106,14 @@ def test_a_text_in_a_box_of_a_drawing_can_be_read_in_the_dark(kind):
         assert apart(dark(border), night) >= 3
 
 
+@pytest.mark.parametrize("name", HUES)
+def test_query_key_and_value_have_the_same_colours_in_drawings_formulas_and_widgets(name):
+    sheet = (ROOT / "book/_static/custom.css").read_text(encoding="utf-8")
+    said = re.findall(rf"--tl-{name}: (#\w+);", sheet)
+    assert said == [HUES[name], dark(HUES[name])]
+    assert apart(HUES[name], "#ffffff") >= 4.5 and apart(dark(HUES[name]), GROUND) >= 4.5
+
+
 def test_steps_of_a_scale_keep_their_order_as_lines_and_can_be_seen():
     lines = ["#00224e", "#434e6c", "#7d7c78", "#bcae6c"]  # four steps of cividis
     nights = [luminance(dark(colour)) for colour in lines]
@@ -130,6 +149,13 @@ def test_every_colour_is_a_pair_and_what_lies_on_an_image_stays():
     assert f"stroke:light-dark(#0072b2,{blue})" in styles["M 5 70 L 145 70"]
     night = re.search(r"light-dark\(#777777,(#\w+)\)", styles["grey"])[1]
     assert apart(night, GROUND) >= 4.5
+
+
+def test_what_is_black_on_an_image_that_the_page_is_seen_through_turns_over():
+    [root] = parsed(inline_all(PAGE, lambda _: DRAWING.replace(DOT, dots("#8a4fb520"))))
+    styles = {x.text or x.get("d"): x.get("style") for x in root.iter()}
+    assert styles["0.5"] == "fill: light-dark(#000000,#ffffff)"
+    assert styles["a < b"] == "font-size: 10px; text-anchor: middle"  # beside it
 
 
 def test_names_are_unique_on_a_page_and_only_those_that_are_used_are_left():

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import cards
+import formulas
 import pytest
 import yaml
 from site_pages import part_name, plain
@@ -36,6 +37,25 @@ def test_a_formula_is_searched_as_it_is_typed(formula, text):
 def test_the_style_of_formulas_is_of_the_version_that_draws_them():
     style = (ROOT / "book/_static/katex/katex.min.css").read_text(encoding="utf-8")
     assert f'katex-version:after{{content:"{katex_version}"' in style
+
+
+LETTERS = (  # k over q, as an index and as itself, W, a v in bold, and k in the text beside it
+    '<span class="mord mathnormal mtight" style="margin-right:0.0315em;">k</span>'
+    '<span class="mord mathnormal" style="margin-right:0.0359em;">q</span>'
+    '<span class="mord mathnormal" style="margin-right:0.1389em;">W</span>'
+    '<span class="mord mathbf">v</span><p>k</p><mi>q</mi>'
+)
+
+
+def test_query_key_and_value_are_coloured_in_formulas_of_attention_alone():
+    made = formulas.colour(LETTERS)
+    assert made.count("tl-") == 2
+    assert 'mathnormal tl-k mtight" style="margin-right:0.0315em;">k<' in made
+    assert 'mathnormal tl-q" style="margin-right:0.0359em;">q<' in made
+    for page, changed in (("nbs/attention/03_attend", True), ("nbs/training/03_schedule", False)):
+        context = {"body": LETTERS}
+        formulas.colour_page(None, page, None, context, None)
+        assert (context["body"] != LETTERS) == changed
 
 
 def test_a_description_is_cut_at_a_word():

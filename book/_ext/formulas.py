@@ -3,6 +3,7 @@
 What it cannot draw stops the build. A page without formulas does without their style.
 """
 
+import re
 import socket
 import time
 from subprocess import PIPE, Popen
@@ -35,7 +36,26 @@ def keep_style(app, pagename, templatename, context, doctree):
     context["css_files"] = [css for css in context["css_files"] if dropped not in str(css.filename)]
 
 
+# one letter in italics, as KaTeX writes it
+LETTER = re.compile(r'<span class="mord mathnormal( mtight)?"( style="[^"]*")?>([qkvQKV])</span>')
+ATTENTION = ("nbs/attention/", "nbs/position/")
+
+
+def colour(body):
+    "Query, key and value in their colours, which custom.css has."
+    return LETTER.sub(
+        lambda found: found[0].replace("mathnormal", f"mathnormal tl-{found[3].lower()}"), body
+    )
+
+
+def colour_page(app, pagename, templatename, context, doctree):
+    "In the chapters of attention q, k and v are what they are called; elsewhere v may be anything."
+    if pagename.startswith(ATTENTION) and "body" in context:
+        context["body"] = colour(context["body"])
+
+
 def setup(app):
     katex.KaTeXServer.start_server_process = start
     app.connect("html-page-context", keep_style)
+    app.connect("html-page-context", colour_page)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

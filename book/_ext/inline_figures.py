@@ -3,11 +3,14 @@
 A page that only links to an SVG cannot change it when the reader switches the theme. So the drawing
 itself stands in the page, and each of its colours is a pair, `light-dark(#000000,#ced6dd)`, of
 which custom.css shows one. For dark, greys turn over, light tints become dark ones of the same hue,
-and what is too dark is lifted. An image of a colour map stays, with all that lies on it.
+and what is too dark is lifted. An image of a colour map stays, with all that lies on it; through
+one of attention weights the page is seen, and what is black on it turns over.
 """
 
+import base64
 import colorsys
 import functools
+import io
 import itertools
 import re
 from html import escape, unescape
@@ -16,8 +19,9 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.colors import to_hex
+from PIL import Image
 
-from transformer_lit.course.figures import DIVERGING, SEQUENTIAL, luminance
+from transformer_lit.course.figures import DIVERGING, luminance
 
 PAPER = "#ffffff"
 GROUND, CHALK = "#121212", "#ced6dd"  # of the theme's dark pages
@@ -56,7 +60,7 @@ def lifted(colour, least):
 @functools.cache
 def data_colours():
     "The colours of the book's colour maps, which keep their order: no greys, though some look so."
-    maps = (matplotlib.colormaps[name] for name in (SEQUENTIAL, DIVERGING))
+    maps = (matplotlib.colormaps[name] for name in ("cividis", DIVERGING))
     return {to_hex(found(i)) for found in maps for i in range(found.N)}
 
 
@@ -88,8 +92,15 @@ def pairs(style, text=False):
     return COLOUR.sub(pair, style)
 
 
+def see_through(image):
+    "Whether the page is seen through an image of dots, as it is between two attention weights."
+    data = base64.b64decode(re.search(r'base64,([^"]+)', image)[1])
+    least, _ = Image.open(io.BytesIO(data)).convert("RGBA").getchannel("A").getextrema()
+    return least < 255
+
+
 def image_boxes(drawing):
-    "Left, top, right and bottom of the images, which matplotlib draws upside down."
+    "The four sides of the images, which matplotlib draws upside down, and `see_through`."
     for found in re.findall(r"<image ([^>]*)>", drawing):
         said = dict(ATTRIBUTE.findall(found))
         x, y, wide, high = (float(said.get(key, 0)) for key in ("x", "y", "width", "height"))
@@ -97,7 +108,7 @@ def image_boxes(drawing):
             r"scale\(1 -1\) translate\(0 (-?[\d.]+)\)", said.get("transform", "")
         ):
             y = -(y + float(turned[1])) - high
-        yield x, y, x + wide, y + high
+        yield x, y, x + wide, y + high, see_through(found)
 
 
 def place(said):
@@ -134,8 +145,15 @@ def inline(drawing, image, name):
         for key in ("fill", "stroke"):
             if said.get(key, "").startswith("#"):
                 style += f"; {key}: {said.pop(key)}"
-        if any(left <= x <= right and top <= y <= bottom for left, top, right, bottom in boxes):
+        under = [
+            clear
+            for left, top, right, bottom, clear in boxes
+            if left <= x <= right and top <= y <= bottom
+        ]
+        if under:
             style += "; fill: #000000;" if tag == "text" and "fill" not in style else ""
+            if any(under):
+                style = style.replace("#000000", "light-dark(#000000,#ffffff)")
         else:
             style = pairs(style, text=tag in ("text", "tspan"))
         for key in {"d", "x", "y", "points"} & set(said):

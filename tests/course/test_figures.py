@@ -67,9 +67,12 @@ class TestColours:
         assert [line.get_color() for line in lines] == list(PALETTE)
         assert len({str(line._dash_pattern) for line in lines}) == 7
 
-    def test_the_sequential_map_grows_lighter_all_the_way(self):
-        levels = [luminance(mpl.colormaps[SEQUENTIAL](x)) for x in np.linspace(0, 1, 41)]
-        assert all(a < b for a, b in pairwise(levels))
+    @pytest.mark.parametrize(("page", "way"), [(1.0, -1), (0x12 / 255, 1)])
+    def test_the_sequential_map_leaves_the_page_step_by_step_in_light_and_dark(self, page, way):
+        colours = [mpl.colormaps[SEQUENTIAL](x) for x in np.linspace(0, 1, 41)]
+        levels = [luminance([a * part + (1 - a) * page for part in rgb]) for *rgb, a in colours]
+        assert all(way * (b - a) > 0 for a, b in pairwise(levels))
+        assert contrast(colours[-1], (page,) * 3) >= 3  # the largest weight
 
     def test_the_diverging_map_is_lightest_in_the_middle(self):
         levels = [luminance(mpl.colormaps[DIVERGING](x)) for x in (0.05, 0.5, 0.95)]
@@ -124,7 +127,8 @@ class TestHeatmap:
         for text in ax.texts:
             j, i = (round(x) for x in text.get_position())
             assert text.get_text() == f"{values[i, j]:.2f}"
-            ground = image.cmap(image.norm(values[i, j]))
+            *rgb, alpha = image.cmap(image.norm(values[i, j]))
+            ground = [alpha * part + 1 - alpha for part in rgb]
             assert contrast(to_rgb(text.get_color()), ground) > 4.5
 
     def test_the_scale_can_be_fixed(self, ax):

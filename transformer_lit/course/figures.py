@@ -10,15 +10,25 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
+from matplotlib.path import Path as Outline
 
 from transformer_lit.course.files import atomic_path
 
 # Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
 PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")
-SEQUENTIAL = "cividis"  # for weights and counts: even steps of lightness
+# Query, key and value have one colour each wherever they stand; custom.css has the same.
+HUES = {"q": "#0072b2", "k": "#b85000", "v": "#00795a"}
+WEIGHT = "#8a4fb5"  # of an attention weight of 1
+# for weights and counts: from nothing to all of it, so that the page shows through, light or dark
+SEQUENTIAL = "weights"
+colormaps.register(
+    LinearSegmentedColormap.from_list(SEQUENTIAL, [(WEIGHT, 0.0), (WEIGHT, 1.0)]), force=True
+)
 DIVERGING = "PuOr"  # for values around zero
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 
@@ -30,7 +40,7 @@ def use_style() -> None:
     """
     plt.rcParams.update(
         {
-            "figure.figsize": (6.4, 3.2),
+            "figure.figsize": (4.8, 3.0),  # a phone shows it whole, with labels that can be read
             "figure.constrained_layout.use": True,
             "figure.facecolor": "white",
             "savefig.facecolor": "white",
@@ -39,6 +49,7 @@ def use_style() -> None:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
+            "axes.formatter.min_exponent": 7,  # small superscripts cannot be read on a phone
             "grid.color": "#dddddd",
             "grid.linewidth": 0.6,
             "lines.linewidth": 1.8,
@@ -98,9 +109,10 @@ def heatmap(
         ax.set_xticks(range(len(columns)), columns, **slanted if max(map(len, columns)) > 2 else {})
     if digits is not None:
         for (i, j), value in np.ndenumerate(values):
-            cell = luminance(image.cmap(image.norm(value)))
+            *colour, alpha = image.cmap(image.norm(value))
+            cell = luminance([alpha * part + 1 - alpha for part in colour])  # on white
             ink = "white" if cell < 0.179 else "black"  # above it black has the higher contrast
-            ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=ink, fontsize=8)
+            ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=ink, fontsize=9)
     return image
 
 
@@ -123,13 +135,18 @@ def draw_curve(curve: Sequence[dict[str, Any]], path: str | Path, *, title: str 
 # --- boxes and arrows ---------------------------------------------------------------------------
 
 
-# kind -> ground and border
+# kind -> ground and border. What is learned has a thick border, and never a colour of its own.
 KINDS = {
-    "data": ("#eeeeee", "#eeeeee"),
-    "learned": ("#fbe3b0", "#b07500"),
+    "data": ("#eeeeee", "#777777"),
+    "learned": ("#ffffff", "#333333"),
     "operation": ("#ffffff", "#333333"),
-    "layer": ("#d5e8f5", "#0072B2"),
+    "layer": ("#eeeeee", "#333333"),
+    "q": ("#d3e8f5", HUES["q"]),
+    "k": ("#fbe0cd", HUES["k"]),
+    "v": ("#cdeee3", HUES["v"]),
+    "weights": ("#e2cdf2", WEIGHT),
 }
+THICK = ("learned", "layer")
 Number = int | float
 Point = tuple[Number, Number]
 
@@ -165,7 +182,10 @@ class Box:
 
 
 class Sketch:
-    "A page for boxes and arrows: x to the right, y upwards, both from 0."
+    """A page for tensors, boxes and arrows: x to the right, y upwards, both from 0.
+
+    One that is at most 7.4 wide, with $…$ at size 13, is read on a phone as it stands.
+    """
 
     def __init__(self, width: Number, height: Number):
         self.figure, self.ax = plt.subplots(figsize=(0.64 * width, 0.64 * height))
@@ -195,17 +215,96 @@ class Sketch:
                 boxstyle="round,pad=0,rounding_size=0.1",
                 facecolor=ground,
                 edgecolor=border,
-                linewidth=1.2,
+                linewidth=2.6 if kind in THICK else 1.2,
             )
         )
         self.text(x, y, text, size=size)
         return Box(x, y, width, height)
 
-    def arrow(self, start: Point, end: Point, *, via: Sequence[Point] = (), text: str = "") -> None:
+    def tensor(
+        self,
+        x: Number,  # of the middle of the front
+        y: Number,
+        axes: str,  # its letters, the last for columns: "B T C"; "_" has none
+        size: Sequence[int],  # how many of each are drawn
+        kind: str = "data",
+        *,
+        name: str = "",
+        learned: bool = False,
+        slices: int = 1,  # parts of the columns: heads
+        cell: Number = 0.2,
+    ) -> Box:
+        "A matrix of cells, with letters at its sides; a third axis is a stack of such matrices."
+        ground, border = KINDS[kind]
+        *_, high, wide = size
+        stack = size[0] if len(size) == 3 else 1
+        left, low = x - wide * cell / 2, y - high * cell / 2
+        right, top = left + wide * cell, low + high * cell
+        for step in reversed(range(stack)):
+            self.ax.add_patch(
+                Rectangle(
+                    (left + 0.12 * step, low + 0.12 * step),
+                    wide * cell,
+                    high * cell,
+                    facecolor="#ffffff" if learned else ground,
+                    edgecolor=border,
+                    linewidth=2.6 if learned else 1,
+                )
+            )
+        at = [((left + n * cell, low), (left + n * cell, top)) for n in range(1, wide)]
+        at += [((left, low + n * cell), (right, low + n * cell)) for n in range(1, high)]
+        cuts = [cut for n, cut in enumerate(at[: wide - 1], 1) if n * slices % wide == 0]
+        for lines, width, opacity in ((at, 0.5, 0.35), (cuts, 1.8, 1)):
+            if lines:
+                ends = [point for line in lines for point in line]
+                path = Outline(ends, [Outline.MOVETO, Outline.LINETO] * len(lines))
+                style = {"edgecolor": border, "linewidth": width, "alpha": opacity}
+                self.ax.add_patch(PathPatch(path, facecolor="none", **style))
+        if name:
+            self.text(x, y, name, size=13 if "$" in name else 10.5)
+        depth = 0.12 * (stack - 1)
+        places = [  # over the first column, beside the first row, behind the stack
+            (left + depth + 0.12, top + depth + 0.17),
+            (left - 0.16, top - 0.12),
+            (right + depth + 0.15, top + depth - 0.1),
+        ]
+        for letter, place in zip(reversed(axes.split()), places):
+            if letter != "_":
+                self.text(*place, letter, size=9.5)
+        return Box(x, y + depth / 2, wide * cell, high * cell + depth)
+
+    def join(self, *boxes: Box) -> None:
+        "Arrows from box to box: straight where two face each other, else round a corner."
+        for one, other in pairwise(boxes):
+            across, up = other.x - one.x, other.y - one.y
+            if abs(across) < max(one.width, other.width) / 2:
+                x = min(one, other, key=lambda box: box.width).x
+                ends = (one.top, other.bottom) if up > 0 else (one.bottom, other.top)
+                (_, start), (_, end) = ends
+                self.arrow((x, start), (x, end))
+            elif abs(up) < max(one.height, other.height) / 2:
+                y = min(one, other, key=lambda box: box.height).y
+                ends = (one.right, other.left) if across > 0 else (one.left, other.right)
+                (start, _), (end, _) = ends
+                self.arrow((start, y), (end, y))
+            else:
+                start = one.right if across > 0 else one.left
+                end = other.bottom if up > 0 else other.top
+                self.arrow(start, end, via=[(other.x, one.y)])
+
+    def arrow(
+        self,
+        start: Point,
+        end: Point,
+        *,
+        via: Sequence[Point] = (),
+        text: str = "",
+        kind: str = "operation",  # whose border is its colour
+    ) -> None:
         "An arrow between two points, with corners at `via`; its text is beside its last part."
         corners = [start, *via]
         for one, other in pairwise(corners):
-            self.line(one, other)
+            self.line(one, other, kind=kind)
         self.ax.add_patch(
             FancyArrowPatch(
                 corners[-1],
@@ -215,28 +314,39 @@ class Sketch:
                 shrinkA=0,
                 shrinkB=0,
                 linewidth=1.2,
-                color="#333333",
+                color=KINDS[kind][1],
             )
         )
         if text:
             middle = (corners[-1][0] + end[0]) / 2, (corners[-1][1] + end[1]) / 2
-            self.text(middle[0] + 0.1, middle[1], text, size=9, align="left")
+            self.text(middle[0] + 0.1, middle[1], text, size=9.5, align="left")
 
-    def line(self, start: Point, end: Point, *, dashed: bool = False) -> None:
+    def line(
+        self, start: Point, end: Point, *, dashed: bool = False, kind: str = "operation"
+    ) -> None:
         "A line without a head."
         style = (0, (4, 2)) if dashed else "-"
-        self.ax.plot(*zip(start, end, strict=True), color="#333333", lw=1.2, ls=style)
+        self.ax.plot(*zip(start, end, strict=True), color=KINDS[kind][1], lw=1.2, ls=style)
 
     def frame(self, x: Number, y: Number, width: Number, height: Number, text: str) -> None:
         "A dashed frame from its lower left corner, with its name at the upper left."
         corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
         for one, other in pairwise(corners):
             self.line(one, other, dashed=True)
-        self.text(x + 0.1, y + height - 0.22, text, size=9, align="left")
+        self.text(x + 0.1, y + height - 0.22, text, size=9.5, align="left")
 
-    def text(self, x: Number, y: Number, text: str, *, size: Number = 10, align: str = "center"):
+    def text(
+        self,
+        x: Number,
+        y: Number,
+        text: str,
+        *,
+        size: Number = 10,
+        align: str = "center",
+        turn: Number = 0,  # degrees
+    ) -> None:
         "Text without a box; $…$ is mathematics."
-        self.ax.text(x, y, text, fontsize=size, ha=align, va="center", color="black")
+        self.ax.text(x, y, text, fontsize=size, ha=align, va="center", color="black", rotation=turn)
 
 
 # --- tables -------------------------------------------------------------------------------------

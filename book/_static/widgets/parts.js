@@ -94,6 +94,9 @@ export function fitted(place, draw) {
   return () => width && draw(width);
 }
 
+// The letter of a query, a key or a value, in its colour.
+export const hue = (letter) => make("span", { class: `tl-${letter}` }, letter);
+
 // A table with its head; `cells` are elements or texts.
 export const table = (attributes, caption, head, rows) =>
   make(

@@ -2,7 +2,7 @@
 
 import { planes, score } from "../live/rope.js";
 import { curve } from "./chart.js";
-import { button, fitted, frame, make, number, slider, table, verdict, write } from "./parts.js";
+import { button, fitted, frame, hue, make, number, slider, table, verdict, write } from "./parts.js";
 
 const [Q, K] = [
   [1, 0.5, 0, -1],
@@ -115,7 +115,7 @@ export function mount(root) {
       "div",
       { class: "widget-side" },
       dials,
-      table({ class: "widget-table" }, "", ["plane", "angle of q", "angle of k", "adds"], rows),
+      table({ class: "widget-table" }, "", ["plane", ["angle of ", hue("q")], ["angle of ", hue("k")], "adds"], rows),
     ),
     graph,
   );

@@ -1,7 +1,7 @@
 // One query in six steps, with words and a query matrix of the reader's own.
 
 import { oneQuery } from "../live/steps.js";
-import { chooser, fold, frame, labelled, make, number, scroller, table, verdict, write } from "./parts.js";
+import { chooser, fold, frame, hue, labelled, make, number, scroller, table, verdict, write } from "./parts.js";
 
 const WORDS = ["A", "man", "is", "riding", "a", "bike", "."];
 const KINDS = ["a person", "a thing", "an action", "none of these"];
@@ -65,7 +65,7 @@ export function mount(root) {
     labelled("The word that asks", chooser(WORDS.map((word, s) => [s, word]), asking, (s) => ((asking = Number(s)), show()))),
     scroller(
       "The words and the six steps",
-      table({ class: "widget-heat widget-words" }, null, ["word", "it is", "fit q·k", "score ÷ √D", "weight"], rows),
+      table({ class: "widget-heat widget-words" }, null, ["word", "it is", ["fit ", hue("q"), "·", hue("k")], "score ÷ √D", "weight"], rows),
     ),
     fold("Change what words ask for", false, scroller("The matrix W_q", matrix)),
     said,
