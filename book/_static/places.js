@@ -1,5 +1,5 @@
-// Where a reader is: the page's entry in the contents in sight, a tick at each chapter that was read to its end, and on
-// the first page the way back to the last one. Kept in this browser's storage alone.
+// Where a reader is: the page's entry in the contents in sight, a tick at each chapter that was read to its end (in the
+// map a thick green border), and on the first page the way back to the last one. Kept in this browser's storage alone.
 {
   const KEY = "transformer_lit.places";
 
@@ -20,6 +20,13 @@
     };
     const show = () => {
       for (const entry of entries) entry.classList.toggle("read", kept.read.includes(entry.dataset.page));
+      for (const box of document.querySelectorAll(".transformer-map a")) {
+        const { pathname } = new URL(box.getAttribute("href"), location);
+        const leads = entries.find((entry) => entry.pathname === pathname);
+        const read = kept.read.includes(leads?.dataset.page);
+        box.classList.toggle("read", read);
+        box.setAttribute("aria-description", read ? "read" : "");
+      }
       const last = entries.find((entry) => entry.dataset.page === kept.last);
       for (const line of document.querySelectorAll(".continue")) {
         line.hidden = !last;

@@ -475,7 +475,7 @@ def test_a_link_to_a_formula_or_a_figure_shows_it(wide, page, link, said):
 def test_the_contents_fold_by_part_and_remember_where_one_was(view):
     visit(view, "book/intro.html")
     view.evaluate("localStorage.clear()")
-    visit(view, "nbs/attention/03_attend.html")
+    visit(view, "nbs/attention/05_multihead.html")
     assert view.locator(".part[open] .caption-text").evaluate_all(
         "(open) => open.map((part) => part.textContent)"
     ) == ["3 · Attention"]
@@ -485,9 +485,12 @@ def test_the_contents_fold_by_part_and_remember_where_one_was(view):
     view.locator(".part a.current.read").wait_for(state="attached")
     visit(view, "book/intro.html")
     way_back = view.locator(".continue a")
-    assert way_back.inner_text().startswith("3.3 Attend")
-    assert way_back.evaluate("(link) => link.pathname").endswith("nbs/attention/03_attend.html")
+    assert way_back.inner_text().startswith("3.5 Multi-head")
+    assert way_back.evaluate("(link) => link.pathname").endswith("nbs/attention/05_multihead.html")
     assert view.locator(".part a.read").count() == 1
+    on_the_map = view.locator(".transformer-map a.read")
+    assert "attention/05_multihead" in on_the_map.get_attribute("href")
+    assert on_the_map.get_attribute("aria-description") == "read"
     view.evaluate("localStorage.clear()")
 
 
