@@ -96,9 +96,7 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
 
-def _sentence_encoder(
-    folder: Path, device: torch.device | str, weights: str | None
-) -> nn.Module:
+def _sentence_encoder(folder: Path, device: torch.device | str, weights: str | None) -> nn.Module:
     from transformer_lit.models.embed import load_sentence_encoder
     from transformer_lit.models.quantise import quantised
 
