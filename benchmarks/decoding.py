@@ -142,8 +142,8 @@ ABOUT = {
     "tokens_s times mb over that. transformers writes the same tokens as float32. Rows that have "
     "work: open a folder: model and tokenizer, of safetensors in float32; open the file: the same, "
     "of the Q4_1 file; read 512 tokens: into an empty cache, logits of the last. seconds: ours; "
-    "theirs: of transformers; ratio: ours / theirs, as above. memory: the peak that the file, "
-    "opened, and one token add to a process, over the bytes of the float32 weights.",
+    "theirs: of transformers; ratio: ours / theirs, as above. memory: what opening the "
+    "file adds to the peak of a process, over the bytes of the float32 weights.",
 }
 
 

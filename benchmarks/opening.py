@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.common import compared, peak_bytes, take_turns
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.gguf import load_gguf
 from transformer_lit.models.hf_build import Published, load_published, save_hf
 from transformer_lit.models.llama import Llama
@@ -73,13 +72,12 @@ def time_rows(
 
 
 def peak(path: str, side: str) -> int:
-    "Bytes that the file, opened, and one token add to the peak of this process."
+    "Bytes that opening the file adds to the peak of this process."
     before = peak_bytes(anew=True)
-    ids, most = torch.zeros(1, 1, dtype=torch.long), {"max_new_tokens": 1}
     if side == "transformers":
-        theirs(Path(path))[0].generate(ids, do_sample=False, pad_token_id=0, **most)
+        theirs(Path(path))
     else:
-        generate(load_gguf(path, weights=side if side in KEEP else None).model, ids, **most)
+        load_gguf(path, weights=side if side in KEEP else None)
     return peak_bytes() - before
 
 

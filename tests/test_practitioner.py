@@ -96,6 +96,7 @@ def test_a_sentence_encoder_opens_like_any_model(tmp_path, capfd):
     texts = ["a man is riding a bike.", "two dogs run"]
     expected = load_sentence_encoder(folder).encode(texts)
     assert torch.equal(load(folder).encode(texts), expected)
+    assert_close(load(folder).encode(texts[0]), expected[0])  # one text, one vector
     in_8_bits = load(folder, weights="int8").encode(texts)
     assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
     assert main(["translate", "x", "--model", str(folder)]) == 2
