@@ -95,17 +95,16 @@ def test_an_exercise_is_read_off_its_three_cells():
 
 def test_the_page_shows_its_solution_in_one_fold_with_what_others_wrote():
     shown = Page("nbs/block/01_norm", {"cells": three_cells()})
-    chapter.exercise_folds(shown)
+    chapter.exercise_cards(shown)
     chapter.directives(shown)
-    asked, blank, opening, code, closing, _ = map(source, shown.cells)
+    asked, blank, opening, code, closing = map(source, shown.cells)
     assert asked.startswith("(exercise-norm-3)=\n### norm.3 · The norm\n")
+    assert "<span>build</span> 10 minutes · must</p>" in asked
     assert "olution" not in asked and '<details class="hint">' in asked
     assert blank == BLANK and code == SHOWN
     assert opening.startswith('<details class="solution" id="solution-norm-3"><summary>Solution')
     assert "Divide by the root" in opening and "</details>" not in opening
-    assert closing == f"{OTHERS}\n\n</details>"
-    hidden = ["remove-cell" in cell["metadata"].get("tags", ()) for cell in shown.cells]
-    assert hidden == [False] * 5 + [True]
+    assert closing == f"{OTHERS}\n\n</details></div>"
 
 
 def test_a_copy_has_it_in_one_fold_and_a_handout_has_nothing_of_it():

@@ -340,7 +340,7 @@ def encode(text, vocabulary):
     Each message is written with its own role.
         {role} → user
     Each message ends with `<|im_end|>`, the question too.
-        {content}<|im_end|> → {content}
+        {content}<|im_end|>\\n → {content}\\n
     The opening names who speaks: `assistant`.
         <|im_start|>assistant → <|im_start|>
     A new line stands between the role and the message.
