@@ -152,8 +152,10 @@ def inline(drawing, image, name):
         ]
         if under:
             style += "; fill: #000000;" if tag == "text" and "fill" not in style else ""
-            if any(under):
+            if any(under) and tag in ("text", "tspan"):  # white is for dark cells, in both modes
                 style = style.replace("#000000", "light-dark(#000000,#ffffff)")
+            elif any(under):  # the ground below it, and lines
+                style = pairs(style)
         else:
             style = pairs(style, text=tag in ("text", "tspan"))
         for key in {"d", "x", "y", "points"} & set(said):
