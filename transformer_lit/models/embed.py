@@ -70,12 +70,14 @@ class SentenceEncoder(nn.Module):
     @torch.no_grad()
     def encode(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         batch_size: int = 32,
         progress: Callable[[int], Any] = lambda done: None,
-    ) -> Float[Tensor, "N C"]:
-        "The vectors of texts, without dropout and without gradients."
+    ) -> Float[Tensor, "*N C"]:
+        "The vectors of texts, or of one, without dropout and without gradients."
+        if isinstance(texts, str):
+            return self.encode([texts], progress=progress)[0]
         rows, training = self.tokenizer.encode_all(texts), self.training
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         vectors = self.bert.tok_emb.weight.new_empty(len(rows), self.bert.config.d_model)

@@ -179,7 +179,10 @@ def residual_stream(
 
 
 @torch.no_grad()
-def lens(model: DecoderOnly | EncoderDecoder, *inputs: Tensor | None) -> Float[Tensor, "N B T V"]:
+def lens(
+    model: DecoderOnly | EncoderDecoder,
+    *inputs: Tensor | None,  # ids, B T; of an encoder–decoder src, tgt_in and, if any, src_mask
+) -> Float[Tensor, "N B T V"]:
     """The logit lens: the final norm and the output layer, read behind every block.
 
     Row 0 is the embedding; the last row is what the model says. `inputs` are those of
