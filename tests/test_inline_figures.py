@@ -199,13 +199,12 @@ def test_the_least_width_makes_the_smallest_label_nine_pixels():
 
 
 def drawings():
-    "Every SVG that a notebook shows, and the tree of the first page."
+    "Every SVG that a notebook shows."
     for path in sorted(ROOT.glob("nbs/*/*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for output in cell.get("outputs", ()):
                 if svg := output.get("data", {}).get("image/svg+xml"):
                     yield f"{path.parent.name}/{path.stem}", "".join(svg)
-    yield "family", (ROOT / "book/_static/family.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.machinery
