@@ -129,10 +129,13 @@ def test_without_javascript_all_of_it_can_be_read(browser, quiz_address):
     context.close()
 
 
-def test_the_script_is_loaded_on_this_page_alone(quiz, site):
+def test_the_script_is_loaded_where_questions_stand(quiz, site):
     assert any("/_static/quiz.js" in url for url in quiz.asked)
-    other = (site / "nbs/attention/02_masks.html").read_text(encoding="utf-8")
-    assert "quiz.js" not in other and "page.js" in other
+    chapter, other = (
+        (site / f"{page}.html").read_text(encoding="utf-8")
+        for page in ("nbs/attention/02_masks", "book/glossary")
+    )
+    assert "quiz.js" in chapter and "quiz.js" not in other and "page.js" in other
 
 
 # --- answers ------------------------------------------------------------------------------------
