@@ -2,6 +2,8 @@
 
 import io
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,7 +15,8 @@ from transformer_lit.course.files import InputError
 from transformer_lit.inference.chat import render
 from transformer_lit.models.hf_build import save_hf
 from transformer_lit.recipes import cli
-from transformer_lit.recipes.language_model import LanguageModel
+from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
+from transformer_lit.recipes.recipe import finish_training, open_training
 from transformer_lit.recipes.zoo import load
 
 START, END = TOKENS[1:3]
@@ -275,3 +278,96 @@ class TestSaved:
         ):
             save_hf(writer, tmp_path / "x")
         assert not (tmp_path / "x").exists()
+
+
+ANEW = """
+import sys, torch
+from transformer_lit import load
+model, ids, out = load(sys.argv[1]), *torch.load(sys.argv[2])
+with torch.no_grad():
+    torch.testing.assert_close(model.model(ids), out, rtol=0, atol=0)
+"""
+
+
+class TestTuned:
+    "A training that begins with a published model leaves one that opens, chats and ends as it did."
+
+    FEW = ("length=7", "batch_size=2", "every=2", "lr=0.01", "warmup=1")
+
+    @pytest.fixture
+    def text(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "my.txt").write_text("the 12 bikes\n" * 41)
+        return tmp_path / "my.txt"
+
+    @staticmethod
+    def same(one, other):
+        assert type(one.tokenizer) is type(other.tokenizer)
+        for role in ("pad_id", "bos_id", "eos_id", "specials", "vocab_size"):
+            assert getattr(one.tokenizer, role) == getattr(other.tokenizer, role)
+        for said in TEXTS:
+            ids = one.tokenizer.encode(said)
+            assert other.tokenizer.encode(said) == ids
+            assert other.tokenizer.encode_ordinary(said) == one.tokenizer.encode_ordinary(said)
+            assert other.tokenizer.decode_bytes(ids) == one.tokenizer.decode_bytes(ids)
+        assert other.chat_template == one.chat_template == TEMPLATE
+        assert [*other.ends] == [*one.ends] == [2]
+        assert other.model.config == one.model.config
+
+    def test_what_is_saved_opens_in_another_process(self, folder, text, tmp_path):
+        start = load(folder)
+        few = dict(word.split("=") for word in self.FEW)
+        recipe = LanguageModeling.from_files(text, like=start, steps=2, **few)
+        run = open_training(recipe, "run", device="cpu", start=start)
+        run.train()
+        finish_training(run, name="tuned", command="c", results="results")
+        tuned = load("run")
+        self.same(start, tuned)
+        ids = torch.tensor([tuned.tokenizer.encode(TEXTS[1])])
+        with torch.no_grad():
+            out, before = run.trained.model(ids), start.model(ids)
+        assert (out - before).abs().max() > 1e-3  # it has learned
+        torch.save((ids, out), tmp_path / "out.pt")
+        command = [sys.executable, "-c", ANEW, "run", tmp_path / "out.pt"]
+        subprocess.run(command, check=True)
+        written = load("run").chat(max_len=71)._ids([("user", [5])])
+        assert written == start.chat(max_len=71)._ids([("user", [5])]) and START in TEMPLATE
+        assert "".join(tuned.chat(max_len=71).say("Hi", max_new_tokens=5, temperature=0))
+
+    def test_a_run_goes_on_with_the_tokenizer_that_it_wrote(self, folder, text):
+        start = load(folder)
+        recipe = LanguageModeling.from_files(text, like=start, steps=2, length=7, batch_size=2)
+        open_training(recipe, "run", device="cpu", start=start).train()
+        again = open_training(recipe, "run", device="cpu", start=start, resume=True)
+        assert again.trainer.done == 2
+        self.same(start, again.trained)
+
+    def test_the_command_does_the_same(self, folder, text, capsys, monkeypatch):
+        train = ["train", "language-model", "--text", "my.txt", "--from", str(folder), "--device"]
+        assert cli.main([*train, "cpu", "--steps", "2", "--out", "run", "--set", *self.FEW]) == 0
+        self.same(load(folder), load("run"))
+        capsys.readouterr()
+        monkeypatch.setattr("sys.stdin", io.StringIO("Hi"))
+        chatting = ["chat", "--model", "run", "--temperature", "0", "--max-new-tokens", "5"]
+        assert cli.main(chatting) == 0
+        answer = load("run").chat().say("Hi", max_new_tokens=5, temperature=0)
+        assert capsys.readouterr().out == f"{''.join(answer)}\n"
+
+    def test_rows_are_as_long_as_the_recipe_says_and_the_context_stays(self, copy, text):
+        tell(copy / "config.json", max_position_embeddings=8192)
+        start = load(copy)
+        recipe = LanguageModeling.from_files(text, like=start)
+        assert recipe.length == LanguageModeling.presets["own"].length < 8192
+        assert LanguageModeling.from_files(text, like=start, length=7).length == 7
+        assert recipe.build_from(start.model, 71).config.max_len == 8192
+
+    def test_parts_that_no_description_keeps_are_refused(self, copy, text):
+        scaled = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
+        tell(copy / "config.json", rope_parameters=scaled)
+        start = load(copy)
+        recipe = LanguageModeling.from_files(text, like=start, steps=2, length=7, batch_size=2)
+        with pytest.raises(
+            InputError, match=r"has another layers\.0\.attn\.position\.scaling than"
+        ):
+            open_training(recipe, "run", device="cpu", start=start)
+        assert not (text.parent / "run").exists()

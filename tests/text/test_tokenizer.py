@@ -321,3 +321,17 @@ class TestPublished:
             assert (one.pad_id, one.bos_id, one.eos_id) == (None, 1, 2)
             assert one.decode([1, *one.encode("bike"), 2]) == "bike"
             assert one.encode_text("a\n<eos>").tolist() == one.encode("a\n<eos>")
+
+    def test_what_it_wrote_keeps_the_roles(self, tmp_path):
+        path = tmp_path / "tokenizer.json"
+        backend = BPETokenizer.train(["A man is riding a bike."], 263).backend
+        tokenizer = PublishedTokenizer(backend, bos_id=2, eos_id=1)
+        tokenizer.save(path)
+        again = load_tokenizer(path)
+        assert type(again) is PublishedTokenizer
+        assert (again.pad_id, again.bos_id, again.eos_id) == (None, 2, 1)
+        assert again.encode("<bos>bike ä") == tokenizer.encode("<bos>bike ä")
+        for broken in ('{"roles": {}}', '{"roles": {}, "tokenizer": {"model": 3}}'):
+            path.write_text(broken)
+            with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
+                load_tokenizer(path)

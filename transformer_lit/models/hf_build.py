@@ -34,6 +34,7 @@ from transformer_lit.course.files import (
     read_table,
     read_text,
     write_json,
+    write_text,
 )
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
@@ -723,6 +724,6 @@ def save_hf(
         save_tensors(weights, temporary / WHOLE)
         write_json(temporary / "config.json", said)
         if tokenizer is not None:
-            tokenizer.save(temporary / "tokenizer.json")
+            write_text(temporary / "tokenizer.json", tokenizer.backend.to_str())
             told = _tokenizer_settings(tokenizer, chat_template)
             write_json(temporary / "tokenizer_config.json", told)

@@ -136,13 +136,14 @@ It knows the letters and the manner of its text, and no facts. The weights are f
     def score(
         self, examples: str, *, progress: Callable[[int], Any] = lambda done: None
     ) -> dict[str, Any]:
-        "Loss on a text in nats per token and in bits per byte, in blocks of the context or lines."
+        "Loss on a text in nats per token and in bits per byte, in blocks as it learned, or lines."
         if self.lines:
             rows = line_rows(self.tokenizer, examples)
             tokens, step, blocks = int((rows[:, 1:] >= 0).sum()), line_step, line_batches(rows, 64)
         else:
             ids = self.tokenizer.encode_text(examples)
-            blocks = text_blocks(ids, self.model.config.max_len, 64)
+            length = self.info.get("length", self.model.config.max_len)
+            blocks = text_blocks(ids, length, 64)
             tokens, step = len(ids), language_step
         loss = mean_loss(self.model, (step(self.model, block.to(self.device)) for block in blocks))
         in_bits = bits_per_byte(loss, tokens=tokens, n_bytes=len(examples.encode()))
@@ -168,7 +169,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
 class LanguageModeling(Recipe):
     "Running text to a decoder-only model; its context is `length`, so `sizes` has no max_len."
 
-    length: int  # T, the context
+    length: int  # T, of a row; the context of a model that starts from nothing
     lines: bool = False  # each line is a text of its own, and a row
     batch_size: int  # blocks of a step
     final: float = 0.1  # share of the peak rate at the end
@@ -180,15 +181,18 @@ class LanguageModeling(Recipe):
 
     given_sizes = ("vocab_size", "max_len")
     kind = LanguageModel
-    remembers = ("dataset", "paths", "lines")
+    remembers = ("dataset", "paths", "lines", "length")
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
         return build(self.model, vocab_size=vocab_size, max_len=self.length, **self.sizes)
 
-    @classmethod
-    def sizes_of(cls, model: nn.Module) -> dict[str, Any]:
-        return {**super().sizes_of(model), "length": model.config.max_len}
+    def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
+        longest = max(self.length, start.config.max_len)  # rows may be shorter than its context
+        return replace(self, length=longest).build(vocab_size)
+
+    def sizes_of(self, model: nn.Module) -> dict[str, Any]:
+        return {**super().sizes_of(model), "length": min(self.length, model.config.max_len)}
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
         if self.dataset == "own":

@@ -198,11 +198,10 @@ class Recipe(ABC):
         "A recipe for files of your own: a preset, with fields and sizes changed; see `preset`."
         return preset(cls, name, paths=tuple(map(str, files)), **changes)
 
-    @classmethod
-    def sizes_of(cls, model: nn.Module) -> dict[str, Any]:
+    def sizes_of(self, model: nn.Module) -> dict[str, Any]:
         "The fields with which `build` makes a model like this one."
         sizes = asdict(model.config)
-        kept = {name: size for name, size in sizes.items() if name not in cls.given_sizes}
+        kept = {name: size for name, size in sizes.items() if name not in self.given_sizes}
         return {"model": _family(model), "sizes": kept}
 
     @abstractmethod
@@ -216,6 +215,10 @@ class Recipe(ABC):
     def build(self, vocab_size: int) -> nn.Module:
         "The model, with its first weights."
         return build(self.model, vocab_size=vocab_size, **self.sizes)
+
+    def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
+        "The model, with room for the weights of `start`."
+        return self.build(vocab_size)
 
     @abstractmethod
     def stream(self, tokenizer: Tokenizer, examples: Any, seed: int) -> Iterable[Any]:
@@ -297,7 +300,7 @@ def preset(
         raise InputError(f"unknown preset {name!r}; known are: {', '.join(kind.presets)}")
     found = kind.presets[name]
     settings = {field.name: getattr(found, field.name) for field in fields(found)}
-    settings |= kind.sizes_of(like.model) if like else {}
+    settings |= found.sizes_of(like.model) if like else {}
     own, sizes = settings_of(kind, changes.get("model") or settings["model"])
     given, resized = {}, {}
     for key, value in ((key, value) for key, value in changes.items() if value is not None):
@@ -392,7 +395,8 @@ def open_training(
         dtype=dtype,
         world=world,
     )
-    info = {name: getattr(recipe, name) for name in recipe.remembers}
+    info = dict(start.info) if start else {}  # a chat template, say, and what ends an answer
+    info |= {name: getattr(recipe, name) for name in recipe.remembers}
     run = Run(
         out,
         trainer,
@@ -420,12 +424,29 @@ def _tokenizer(out: Path | None, recipe: Recipe, train: Any, start: Trained | No
 
 
 def _model(recipe: Recipe, tokenizer: Tokenizer, start: Trained | None) -> nn.Module:
-    model = recipe.build(tokenizer.vocab_size)
-    if start:
-        weights = start.model.state_dict()
-        check_fit(model, weights, "what it starts from")
-        model.load_state_dict(weights)
+    if start is None:
+        return recipe.build(tokenizer.vocab_size)
+    model, weights = recipe.build_from(start.model, tokenizer.vocab_size), start.model.state_dict()
+    check_fit(model, weights, "what it starts from")
+    ours, theirs = _parts(model), _parts(start.model)
+    if odd := sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name)):
+        raise InputError(
+            f"what it starts from has another {odd[0]} than its sizes tell, so it could not be "
+            "opened again; a Trainer trains it as it is"
+        )
+    model.load_state_dict(weights)
     return model
+
+
+def _parts(model: nn.Module) -> dict[str, str]:
+    "The plugs of a model that have no weights: windows, scaled rotations."
+    found = [
+        (f"{name}.{key}", plug)
+        for name, part in model.named_modules(remove_duplicate=False)
+        for key, plug in vars(part).items()
+        if callable(plug)
+    ]
+    return {name: getattr(plug, "__qualname__", type(plug).__qualname__) for name, plug in found}
 
 
 @contextmanager

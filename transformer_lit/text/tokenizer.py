@@ -7,6 +7,7 @@ __all__ = ['SPECIALS', 'byte_alphabet', 'readable', 'train_bpe', 'BPETokenizer',
            'PublishedTokenizer']
 
 # %% ../../nbs/text/01_tokenizer.ipynb #imports
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -64,7 +65,10 @@ def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
 
 
 def _read(path: str | Path) -> Backend:
-    text = read_text(path)
+    return _backend(read_text(path), path)
+
+
+def _backend(text: str, path: str | Path) -> Backend:
     try:
         return Backend.from_str(text)
     except Exception as error:  # the library raises a bare Exception
@@ -242,13 +246,17 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
-    "Read what the `save` of either class wrote; `InputError` for a missing or damaged file."
+    "Read what the `save` of any class wrote; `InputError` for a missing or damaged file."
     described = read_json(path)
-    if isinstance(described, dict) and isinstance(described.get("characters"), str):
+    described = described if isinstance(described, dict) else {}
+    if isinstance(described.get("characters"), str):
         try:
             return CharTokenizer(described["characters"])
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}") from error
+    if isinstance(roles := described.get("roles"), dict):
+        backend = _backend(json.dumps(described.get("tokenizer")), path)
+        return PublishedTokenizer.with_roles(backend, roles, path)
     return BPETokenizer.load(path)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
@@ -282,14 +290,26 @@ class PublishedTokenizer(BPETokenizer):
     def load(cls, path: str | Path) -> "PublishedTokenizer":
         "From tokenizer.json; which tokens have a role, tokenizer_config.json beside it says."
         path, backend = Path(path), _read(path)
-        if not isinstance(backend.decoder, decoders.ByteLevel):
-            raise InputError(f"{path} is not byte-level BPE, the only kind that is built")
         said = read_table(path.with_name("tokenizer_config.json"), optional=True)
         named = {role: said.get(f"{role}_token") for role in ("pad", "bos", "eos")}
         named = {role: x["content"] if isinstance(x, dict) else x for role, x in named.items()}
         ids = {role: x and backend.token_to_id(x) for role, x in named.items()}
         backend.add_special_tokens([named[role] for role, i in ids.items() if i is not None])
-        return cls(backend, **{f"{role}_id": i for role, i in ids.items()})
+        return cls.with_roles(backend, ids, path)
+
+    @classmethod
+    def with_roles(
+        cls, backend: Backend, roles: dict[str, int | None], path: str | Path
+    ) -> "PublishedTokenizer":
+        "Of a backend that was read from `path`: `roles` are the ids that pad, begin and end."
+        if not isinstance(backend.decoder, decoders.ByteLevel):
+            raise InputError(f"{path} is not byte-level BPE, the only kind that is built")
+        return cls(backend, *(roles.get(role) for role in ("pad", "bos", "eos")))
+
+    def save(self, path: str | Path) -> None:
+        "Write the tokenizer, and which tokens have a role, to one JSON file for `load_tokenizer`."
+        roles = {"pad": self.pad_id, "bos": self.bos_id, "eos": self.eos_id}
+        write_json(path, {"roles": roles, "tokenizer": json.loads(self.backend.to_str())})
 
     def encode_part(self, text: str) -> list[int]:
         "The ids of a piece of a text: nothing is put in front of it."
