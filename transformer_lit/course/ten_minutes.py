@@ -57,7 +57,7 @@ class Numbers:
     def trained(
         self, build: Callable[[], nn.Module], steps: int = 120
     ) -> tuple[nn.Module, list[float]]:
-        "The ten minutes' training: the same first weights and batches everywhere, in single precision."
+        "The training of the chapter, from the same first weights and batches, in single precision."
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)
         torch.manual_seed(1)
