@@ -1,7 +1,7 @@
 // The planes of a rotary head: what each has met in training, and what a longer text asks of it.
 
 import { farthestFromSeen, scaledPlanes } from "../live/scaling.js";
-import { chooser, fold, frame, labelled, make, number, scroller, slider, table, verdict, write } from "./parts.js";
+import { chooser, fold, frame, labelled, make, number, powers, scroller, slider, table, verdict, write } from "./parts.js";
 
 const D = 32;
 const NAMES = { none: "none", linear: "linear", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3" };
@@ -70,12 +70,7 @@ export function mount(root) {
     show();
   };
   const power = (label, name, min, max) =>
-    slider({
-      label,
-      ...{ min, max, step: 1, value: Math.log2(chosen[name]) },
-      text: (place) => count(2 ** place),
-      oninput: (place) => turn(name)(2 ** place),
-    });
+    powers({ label, min, max, value: chosen[name], text: count, oninput: turn(name) });
   const base = slider({
     label: "Base",
     ...{ min: 2, max: 7, step: 0.5, value: 4 },

@@ -1,7 +1,7 @@
 // What a model costs in memory and operations: weights, cache, one more token.
 
 import { cacheBytes, parameters, stepFlops } from "../live/costs.js";
-import { chooser, frame, labelled, make, slider, verdict, write } from "./parts.js";
+import { chooser, frame, labelled, make, powers, verdict, write } from "./parts.js";
 
 const sizes = (V, C, layers, H, K, D, F, tied = false) => ({ V, C, layers, H, K, D, F, tied });
 const MODELS = {
@@ -61,12 +61,7 @@ export function mount(root) {
   }
   const models = Object.keys(MODELS).map((name) => [name, name]);
   const power = (label, name, min, max) =>
-    slider({
-      label,
-      ...{ min, max, step: 1, value: Math.log2(chosen[name]) },
-      text: (place) => count(2 ** place),
-      oninput: (place) => turn(name)(2 ** place),
-    });
+    powers({ label, min, max, value: chosen[name], text: count, oninput: turn(name) });
   frame(
     root,
     "What fits",

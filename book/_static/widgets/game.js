@@ -3,7 +3,7 @@
 import { NAMES, descend, first, looks, round } from "../live/game.js";
 import { curve } from "./chart.js";
 import { heatTable } from "./heat.js";
-import { button, chooser, fitted, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+import { button, chooser, fitted, frame, labelled, make, number, powers, verdict, write } from "./parts.js";
 
 const [STEPS, ROUNDS, EACH] = [400, 97, 4]; // EACH: steps between two pictures
 const FIRST = { three: "three projections", shared: "one for queries and keys" };
@@ -78,11 +78,11 @@ export function mount(root) {
     advance();
   });
   const kinds = chooser(Object.entries(FIRST), chosen.kind, (kind) => ((chosen.kind = kind), clear()));
-  const rate = slider({
+  const rate = powers({
     label: "Rate",
-    ...{ min: -5, max: 4, step: 1, value: Math.log2(chosen.rate) },
-    text: (power) => number(2 ** power, 2),
-    oninput: (power) => (chosen.rate = 2 ** power),
+    ...{ min: -5, max: 4, value: chosen.rate },
+    text: number,
+    oninput: (value) => (chosen.rate = value),
   });
   frame(
     root,

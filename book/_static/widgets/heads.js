@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
-import { button, chooser, frame, labelled, make, table, verdict, write } from "./parts.js";
+import { button, captionForm, chooser, frame, labelled, make, table, verdict, write } from "./parts.js";
 
 const KINDS = {
   cross: { text: "cross-attention", of: (n) => `decoder.${n}.cross_attn`, rows: "target", columns: "source" },
@@ -88,23 +88,14 @@ export async function mount(root, say) {
     cut = { ...cut, [name]: heads.includes(h) ? heads.filter((other) => other !== h) : [...heads, h] };
     return run();
   }
-  const send = (event) => {
-    event.preventDefault();
-    return run();
-  };
 
-  const caption = make("input", { type: "text", value: "A man is riding a bike.", autocomplete: "off", lang: "en" });
+  const [caption, form] = captionForm("Translate", run);
   const kinds = chooser(Object.entries(KINDS).map(([key, { text }]) => [key, text]), "cross", (key) => ((kind = KINDS[key]), show()));
   frame(
     root,
     "Every head of a trained translator",
     "point at a word and see its row in each map. Press a map to cut its head: which one can the German not do without?",
-    make(
-      "form",
-      { class: "widget-row", onsubmit: send },
-      make("div", { class: "widget-grow" }, labelled("English caption", caption)),
-      make("button", { class: "widget-button" }, "Translate"),
-    ),
+    form,
     make("div", { class: "widget-row" }, labelled("Attention", kinds), button("Put all back", () => ((cut = {}), run()))),
     said,
     looks,

@@ -46,6 +46,14 @@ export function slider({ label, min, max, step, value, text = String, oninput })
   return make("div", { class: "widget-field" }, head, input);
 }
 
+// A slider over powers of two.
+export const powers = ({ value, text, oninput, ...rest }) =>
+  slider({
+    ...{ step: 1, ...rest, value: Math.log2(value) },
+    text: (power) => text(2 ** power),
+    oninput: (power) => oninput(2 ** power),
+  });
+
 export const button = (text, onclick, attributes = {}) =>
   make("button", { type: "button", class: "widget-button", onclick, ...attributes }, text);
 
@@ -59,6 +67,14 @@ export function frame(root, title, hint, ...children) {
   root.setAttribute("role", "group");
   root.setAttribute("aria-labelledby", head.id);
   root.replaceChildren(head, make("p", { class: "widget-hint" }, "Try: ", hint), ...children);
+}
+
+// A line for an English caption, with the button that sends it: [caption, form].
+export function captionForm(word, run) {
+  const caption = make("input", { type: "text", value: "A man is riding a bike.", autocomplete: "off", lang: "en" });
+  const onsubmit = (event) => (event.preventDefault(), run());
+  const field = make("div", { class: "widget-grow" }, labelled("English caption", caption));
+  return [caption, make("form", { class: "widget-row", onsubmit }, field, make("button", { class: "widget-button" }, word))];
 }
 
 // What a widget says about its state: one sentence, read aloud when it changes.

@@ -1,7 +1,7 @@
 // The table of sinusoids, one of its rows, and how much every other row is like it.
 
 import { products, sinusoids } from "../live/positions.js";
-import { fitted, frame, make, number, slider, verdict, write } from "./parts.js";
+import { fitted, frame, make, number, powers, slider, verdict, write } from "./parts.js";
 
 const [LENGTH, ROW, LEFT, TOP, BOTTOM] = [64, 6, 30, 6, 38]; // ROW: pixels of a position
 const HEIGHT = TOP + LENGTH * ROW + BOTTOM;
@@ -74,11 +74,11 @@ export function mount(root) {
     ...{ min: 0, max: LENGTH - 1, step: 1, value: chosen.position },
     oninput: (t) => ((chosen.position = t), show()),
   });
-  const coordinates = slider({
+  const coordinates = powers({
     label: "Coordinates C",
-    ...{ min: 2, max: 9, step: 1, value: Math.log2(chosen.C) },
-    text: (power) => String(2 ** power),
-    oninput: (power) => ((chosen.C = 2 ** power), paint(), show()),
+    ...{ min: 2, max: 9, value: chosen.C },
+    text: String,
+    oninput: (C) => ((chosen.C = C), paint(), show()),
   });
   // the rows can be pointed at, too
   const point = (event) => {

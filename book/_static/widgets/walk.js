@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
-import { button, frame, labelled, make, number, scroller, table, verdict, write } from "./parts.js";
+import { button, captionForm, frame, make, number, scroller, table, verdict, write } from "./parts.js";
 
 // A box: the part's name in the package, what stands on it, and what it does.
 const sublayer = (layer, name, part, text, about) => [
@@ -126,29 +126,20 @@ export async function mount(root, say) {
     for (const part of [stacks, parts, rows]) part.hidden = !found;
     if (!found) steps.hidden = five.hidden = true;
   }
-  const send = (event) => {
-    event.preventDefault();
-    return run();
-  };
   const walked = (event) => {
     if (!(event.key in KEYS)) return;
     event.preventDefault();
     go(at + KEYS[event.key]);
     parts.querySelector("[aria-pressed=true]").focus();
   };
-  const caption = make("input", { type: "text", value: "A man is riding a bike.", autocomplete: "off", lang: "en" });
+  const [caption, form] = captionForm("Walk", run);
   const stacks = make("div", { class: "widget-stacks" }, columns);
   const all = make("div", { class: "widget-side", onkeydown: walked }, stacks, make("div", {}, parts, steps, said, five));
   frame(
     root,
     "Through the whole Transformer",
     "press a box, then the arrow keys. In the decoder go on word by word: when do the logits know “Fahrrad”?",
-    make(
-      "form",
-      { class: "widget-row", onsubmit: send },
-      make("div", { class: "widget-grow" }, labelled("English caption", caption)),
-      make("button", { class: "widget-button" }, "Walk"),
-    ),
+    form,
     all,
     rows,
   );
