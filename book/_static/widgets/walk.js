@@ -87,7 +87,7 @@ export async function mount(root, say) {
         make("td", {}, [...row.slice(0, 3)].map((value) => number(value)).join(", ")),
       ),
     );
-    const caption = `Blue is above 0, orange below; full colour from ±${number(most, 1)} on.`;
+    const caption = `Purple is above 0, orange below; full colour from ±${number(most, 1)} on.`;
     const head = ["token", `its ${size.toLocaleString("en")} numbers`, "norm", "the first three"];
     rows.replaceChildren(scroller("The tensor, a row for each token", table({ class: "widget-table widget-strips" }, caption, head, lines)));
     strips.forEach((strip, t) => paint(strip, [tensor[t]], most));
