@@ -148,13 +148,37 @@ def _tatoeba(read: Read, split: str) -> list[tuple[str, str]]:
     if split == "released":
         return released
     kept = unseen(released, _tatoeba(read, "test"))
-    # one sentence in twenty, the same whatever stands around it
-    val = [pair for pair in kept if int(sha256(comparable(pair[0]).encode()), 16) % 20 == 0]
+    val = [pair for pair in kept if _drawn(pair, 20) == 0]
     return val if split == "val" else unseen(kept, val)
+
+
+def _drawn(pair: tuple[str, str], n: int) -> int:
+    "A number below n for the English of a pair, the same whatever stands around it."
+    return int(sha256(comparable(pair[0]).encode()), 16) % n
 
 
 def _tatoeba_lines(read: Read, split: str, language: str, form: str) -> list[str]:
     return [pair[language == "zh"] for pair in _tatoeba(read, split)]
+
+
+def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
+    "Pairs, English first. A held-out sentence has one translation, the first of the file."
+    rows = (line.split("\t") for line in text_lines(read("tatoeba/deu-eng/deu.txt")))
+    released = [(english, german) for english, german in rows]
+    held_out = [pair for pair in released if _drawn(pair, 100) < 2]
+    if split == "train":
+        return unseen(released, held_out)
+    own = [pair for pair in held_out if _drawn(pair, 100) == (split == "test")]
+    if split == "val":
+        own = unseen(own, _everyday(read, "test"))
+    first: dict[str, tuple[str, str]] = {}
+    for pair in own:
+        first.setdefault(comparable(pair[0]), pair)
+    return list(first.values())
+
+
+def _everyday_lines(read: Read, split: str, language: str, form: str) -> list[str]:
+    return [pair[language == "de"] for pair in _everyday(read, split)]
 
 
 # --- numbers, generated -------------------------------------------------------------------------
@@ -272,10 +296,17 @@ _SETS = (
         text=_whole_stories,
     ),
     DataSet(
+        "everyday",
+        "everyday sentences of Tatoeba in English and German; held-out ones stand in no other part",
+        "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
+        _files("tatoeba/deu-eng"),
+        pairs=Pairs(("test", "train", "val"), _everyday_lines, forms=("raw",)),
+    ),
+    DataSet(
         "tatoeba",
         "18,549 everyday sentences in English and Chinese, and a test set that shares none of them",
         "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
-        _files("tatoeba"),
+        _files("tatoeba/cmn-eng") + _files("tatoeba/test"),
         pairs=Pairs(
             ("released", "test", "test_mandarin", "train", "val"),
             _tatoeba_lines,

@@ -316,6 +316,9 @@ Translation.presets |= {
         test="test",
         every=250,
     ),
+    "everyday": replace(  # six times as many sentences, half as long
+        _CPU, dataset="everyday", lr=3e-3, fall="cosine", steps=20_000, test="test", every=500
+    ),
     "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
         _CPU,
         dataset="tatoeba",
