@@ -317,7 +317,7 @@ Translation.presets |= {
         every=250,
     ),
     "everyday": replace(  # six times as many sentences, half as long
-        _CPU, dataset="everyday", lr=3e-3, fall="cosine", steps=20_000, test="test", every=500
+        _CPU, dataset="everyday", lr=3e-3, fall="cosine", steps=10_000, test="test"
     ),
     "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
         _CPU,
