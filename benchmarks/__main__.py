@@ -22,7 +22,7 @@ import transformers
 from benchmarks.common import show, store
 from benchmarks.models import ROWS, TINY, Row, Setting, measure
 from benchmarks.peers import HAS_LITGPT
-from benchmarks.table import put_table
+from benchmarks.table import put_table, speed_table
 from transformer_lit.course.records import (
     current_commit,
     device_name,
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if left:
         print("left:", ", ".join(row.name for row in left))
     elif not given.quick:
-        put_table(given.page, read_measurement(path))
+        put_table(given.page, "speed", speed_table(read_measurement(path)))
     return bool(left)
 
 

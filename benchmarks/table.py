@@ -1,4 +1,4 @@
-"""The README's table of speed, made from the record that `python -m benchmarks` writes."""
+"""The README's tables of speed, made from the records that the benchmarks write."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 from transformer_lit.course.records import Measurement
 
-MARKED = re.compile(r"(<!-- speed:.*?-->\n).*?(<!-- end of speed -->)", re.S)
 MODELS = {"translator": "encoder–decoder", "gpt": "GPT", "llama": "Llama"}
 
 
@@ -34,13 +33,34 @@ def speed_table(record: Measurement) -> str:
     return "\n".join(lines)
 
 
-def written(page: str, record: Measurement) -> str:
-    "The page, with the table of this record between the marks."
-    if not MARKED.search(page):
-        raise ValueError("the page has no place for the table: <!-- speed: … --> is missing")
-    return MARKED.sub(lambda found: f"{found[1]}{speed_table(record)}\n{found[2]}", page)
+def decoding_table(record: Measurement) -> str:
+    "A published model beside other libraries, from the record `decoding_smollm2`."
+    lines = [
+        f"| work | side | time, ours in float32 = 1 (95 %) | {record.device} |",
+        "|---|---|---|---|",
+    ]
+    for row in record.rows:
+        ratio = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row) if "ratio" in row else ""
+        if "tokens_s" in row:
+            told = f"{row['tokens_s']:.0f} tokens/s, {row['mb']:.0f} MB"
+            lines.append(f"| writing | {row['side']} | {ratio} | {told} |")
+        elif "theirs" in row:  # the record has ours / theirs
+            ratio = f"{1 / row['ratio']:.2f} ({1 / row['high']:.2f} to {1 / row['low']:.2f})"
+            lines.append(f"| {row['work']} | transformers | {ratio} | {row['theirs']:.1f} s |")
+        else:
+            told = f"{row['of_weights']:.2f} × the float32 weights"
+            lines.append(f"| memory to open | {row['side']} | | {told} |")
+    return "\n".join(lines)
 
 
-def put_table(page: Path, record: Measurement) -> None:
+def written(page: str, name: str, table: str) -> str:
+    "The page, with a table between the marks of its name."
+    marked = re.compile(rf"(<!-- {name}:.*?-->\n).*?(<!-- end of {name} -->)", re.S)
+    if not marked.search(page):
+        raise ValueError(f"the page has no place for the table: <!-- {name}: … --> is missing")
+    return marked.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)
+
+
+def put_table(page: Path, name: str, table: str) -> None:
     "Write the table into a file."
-    page.write_text(written(page.read_text(), record))
+    page.write_text(written(page.read_text(), name, table))

@@ -72,12 +72,14 @@ def test_a_claim_about_a_score_stands_beside_its_numbers(page):
     assert "greedy 40.67 ± 0.63 " in rows["multi30k-tuned-de-en-tok"]
 
 
-def test_the_table_of_speed_is_made_from_the_record():
+def test_the_tables_of_speed_are_made_from_the_records():
     record = read_measurement(ROOT / "results/benchmarks-cpu.json")
     assert len(record.rows) == 11
     readme = (ROOT / "README.md").read_text()
     assert table.speed_table(record) in readme
-    assert table.written(readme, record) == readme
+    assert table.written(readme, "speed", table.speed_table(record)) == readme
+    record = read_measurement(ROOT / "results/measurements/decoding_smollm2.json")
+    assert table.written(readme, "decoding", table.decoding_table(record)) == readme
 
 
 def test_every_row_that_loses_is_explained():
@@ -127,7 +129,7 @@ def test_a_page_without_a_place_for_the_table_is_refused(tmp_path):
     (tmp_path / "page.md").write_text("nothing")
     record = read_measurement(ROOT / "results/benchmarks-cpu.json")
     with pytest.raises(ValueError, match="has no place for the table"):
-        table.put_table(tmp_path / "page.md", record)
+        table.put_table(tmp_path / "page.md", "speed", table.speed_table(record))
 
 
 def test_every_card_is_made_from_a_record():
