@@ -1,12 +1,14 @@
 """Batches of pairs: nothing lost, nothing doubled, and the same again from any position."""
 
 import random
+from functools import partial
 from itertools import islice
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from transformer_lit.training.data import (
     PairBatch,
@@ -218,6 +220,23 @@ def test_a_position_outside_the_epoch_is_refused(position):
         ValueError, match=f"epoch 2 has {batches} batches, position asks for {position[1]}"
     ):
         next(iter(stream))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_data_loader_hands_out_the_stream(workers):
+    loader = DataLoader(open_stream(), batch_size=None, num_workers=workers)
+    for found, wanted in zip(islice(loader, 5), open_stream()):
+        assert same(found, wanted)
+    texts = [TextStream(torch.arange(101), length=7, batch_size=3, seed=5) for _ in range(2)]
+    for found, wanted in zip(islice(DataLoader(texts[0], batch_size=None), 5), texts[1]):
+        assert same(found, wanted)
+
+
+def test_a_data_loader_collates_pairs():
+    pairs = corpus()
+    loader = DataLoader(pairs, batch_size=13, collate_fn=partial(collate, **SPECIAL))
+    found = [pair for batch in loader for pair in rows(batch)]
+    assert found == [([*source], [*target]) for source, target in pairs]
 
 
 def test_no_pairs_are_refused():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 # %% ../../nbs/training/02_data.ipynb #batch
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
@@ -113,11 +114,12 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
     ]
 
 # %% ../../nbs/training/02_data.ipynb #text-stream
-class TextStream:
+class TextStream(IterableDataset[TextBatch]):
     """An endless, repeatable stream of blocks: each epoch at a new offset and in a new order.
 
     `position` is (epoch, batch) of the next batch to hand out; set it to resume. The order depends
-    on `seed` and the epoch alone. The last batch of an epoch may be smaller.
+    on `seed` and the epoch alone. The last batch of an epoch may be smaller. A `DataLoader` takes
+    it with batch_size=None.
     """
 
     def __init__(self, ids: Int[Tensor, "N"], *, length: int, batch_size: int, seed: int):
@@ -150,11 +152,12 @@ class TextStream:
             yield TextBatch(self.ids[index], self.ids[index + 1])
 
 # %% ../../nbs/training/02_data.ipynb #stream
-class PairStream:
+class PairStream(IterableDataset[PairBatch]):
     """An endless, repeatable stream of batches: each epoch every pair once, in a new order.
 
     `position` is (epoch, batch) of the next batch to hand out. Set it and the stream goes on from
-    there, so a training can be resumed. The order depends on `seed` and the epoch alone.
+    there, so a training can be resumed. The order depends on `seed` and the epoch alone. A
+    `DataLoader` takes it with batch_size=None.
     """
 
     def __init__(
