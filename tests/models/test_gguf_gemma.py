@@ -6,10 +6,13 @@ import pytest
 import torch
 import transformers as hf
 from gguf_files import SIZES, write_model
+from tokenizers import normalizers
 from transformers.convert_slow_tokenizer import generate_merges
 
 from transformer_lit.course.files import InputError
-from transformer_lit.models.gguf import PieceTokenizer, load_gguf
+from transformer_lit.models.gguf import load_gguf
+from transformer_lit.models.hf_build import load_published, save_hf
+from transformer_lit.text.tokenizer import PieceTokenizer, load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("single")
 WORDS = ["▁t", "th", "he", "the", "▁th", "▁the", "an", "▁a", "▁an", "in", "ing", "▁▁", "▁it", "it"]
@@ -101,6 +104,26 @@ def test_ids_are_those_of_the_reference(opened):
         assert opened.tokenizer.decode_bytes(ids).decode() == plain
     assert opened.tokenizer.tokens("the")[1:] == ["the"]
     assert opened.tokenizer.encode_ordinary("<start_of_turn>")[0] != 4
+
+
+def test_what_was_opened_and_written_opens_again(opened, tmp_path):
+    save_hf(opened, tmp_path / "folder")
+    again, text = load_published(tmp_path / "folder"), "<start_of_turn>the thing äxé🚲"
+    assert type(again.tokenizer) is PieceTokenizer and again.ends == opened.ends
+    assert again.tokenizer.encode(text) == opened.tokenizer.encode(text)
+    ids = torch.tensor([opened.tokenizer.encode(text)])
+    torch.testing.assert_close(again.model(ids), opened.model(ids))
+    reference = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "folder").eval()
+    torch.testing.assert_close(reference(ids).logits, opened.model(ids), rtol=1e-4, atol=2e-5)
+    opened.tokenizer.save(tmp_path / "tokenizer.json")
+    alone = load_tokenizer(tmp_path / "tokenizer.json")
+    assert type(alone) is PieceTokenizer and alone.encode(text) == opened.tokenizer.encode(text)
+    alone.backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), alone.backend.normalizer]
+    )
+    alone.save(tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match="puts a space in front of a text"):
+        load_tokenizer(tmp_path / "tokenizer.json")
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class TestRefused:
         self.told(copy, r"tokenizer\.json is not a tokenizer file")
         file.write_text(whole)
         tell(file, decoder=None)
-        self.told(copy, r"tokenizer\.json is not byte-level BPE")
+        self.told(copy, r"tokenizer\.json is no BPE over bytes or with bytes")
 
     def test_a_tokenizer_of_another_model(self, copy):
         more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}

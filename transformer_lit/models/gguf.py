@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['FORMS', 'TEXT', 'ARRAY', 'KINDS', 'LAYOUTS', 'WORDS', 'NORMAL', 'UNKNOWN', 'CONTROL', 'USER_DEFINED', 'TOKENIZERS',
            'Reader', 'read_value', 'dequantise_q4_k', 'dequantise_q6_k', 'Kind', 'Stored', 'GGUF', 'half_split_rows',
-           'settings_of', 'PieceTokenizer', 'tokenizer_of', 'load_gguf']
+           'settings_of', 'tokenizer_of', 'load_gguf']
 
 # %% ../../nbs/models/12_gguf.ipynb #imports
 import math
 import mmap
-import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ from transformer_lit.models.quantise import (
     unpack_nibbles,
 )
 from transformer_lit.position.rope import RoPE, interleaved_order, rope_frequencies
-from transformer_lit.text.tokenizer import PublishedTokenizer
+from transformer_lit.text.tokenizer import PieceTokenizer, PublishedTokenizer
 
 # %% ../../nbs/models/12_gguf.ipynb #reader
 class Reader:
@@ -397,6 +396,7 @@ def settings_of(file: GGUF) -> Settings:
     c = Settings(
         {name: size for name, (size, _) in sizes.items()},
         architectures=[LAYOUTS[kind][0]],
+        model_type="gemma3_text" if kind == "gemma3" else kind,
         num_attention_heads=H,
         num_key_value_heads=said("attention.head_count_kv", int, H),
         max_position_embeddings=said("context_length"),
@@ -455,20 +455,6 @@ def _merged_bytes(file: GGUF, ids: dict[str, int], kinds: Sequence[int]) -> Back
     return backend
 
 # %% ../../nbs/models/12_gguf.ipynb #pieces
-class PieceTokenizer(PublishedTokenizer):
-    "SentencePiece's tokens: `▁` is a space, `<0xE2>` a byte, all else stands as it is."
-
-    @staticmethod
-    def _bytes_of(token: str) -> bytes:
-        if re.fullmatch("<0x[0-9A-F]{2}>", token):
-            return bytes([int(token[3:5], 16)])
-        return token.replace("▁", " ").encode()
-
-    def tokens(self, text: str) -> list[str]:
-        "The pieces of `text`, one string for each id."
-        return [self.backend.id_to_token(i) for i in self.encode(text)]
-
-
 def _scored_pieces(file: GGUF, ids: dict[str, int], kinds: Sequence[int]) -> Backend:
     "SentencePiece's BPE: of all neighbours that make a token, those of the best score go first."
     if file.get("tokenizer.ggml.add_space_prefix", bool, True):
@@ -585,6 +571,7 @@ def load_gguf(
     )  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     file.metadata.clear()  # tokens and merges: the tokenizer has them
+    model.settings = c  # for `save_hf`
     if weights is None:
         fill(model, file, names, dtype)
     else:

@@ -697,7 +697,7 @@ def save_hf(
 ) -> None:
     """Write what `load_hf` opened, or a `Llama`, to a new folder for `transformers`: equal logits.
 
-    One safetensors file and `config.json`; with a tokenizer, which is of byte-level BPE, also what
+    One safetensors file and `config.json`; with a tokenizer, which is a BPE, also what
     gives the same ids there. Settings are the model's `settings`, if it has them; those of a
     `Llama` of yours are seen in its layers, also with norms of heads, with `Experts` or with
     `LatentAttention`. `InputError` where such a folder would be read as another model, for example

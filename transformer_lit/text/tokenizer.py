@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['SPECIALS', 'byte_alphabet', 'readable', 'train_bpe', 'BPETokenizer', 'CharTokenizer', 'Tokenizer', 'load_tokenizer',
-           'PublishedTokenizer']
+           'PublishedTokenizer', 'PieceTokenizer']
 
 # %% ../../nbs/text/01_tokenizer.ipynb #imports
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -302,9 +303,14 @@ class PublishedTokenizer(BPETokenizer):
         cls, backend: Backend, roles: dict[str, int | None], path: str | Path
     ) -> "PublishedTokenizer":
         "Of a backend that was read from `path`: `roles` are the ids that pad, begin and end."
-        if not isinstance(backend.decoder, decoders.ByteLevel):
-            raise InputError(f"{path} is not byte-level BPE, the only kind that is built")
-        return cls(backend, *(roles.get(role) for role in ("pad", "bos", "eos")))
+        kind = cls
+        if getattr(backend.model, "byte_fallback", False):
+            kind = PieceTokenizer
+            if "▁" in "".join(backend.encode("a", add_special_tokens=False).tokens):
+                raise InputError(f"{path} puts a space in front of a text, which is not built")
+        elif not isinstance(backend.decoder, decoders.ByteLevel):
+            raise InputError(f"{path} is no BPE over bytes or with bytes, the kinds that are built")
+        return kind(backend, *(roles.get(role) for role in ("pad", "bos", "eos")))
 
     def save(self, path: str | Path) -> None:
         "Write the tokenizer, and which tokens have a role, to one JSON file for `load_tokenizer`."
@@ -337,3 +343,17 @@ class PublishedTokenizer(BPETokenizer):
         shown = [x for x in tokens if x is not None and x not in self.specials]
         # an added token is as it is written, and not byte by byte
         return b"".join(x.encode() if x in self.added else self._bytes_of(x) for x in shown)
+
+# %% ../../nbs/text/01_tokenizer.ipynb #pieces
+class PieceTokenizer(PublishedTokenizer):
+    "SentencePiece's tokens: `▁` is a space, `<0xE2>` a byte, all else stands as it is."
+
+    @staticmethod
+    def _bytes_of(token: str) -> bytes:
+        if re.fullmatch("<0x[0-9A-F]{2}>", token):
+            return bytes([int(token[3:5], 16)])
+        return token.replace("▁", " ").encode()
+
+    def tokens(self, text: str) -> list[str]:
+        "The pieces of `text`, one string for each id."
+        return [self.backend.id_to_token(i) for i in self.encode(text)]

@@ -114,7 +114,7 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
     ]
 
 # %% ../../nbs/training/02_data.ipynb #text-stream
-class TextStream(IterableDataset[TextBatch]):
+class TextStream(IterableDataset):
     """An endless, repeatable stream of blocks: each epoch at a new offset and in a new order.
 
     `position` is (epoch, batch) of the next batch to hand out; set it to resume. The order depends
@@ -152,7 +152,7 @@ class TextStream(IterableDataset[TextBatch]):
             yield TextBatch(self.ids[index], self.ids[index + 1])
 
 # %% ../../nbs/training/02_data.ipynb #stream
-class PairStream(IterableDataset[PairBatch]):
+class PairStream(IterableDataset):
     """An endless, repeatable stream of batches: each epoch every pair once, in a new order.
 
     `position` is (epoch, batch) of the next batch to hand out. Set it and the stream goes on from
