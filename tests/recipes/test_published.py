@@ -314,8 +314,14 @@ class TestTuned:
         assert [*other.ends] == [*one.ends] == [2]
         assert other.model.config == one.model.config
 
-    def test_what_is_saved_opens_in_another_process(self, folder, text, tmp_path):
-        start = load(folder)
+    @pytest.mark.parametrize("spare", [0, 7])  # rows of the table that no token has
+    def test_what_is_saved_opens_in_another_process(self, folder, text, spare, tmp_path):
+        padded = shutil.copytree(folder, tmp_path / "padded")
+        theirs = hf.AutoModelForCausalLM.from_pretrained(folder)
+        theirs.resize_token_embeddings(theirs.config.vocab_size + spare)
+        theirs.save_pretrained(padded)
+        start = load(padded)
+        assert start.model.config.vocab_size == start.tokenizer.vocab_size + spare
         few = dict(word.split("=") for word in self.FEW)
         recipe = LanguageModeling.from_files(text, like=start, steps=2, **few)
         run = open_training(recipe, "run", device="cpu", start=start)

@@ -189,7 +189,8 @@ class LanguageModeling(Recipe):
 
     def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
         longest = max(self.length, start.config.max_len)  # rows may be shorter than its context
-        return replace(self, length=longest).build(vocab_size)
+        rows = max(vocab_size, start.config.vocab_size)  # a published table may have spare ones
+        return replace(self, length=longest).build(rows)
 
     def sizes_of(self, model: nn.Module) -> dict[str, Any]:
         return {**super().sizes_of(model), "length": min(self.length, model.config.max_len)}
