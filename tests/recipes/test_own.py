@@ -18,6 +18,7 @@ from transformer_lit.course.settings import field_words
 from transformer_lit.models.llama import LlamaConfig
 from transformer_lit.recipes.cli import _spread, main
 from transformer_lit.recipes.language_model import LanguageModeling
+from transformer_lit.recipes.masked import MaskedModeling
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES, load, model_names
@@ -233,6 +234,24 @@ class TestStart:
         assert run.data["start"] and set(run.data) == {"new.txt", "start"}
         with pytest.raises(InputError, match="sha256 of start"):
             open_training(recipe, "second", device="cpu", resume=True)
+
+    def test_a_masked_model_goes_on_and_is_scored_in_rows_as_it_learned(self, here):
+        small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "tokens": 270}
+        rows = {"length": 11, "batch_size": 3, "steps": 2, "every": 2}
+        first = open_training(
+            MaskedModeling.from_files("mytext", **small, **rows), "first", device="cpu"
+        )
+        first.train()
+        finish_training(first, name="first", command="c", results="results")
+        start, text = load("first"), (here / "mytext/a.txt").read_text()
+        recipe = MaskedModeling.from_files("mytext", like=start, length=5, steps=2)
+        run = open_training(recipe, "second", device="cpu", start=start)
+        torch.testing.assert_close(
+            run.trained.model.state_dict(), start.model.state_dict(), rtol=0, atol=0
+        )
+        scores = [one.score(text)["perplexity"] for one in (run.trained, start)]
+        start.info["length"] = 5
+        assert scores[0] == start.score(text)["perplexity"] != scores[1]
 
     def test_what_does_not_fit_is_one_line_and_leaves_nothing(self, here):
         start = self.trained("first")

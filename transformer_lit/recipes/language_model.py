@@ -180,17 +180,19 @@ class LanguageModeling(Recipe):
     weight_decay: float = 0.1
 
     given_sizes = ("vocab_size", "max_len")
+    more_ids: ClassVar[int] = 0  # of the model, beyond those of the tokenizer
     kind = LanguageModel
     remembers = ("dataset", "paths", "lines", "length")
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
-        return build(self.model, vocab_size=vocab_size, max_len=self.length, **self.sizes)
+        ids = vocab_size + self.more_ids
+        return build(self.model, vocab_size=ids, max_len=self.length, **self.sizes)
 
     def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
         longest = max(self.length, start.config.max_len)  # rows may be shorter than its context
-        rows = max(vocab_size, start.config.vocab_size)  # a published table may have spare ones
-        return replace(self, length=longest).build(rows)
+        rows = start.config.vocab_size - self.more_ids  # a published table may have spare ones
+        return replace(self, length=longest).build(max(vocab_size, rows))
 
     def sizes_of(self, model: nn.Module) -> dict[str, Any]:
         return {**super().sizes_of(model), "length": min(self.length, model.config.max_len)}

@@ -57,7 +57,7 @@ class MaskedModel(Trained):
         "The perplexity of hidden tokens of a text, the same ones every time."
         fixed = torch.Generator().manual_seed(0)
         ids = self.tokenizer.encode_text(examples)
-        blocks = text_blocks(ids, self.model.config.max_len, 64)
+        blocks = text_blocks(ids, self.info.get("length", self.model.config.max_len), 64)
         losses = (masked_step(self.model, b.to(self.device), generator=fixed) for b in blocks)
         return {"perplexity": perplexity(mean_loss(self.model, losses))}
 
@@ -73,9 +73,7 @@ class MaskedModeling(LanguageModeling):
     kind = MaskedModel
     variant = "masked"  # a preset of the same name may be another task's
     presets: ClassVar[dict[str, Recipe]] = {}
-
-    def build(self, vocab_size: int) -> nn.Module:
-        return super().build(vocab_size + 1)
+    more_ids = 1
 
     def step(self, model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
         return masked_step(model, batch)
