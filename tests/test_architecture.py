@@ -82,7 +82,8 @@ def modules(root, exercises=False):
     "Exported modules: dotted name below the package -> path. Those of exercises only where asked."
     files = (root / PACKAGE).rglob("*.py")
     files = [p for p in files if exercises or p.parent.name != "exercises"]
-    kept = [p for p in files if p.name != "__init__.py" and p.parent.name != "course"]
+    doors = {"__init__.py", "__main__.py"}  # of the package, and of `python -m`
+    kept = [p for p in files if p.name not in doors and p.parent.name != "course"]
     kept = [p for p in kept if f"{p.parent.name}.{p.stem}" not in PLAIN]
     return {".".join(p.relative_to(root / PACKAGE).with_suffix("").parts): p for p in kept}
 

@@ -60,7 +60,7 @@ class TestFetch:
 
     @pytest.mark.parametrize("call", [available, fetch, data_hashes])
     def test_an_unknown_set_is_named_with_the_known_ones(self, call):
-        with pytest.raises(InputError, match="'wmt14'; known are: book, minilm, m"):
+        with pytest.raises(InputError, match="'wmt14'; known are: book, everyday, minilm, m"):
             call("wmt14")
 
 
@@ -100,7 +100,7 @@ class TestLoadPairs:
         )
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "", "", files, pairs=pairs))
         assert load_pairs("toy", "fr", "en", "all") == [("un", "one"), ("trois", "three")]
-        with pytest.raises(InputError, match="these do: multi30k, numbers, tatoeba, toy"):
+        with pytest.raises(InputError, match="these do: multi30k, numbers, everyday, tatoeba, toy"):
             load_pairs("book", "fr", "en", "all")
 
     @pytest.mark.parametrize(
