@@ -1,4 +1,4 @@
-"The places of widgets in the chapters, as their notebooks hold them."
+"The places of widgets in the chapters, as their notebooks hold them; the first page."
 
 import json
 import re
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+INTRO = (ROOT / "book/intro.md").read_text(encoding="utf-8")
+FIRST = re.search(r":model: (\S+)", INTRO)[1]  # the translator of the first page
 PLACE = re.compile(r"```\{widget\} (\w+)\n(?::ask: ([^\n]*)\n\n)?(.*)\n```", re.S)
 
 

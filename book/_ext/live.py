@@ -2,11 +2,13 @@
 
     ```{widget} translate           book/_static/widgets/translate.js fills it
     :ask: Load it (4 MB)            optional: nothing is loaded before this button is pressed
+    :model: multi30k-en-de          optional, for `translate`: which shipped translator it opens
     :by: kind, chapter              for the widget `filter`: columns of the table that it holds
     what stands there until then
     ```
     ```{hero} A sentence.           its translation, drawn: lines lead to where the model looked
-    ```{translated} A sentence.     what the shipped translator makes of it, and where it looks
+    ```{translated} A sentence.     what a shipped translator (`:model:`) makes of it, and where it
+                                    looks
     ```{written} shakespeare ROMEO: how a shipped decoder goes on
     ```{results}                    the table of the records in results/
 
@@ -31,18 +33,20 @@ from transformer_lit.models.interpret import watch
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
-MODELS = ("multi30k-en-de", "shakespeare", "stories")  # those that the widgets name
+CAPTIONS = "multi30k-en-de"  # the translator that is meant where none is named
+MODELS = (CAPTIONS, "shakespeare", "stories")  # those that the widgets name
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 # --- widgets ------------------------------------------------------------------------------------
 
 
-def opening(name, ask="", by=""):
+def opening(name, ask="", by="", model=""):
     "The tag that page.js looks for."
     if not (STATIC / "widgets" / f"{name}.js").is_file():
         raise ValueError(f"no widget {name!r}: book/_static/widgets/{name}.js is missing")
-    told = "".join(f' data-{k}="{escape(v)}"' for k, v in (("ask", ask), ("by", by)) if v)
+    options = {"ask": ask, "by": by, "model": model}
+    told = "".join(f' data-{k}="{escape(v)}"' for k, v in options.items() if v)
     return f'<div class="widget" data-widget="{name}"{told}>'
 
 
@@ -50,7 +54,7 @@ class Widget(SphinxDirective):
     "A place that a module in book/_static/widgets fills; its content is shown until then."
 
     required_arguments = 1
-    option_spec = {"ask": directives.unchanged_required, "by": directives.unchanged_required}
+    option_spec = dict.fromkeys(("ask", "by", "model"), directives.unchanged_required)
     has_content = True
 
     def run(self):
@@ -69,9 +73,9 @@ class Widget(SphinxDirective):
 
 
 @cache
-def translated(sentence):
+def translated(sentence, model=CAPTIONS):
     "The translation, its pieces, the sentence's pieces, and the weights of each layer and head."
-    translator = load("multi30k-en-de")
+    translator = load(model)
     tokenizer, (german,) = translator.tokenizer, translator.translate([sentence])
     src, tgt = tokenizer.encode(sentence, eos=True), tokenizer.encode(german)
     tgt_in = torch.tensor([[tokenizer.bos_id, *tgt]])
@@ -105,13 +109,14 @@ def said(text, language, *, begun=""):
 
 
 class Translated(SphinxDirective):
-    "A sentence, its translation by the shipped model, and where a layer looked."
+    "A sentence, its translation by a shipped model, and where a layer looked."
 
     required_arguments = 1
     final_argument_whitespace = True
+    option_spec = {"model": directives.unchanged_required}
 
     def run(self):
-        german, rows, columns, weights = translated(self.arguments[0])
+        german, rows, columns, weights = translated(self.arguments[0], **self.options)
         layers, heads = weights.shape[:2]
         caption = f"Cross-attention, layer {layers - 1}, mean of the {heads} heads, in %"
         table = heat_table(rows, columns, weights[-2].mean(0), caption)  # the clearest layer

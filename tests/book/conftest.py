@@ -15,7 +15,7 @@ from pathlib import Path
 import live
 import pytest
 from browser import find_chromium
-from chapter_widgets import chapter_widgets
+from chapter_widgets import FIRST, chapter_widgets
 
 STATIC = Path(__file__).parents[2] / "book/_static"
 PAGE = """<!DOCTYPE html>
@@ -80,9 +80,10 @@ def folder(tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     shutil.copytree(STATIC, site / "_static", ignore=shutil.ignore_patterns("mathjax"))
     live.copy_models(site / "_static")
-    german, rows, columns, weights = live.translated("A man is riding a bike.")
+    german, rows, columns, weights = live.translated("A man is riding a bike.", FIRST)
     inside = live.said(german, "de") + live.heat_table(rows, columns, weights[-2].mean(0), "heat")
-    widgets = [live.opening("translate", "Load the translator") + inside + "</div>"]
+    opening = live.opening("translate", "Load the translator", model=FIRST)
+    widgets = [opening + inside + "</div>"]
     widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
     (site / "index.html").write_text(PAGE.format(up="", inside="".join(widgets)), encoding="utf-8")
     placed = [(name, place) for name, places in chapter_widgets().items() for place in places]

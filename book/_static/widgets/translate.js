@@ -1,18 +1,26 @@
-// The trained translator, in the page: a caption in, German out, and a look inside.
+// A trained translator, in the page: a sentence in, German out, and a look inside.
 
 import { openModel } from "../live/client.js";
 import { heatTable, meanOf } from "./heat.js";
 import { button, chooser, fold, frame, labelled, make } from "./parts.js";
 import { finishedTable, treeList, treePicture } from "./tree.js";
 
-const EXAMPLES = [
-  "A man is riding a bike.",
-  "Two dogs are playing in the snow.",
-  "A young woman in a red dress is singing on a stage in front of many people.",
-];
+const CAPTIONS = "multi30k-en-de"; // the model that is meant where the page names none
+const EXAMPLES = {
+  [CAPTIONS]: [
+    "A man is riding a bike.",
+    "Two dogs are playing in the snow.",
+    "A young woman in a red dress is singing on a stage in front of many people.",
+  ],
+  "everyday-en-de": [
+    "Where did you learn German?",
+    "I have to get up early tomorrow.",
+    "A man is riding a bike.",
+  ],
+};
 const BEAMS = [1, 2, 3, 5, 8].map((beam) => [beam, beam === 1 ? "1 (greedy)" : String(beam)]);
 
-// Layer and head by choice; the choice stays from one caption to the next.
+// Layer and head by choice; the choice stays from one sentence to the next.
 function look({ n_layers, n_heads }) {
   const chosen = { layer: n_layers - 2, head: -1 };
   const table = make("div");
@@ -64,15 +72,16 @@ function searched() {
 }
 
 export async function mount(root, say) {
-  const model = await openModel("multi30k-en-de", say);
-  const caption = make("input", { type: "text", value: EXAMPLES[0], autocomplete: "off", lang: "en" });
+  const name = root.dataset.model ?? CAPTIONS;
+  const model = await openModel(name, say);
+  const english = make("input", { type: "text", value: EXAMPLES[name][0], autocomplete: "off", lang: "en" });
   const beams = chooser(BEAMS, 5, () => run());
   const german = make("output", { class: "widget-result", lang: "de", "aria-live": "polite" });
   const note = make("p", { class: "widget-note", role: "status" });
   const [attention, beam] = [look(model.config), searched()];
   const stop = button("Stop", () => model.ask("stop"), { disabled: true });
 
-  // What is not of this caption is not shown.
+  // What is not of this sentence is not shown.
   function clear(text) {
     note.textContent = text;
     german.textContent = "";
@@ -84,7 +93,7 @@ export async function mount(root, say) {
     stop.disabled = false;
     note.textContent = "Searching …";
     try {
-      const asked = { text: caption.value, beam: Number(beams.value) };
+      const asked = { text: english.value, beam: Number(beams.value) };
       const result = await model.newest("translate", asked, ({ text }) => (note.textContent = `Searching … ${text}`));
       if (!result) return;
       if (result.stopped) clear("Stopped.");
@@ -113,15 +122,15 @@ export async function mount(root, say) {
     event.preventDefault();
     return run();
   };
-  const example = (text) => button(text, () => ((caption.value = text), run()), { class: "widget-example" });
+  const example = (text) => button(text, () => ((english.value = text), run()), { class: "widget-example" });
   frame(
     root,
     "The translator, in this page",
-    EXAMPLES.map(example),
+    EXAMPLES[name].map(example),
     make(
       "form",
       { class: "widget-row", onsubmit: ask },
-      make("div", { class: "widget-grow" }, labelled("English caption", caption)),
+      make("div", { class: "widget-grow" }, labelled("English sentence", english)),
       labelled("Beam", beams),
       make("button", { class: "widget-button" }, "Translate"),
       stop,
@@ -131,6 +140,6 @@ export async function mount(root, say) {
     attention.part,
     beam.part,
   );
-  caption.focus({ preventScroll: true });
+  english.focus({ preventScroll: true });
   await run();
 }
