@@ -76,8 +76,8 @@ def texts_are_here():
 
 
 def tatoeba_is_here():
-    "Whether Tatoeba's Chinese and English lie there: a text to learn from, and a test set."
-    folders = ("tatoeba/cmn-eng", "tatoeba/test")
+    "Whether Tatoeba's sentences lie there: in Chinese and in German with English, and a test set."
+    folders = ("tatoeba/cmn-eng", "tatoeba/deu-eng", "tatoeba/test")
     return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
 
 
@@ -91,7 +91,7 @@ MARKERS = {
 def pytest_configure(config):
     config.addinivalue_line("markers", "multi30k: needs the real Multi30k in TRANSFORMER_LIT_DATA")
     config.addinivalue_line("markers", "real_data: needs plays, novels and word lists there")
-    config.addinivalue_line("markers", "tatoeba: needs Tatoeba's Chinese and English there")
+    config.addinivalue_line("markers", "tatoeba: needs Tatoeba's sentences there")
 
 
 def pytest_collection_modifyitems(items):

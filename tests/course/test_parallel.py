@@ -1,4 +1,4 @@
-"""Two parallel sets: files from an archive, and a training part that its test does not know."""
+"""Parallel sets: files from an archive, and a training part that its test does not know."""
 
 import hashlib
 import io
@@ -277,3 +277,30 @@ class TestRealTatoeba:
         assert f"{TEXT}/_about.txt" in data_hashes("tatoeba")
         about = next(file for file in TATOEBA_FILES if file.path.endswith("_about.txt"))
         assert b"Attribution: www.manythings.org/anki and tatoeba.org" in read_file(about)
+
+
+@pytest.mark.tatoeba
+class TestRealEveryday:
+    @pytest.fixture(scope="class")
+    def parts(self, real_data_folder):
+        "Every split, English first."
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+            splits = DATASETS["everyday"].pairs.splits
+            return {split: load_pairs("everyday", "en", "de", split) for split in splits}
+
+    def test_sizes(self, parts):
+        sizes = {"train": 165_320, "val": 1_355, "test": 1_341}
+        assert {split: len(some) for split, some in parts.items()} == sizes
+
+    def test_no_two_parts_share_a_sentence_and_a_held_out_one_has_one_translation(self, parts):
+        for side in (0, 1):
+            known = {split: [comparable(pair[side]) for pair in parts[split]] for split in parts}
+            train, val, test = (set(known[split]) for split in ("train", "val", "test"))
+            assert train and not train & val and not train & test and not val & test
+            if side == 0:
+                assert len(known["val"]) == len(val) and len(known["test"]) == len(test)
+
+    def test_the_sides_belong_together(self, parts):
+        assert ("Run!", "Lauf!") in parts["train"]
+        assert all(side.strip() for some in parts.values() for pair in some for side in pair)
