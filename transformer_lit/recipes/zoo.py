@@ -60,7 +60,8 @@ def load(
     elif (folder / "model").is_dir():  # where a training leaves it
         folder = folder / "model"
     if not folder.is_dir():
-        raise InputError(f"no model {str(folder)!r}: no folder, and shipped are {_names()}")
+        named = f"shipped are {_names()}; {' and '.join(PUBLISHED)} can be fetched"
+        raise InputError(f"no model {str(folder)!r}: no folder, and {named}")
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
