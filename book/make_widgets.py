@@ -3,17 +3,20 @@
     captions.json   the tokenizer that the chapter on tokenizers trains on its twelve captions
     table.json      the model of ten words in the chapter on beam search
     next.json       what the shipped writer of plays gives each character after some beginnings
+    wirings.json    the recorded grid of rates and warm-ups in the chapter on wirings: mean losses
 
 Cells of the chapters are run for it, so that the widgets show what stands there.
 """
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import torch
 
 from transformer_lit import load
 from transformer_lit.course.files import write_text
+from transformer_lit.course.records import read_measurement
 from transformer_lit.text.tokenizer import BPETokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +64,34 @@ def following() -> dict:
     return {"characters": writer.tokenizer.characters, "places": places}
 
 
-FILES = {"captions.json": captions, "table.json": table, "next.json": following}
+WIRINGS = {"post": "post-norm", "pre": "pre-norm", "sandwich": "sandwich", "deep": "DeepNorm"}
+
+
+def wirings() -> dict:
+    "For each wiring, rate and warm-up the losses over the steps, means over the seeds."
+    rows = read_measurement(ROOT / "results/measurements/wirings.json").rows
+    rows = [row for row in rows if row["layers"] == 6 and row["steps"] == 120]
+    rates, warmups = (sorted({row[key] for row in rows}) for key in ("rate", "warmup"))
+
+    def losses(*setting) -> list[float]:
+        own = [r["losses"] for r in rows if (r["wiring"], r["rate"], r["warmup"]) == setting]
+        return [round(mean(column), 3) for column in zip(*own, strict=True)]
+
+    grid = {
+        name: [[losses(key, rate, warmup) for warmup in warmups] for rate in rates]
+        for key, name in WIRINGS.items()
+    }
+    at = list(range(rows[0]["every"], rows[0]["steps"] + 1, rows[0]["every"]))
+    unigram = round(rows[0]["unigram"], 3)
+    return {"rates": rates, "warmups": warmups, "at": at, "unigram": unigram, "losses": grid}
+
+
+FILES = {
+    "captions.json": captions,
+    "table.json": table,
+    "next.json": following,
+    "wirings.json": wirings,
+}
 
 
 def main() -> None:

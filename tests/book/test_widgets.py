@@ -41,7 +41,7 @@ import make_widgets  # noqa: E402
 
 WIDGETS = {name: place for name, (place, *_) in chapter_widgets().items() if name != "write"}
 NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges", "norms"]
-NAMES += ["positions", "rope", "sampling", "schedule", "softmax", "steps", "tiles"]
+NAMES += ["positions", "rope", "sampling", "schedule", "softmax", "steps", "tiles", "wirings"]
 ASKED = ["heads", "translate", "walk"]  # each loads a model, when its button is pressed
 NAMES += ASKED
 BEAM = "nbs/inference/02_beam.ipynb"
@@ -585,6 +585,7 @@ def test_the_data_are_what_the_package_and_the_chapters_make():
     }
     assert read["captions.json"] == make_widgets.captions()
     assert read["table.json"] == make_widgets.table()
+    assert read["wirings.json"] == make_widgets.wirings()
     torch.set_default_dtype(torch.float32)
     made, found = make_widgets.following(), read["next.json"]
     assert [one["text"] for one in made["places"]] == [one["text"] for one in found["places"]]
@@ -910,6 +911,28 @@ def test_sampling(opened):
             assert f" {count(1, keep, amount, temperature)} of 65 " in said(root)
     root.get_by_label("Keep by").select_option("all")
     assert " 65 of 65 characters stay. They have 1.000 of" in said(root)
+
+
+def test_the_recorded_grid_of_wirings(opened):
+    "By keys from the lowest rate to the highest and back, at each warm-up: what the record says."
+    grid, root = make_widgets.wirings(), opened("wirings")
+    points = root.locator("svg.widget-chart .curve")
+    seen = set()
+    for j, warmup in enumerate(grid["warmups"]):
+        warmed = f"after a warm-up of {warmup} steps" if warmup else "without a warm-up"
+        slide(root, "Warm-up, in steps", "Home", *["ArrowRight"] * j)
+        slide(root, "Learning rate", "Home")
+        for i, rate in enumerate(grid["rates"]):
+            assert said(root).startswith(f"At a rate of {rate} {warmed}, losses after 120 steps: ")
+            for name, losses in grid["losses"].items():
+                shown = re.search(rf"{name} (\d\.\d\d)", said(root))[1]
+                assert float(shown) == pytest.approx(losses[i][j][-1], abs=0.0051)
+            assert points.count() == 4
+            seen.add(tuple(one.get_attribute("points") for one in points.all()))
+            slide(root, "Learning rate", "ArrowRight")
+    assert len(seen) == 18
+    named = root.locator("svg text.named").all_text_contents()
+    assert sorted(named) == sorted(grid["losses"])
 
 
 def test_schedule(opened):

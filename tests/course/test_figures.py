@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from transformer_lit.course.figures import (
     DIVERGING,
@@ -17,6 +18,7 @@ from transformer_lit.course.figures import (
     contrast,
     heatmap,
     luminance,
+    name_lines,
     use_style,
 )
 
@@ -98,6 +100,35 @@ class TestFiles:
     def test_the_ground_is_opaque_white(self):
         assert plt.rcParams["figure.facecolor"] == plt.rcParams["savefig.facecolor"] == "white"
         assert b"fill: #ffffff" in self.draw()
+
+
+class TestNameLines:
+    def names(self, ax):
+        "Text and middle of each name, in the order of the page."
+        name_lines(ax)
+        ax.get_figure().draw_without_rendering()
+        found = [(one.get_text(), Text.get_window_extent(one)) for one in ax.texts]
+        return sorted(found, key=lambda one: one[1].y0)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_names_stand_in_the_order_of_the_ends_and_do_not_touch(self, ax, seed):
+        ends = np.random.default_rng(seed).normal(size=7) ** 3  # some close together
+        for i, end in enumerate(ends):
+            ax.plot([0, 1], [0, end], label=f"line {i}")
+        ax.plot([0, 1], [0, 5])  # it has no name
+        ax.axhline(1.7, label="level")  # its ends are no data
+        texts, boxes = zip(*self.names(ax), strict=True)
+        wanted = [*zip(ends, (f"line {i}" for i in range(7))), (1.7, "level")]
+        assert list(texts) == [name for _, name in sorted(wanted)]
+        assert all(above.y0 > below.y1 for below, above in pairwise(boxes))
+        assert min(box.x0 for box in boxes) > ax.get_window_extent().x1
+
+    def test_names_with_room_stand_at_their_ends(self, ax):
+        for i in range(3):
+            ax.plot([0, 1], [1, i], label=str(i))
+        for text, box in self.names(ax):
+            (_, end), middle = ax.transData.transform((1, int(text))), (box.y0 + box.y1) / 2
+            assert abs(middle - end) < 3  # pixels
 
 
 class TestHeatmap:

@@ -116,6 +116,45 @@ def heatmap(
     return image
 
 
+def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
+    "Ascending heights, moved as little as needed to stand `gap` apart between 0 and `top`."
+    groups: list[list[float]] = []  # what touches is moved as one: its heights less the gaps
+    for place, height in enumerate(wanted):
+        groups.append([height - place * gap])
+        while len(groups) > 1 and np.mean(groups[-2]) > np.mean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    highest = top - (len(wanted) - 1) * gap
+    level = [max(min(float(np.mean(group)), highest), 0) for group in groups for _ in group]
+    return [one + place * gap for place, one in enumerate(level)]
+
+
+def name_lines(ax: Axes) -> None:
+    """Write the label of each line beside its right end, in place of a legend.
+
+    Names that would touch are moved apart; a thin line of its colour leads to each.
+    """
+    fig = ax.get_figure()
+    fig.draw_without_rendering()  # now the axes have their size
+    inch, box, size = fig.dpi, ax.get_window_extent(), plt.rcParams["font.size"] - 1
+    named = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    ends = {line: line.get_transform().transform(line.get_xydata()[-1])[1] for line in named}
+    named.sort(key=ends.__getitem__)
+    wanted = [ends[line] - box.y0 for line in named]
+    heights = _apart(wanted, 1.25 * size / 72 * inch, box.height)
+    for line, height in zip(named, heights, strict=True):
+        ax.annotate(
+            line.get_label(),
+            line.get_xydata()[-1],
+            xycoords=line.get_transform(),
+            xytext=(1 + 0.2 * inch / box.width, height / box.height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=size,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "lw": 1, "relpos": (0, 0.5)},
+        )
+
+
 def draw_curve(curve: Sequence[dict[str, Any]], path: str | Path, *, title: str = "") -> None:
     "Training and validation loss over the steps of a run, as an SVG file."
     with plt.rc_context():

@@ -1,27 +1,50 @@
-// A curve with a marked point, as a picture; what it shows is said in words beside it.
+// Curves as a picture; what it shows is said in words beside it.
 
 import { make } from "./parts.js";
 
-const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [190, 56, 12, 14, 34];
+const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE] = [190, 56, 12, 14, 34, 14];
 
-// `points` and `mark` are pairs [x, y]; an axis has its ends, its name and the values that are written.
-export function curve({ label, points, mark, x, y, width }) {
-  const across = (value) => LEFT + ((value - x.from) / (x.to - x.from)) * (width - LEFT - RIGHT);
+// An axis has its ends, its name and the values that are written; `draw` gets the places of a pair [x, y].
+function plane({ label, x, y, width, right = RIGHT }, draw) {
+  const across = (value) => LEFT + ((value - x.from) / (x.to - x.from)) * (width - LEFT - right);
   const up = (value) => HEIGHT - BOTTOM - ((value - y.from) / (y.to - y.from)) * (HEIGHT - TOP - BOTTOM);
-  const [left, right, low, high] = [across(x.from), across(x.to), up(y.from), up(y.to)];
-  const lines = [
-    make("polyline", { class: "axis", points: `${left},${high} ${left},${low} ${right},${low}` }),
-    make("polyline", { class: "curve", points: points.map(([a, b]) => `${across(a)},${up(b)}`).join(" ") }),
-    make("line", { class: "guide", x1: across(mark[0]), x2: across(mark[0]), y1: low, y2: up(mark[1]) }),
-    make("line", { class: "guide", x1: left, x2: across(mark[0]), y1: up(mark[1]), y2: up(mark[1]) }),
-    make("circle", { cx: across(mark[0]), cy: up(mark[1]), r: 5 }),
-  ];
+  const [first, last, low, high] = [across(x.from), across(x.to), up(y.from), up(y.to)];
   const texts = [
     ...x.ticks.map(([at, text]) => make("text", { x: across(at), y: low + 14, class: "middle" }, text)),
-    ...y.ticks.map(([at, text]) => make("text", { x: left - 5, y: up(at) + 4, class: "end" }, text)),
-    make("text", { x: (left + right) / 2, y: HEIGHT - 4, class: "middle" }, x.name),
-    make("text", { x: left + 6, y: TOP - 3 }, y.name),
+    ...y.ticks.map(([at, text]) => make("text", { x: first - 5, y: up(at) + 4, class: "end" }, text)),
+    make("text", { x: (first + last) / 2, y: HEIGHT - 4, class: "middle" }, x.name),
+    make("text", { x: first + 6, y: TOP - 3 }, y.name),
   ];
   const frame = { class: "widget-chart", role: "img", "aria-label": label, width, height: HEIGHT };
-  return make("svg", { ...frame, viewBox: `0 0 ${width} ${HEIGHT}` }, lines, texts);
+  const axes = make("polyline", { class: "axis", points: `${first},${high} ${first},${low} ${last},${low}` });
+  return make("svg", { ...frame, viewBox: `0 0 ${width} ${HEIGHT}` }, axes, draw({ across, up, first, last, low }), texts);
 }
+
+const traced = (points, { across, up }, kind) =>
+  make("polyline", { class: kind, points: points.map(([a, b]) => `${across(a)},${up(b)}`).join(" ") });
+
+// A curve with a marked point; `points` and `mark` are pairs [x, y].
+export const curve = ({ points, mark: [a, b], ...axes }) =>
+  plane(axes, ({ first, low, ...places }) => {
+    const [x, y] = [places.across(a), places.up(b)];
+    return [
+      traced(points, places, "curve"),
+      make("line", { class: "guide", x1: x, x2: x, y1: low, y2: y }),
+      make("line", { class: "guide", x1: first, x2: x, y1: y, y2: y }),
+      make("circle", { cx: x, cy: y, r: 5 }),
+    ];
+  });
+
+// Some curves, each with its name at its end, and a level; `lines` are [name, points].
+export const curves = ({ lines, level, ...axes }) =>
+  plane({ right: 76, ...axes }, ({ first, last, ...places }) => {
+    const height = places.up(level);
+    const ends = lines.map(([name, points], n) => ({ name, n, y: places.up(points.at(-1)[1]) })).sort((a, b) => b.y - a.y);
+    let lowest = HEIGHT;
+    for (const end of ends) lowest = end.y = Math.min(end.y, lowest - LINE); // names do not touch
+    return [
+      make("line", { class: "guide", x1: first, x2: last, y1: height, y2: height }),
+      ...lines.map(([, points], n) => traced(points, places, `curve line-${n}`)),
+      ...ends.map(({ name, n, y }) => make("text", { x: last + 6, y: y + 4, class: `named line-${n}` }, name)),
+    ];
+  });
