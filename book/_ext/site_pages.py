@@ -166,6 +166,18 @@ def note_terms(app, doctree, docname):
             link["reftitle"] = app.term_notes[label]
 
 
+# --- soon there ---------------------------------------------------------------------------------
+
+AT_ONCE = "documentation_options.js"  # what stands in the page adds to it
+
+
+def defer_scripts(app, pagename, templatename, context, doctree):
+    "Scripts run in their order once the text is there, and do not hold it up."
+    for script in context.get("script_files", ()):
+        if getattr(script, "filename", None) and not str(script.filename).endswith(AT_ONCE):
+            script.attributes["defer"] = "defer"
+
+
 # --- pages that no source writes ----------------------------------------------------------------
 
 
@@ -190,6 +202,7 @@ def setup(app):
     app.connect("html-page-context", give_parts, priority=400)  # before the theme tries its parts
     app.connect("html-page-context", drop_card, priority=400)  # before the description is taken
     app.connect("html-page-context", mark_chinese)
+    app.connect("html-page-context", defer_scripts, priority=900)  # when all are named
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", write_icons)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
