@@ -19,6 +19,8 @@ from playwright._impl._driver import compute_driver_executable
 from transformer_lit.course.exercises import as_data, judge
 from transformer_lit.exercises import find_exercise
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
+
 SCRIPT = solved.ROOT / "book/_static/answers.js"
 ASKED = [id for id, (_, one) in sorted(solved.written().items()) if answers.in_page(one)]
 RUN = """const judge = require(process.argv[1]);

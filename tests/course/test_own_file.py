@@ -10,6 +10,8 @@ from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError
 from transformer_lit.course.my_model import OWN_FILE, drawn, find_file, first_words, load_mine, race
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
+
 
 @pytest.fixture
 def deep(monkeypatch, tmp_path):

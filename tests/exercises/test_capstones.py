@@ -18,6 +18,7 @@ from transformer_lit.exercises import answers, check, find_exercise, repair_shop
 from transformer_lit.exercises.thread import solved_file
 from transformer_lit.models.gguf import load_gguf
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 ROOT = Path(__file__).parents[2]
 CAPSTONES = ROOT / "nbs/capstones"
 

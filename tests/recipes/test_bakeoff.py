@@ -17,6 +17,8 @@ from transformer_lit.recipes.bakeoff import (
     run_bakeoff,
 )
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
+
 TEXT = "A man is riding a bike. " * 40
 
 

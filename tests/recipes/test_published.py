@@ -19,6 +19,8 @@ from transformer_lit.recipes.language_model import LanguageModel, LanguageModeli
 from transformer_lit.recipes.recipe import finish_training, open_training
 from transformer_lit.recipes.zoo import load
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
+
 START, END = TOKENS[1:3]
 TEXTS = ("The 12 bikes, ä 🚲\n\n the", f"{START}user\nHi{END}\n", "", "a\ttab  and   spaces ")
 SAID = [("system", "Be brief."), ("user", f"Hi{END} <b>"), ("assistant", "Yes?"), ("user", "Who?")]

@@ -2,12 +2,13 @@
 
 import io
 import random
+import re
 import tarfile
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import resources
 from pathlib import Path
 
@@ -119,9 +120,12 @@ def _caption_lines(read: Read, split: str, language: str, form: str) -> list[str
     return text_lines(read(f"multi30k/{form}/{split}.{suffix}"))
 
 
+_SIGNS = re.compile(r"[\W_]+")
+
+
 def comparable(text: str) -> str:
     "The letters and digits of a sentence: case, spaces, signs and wide forms do not count."
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
+    return _SIGNS.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def unseen(pairs: PairList, held_out: PairList) -> list[tuple[str, str]]:
@@ -161,6 +165,7 @@ def _tatoeba_lines(read: Read, split: str, language: str, form: str) -> list[str
     return [pair[language == "zh"] for pair in _tatoeba(read, split)]
 
 
+@lru_cache(1)  # two columns are read one after the other
 def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
     "Pairs, English first. A held-out sentence has one translation, the first of the file."
     rows = (line.split("\t") for line in text_lines(read("tatoeba/deu-eng/deu.txt")))
@@ -423,6 +428,7 @@ def load_pairs(
     German side holds only `@@` are left out. `numbers`: languages en, de; splits train,
     val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
     test_mandarin (its lines in Mandarin), released (the training file with its overlap).
+    `everyday`: languages en, de; splits train, val, test, which share no sentence.
     """
     dataset = _find(name, "pairs", "sentence pairs")
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
