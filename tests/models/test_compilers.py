@@ -10,8 +10,10 @@ import pytest
 
 SCRIPT = Path(compilers.__file__)
 EXPORTED = [name for name in compilers.MODELS if name not in compilers.SEVERAL]
-OURS = ["transformer", "bert", "gpt", "llama"]  # of the others each push sees the export alone
+OURS = ["transformer", "bert", "gpt", "llama"]
 OTHERS = [name for name in EXPORTED if name not in OURS]
+KINDS = [*OURS, "MistralForCausalLM", "Olmo2ForCausalLM", "Gemma2ForCausalLM"]  # window, norms, cap
+KINDS += ["T5ForConditionalGeneration", "DebertaV2ForMaskedLM", "ModernBertModel"]  # biases
 
 often, seldom = pytest.mark.machinery, pytest.mark.slow
 
@@ -21,9 +23,15 @@ def run(way, names, *backend):
     subprocess.run([sys.executable, SCRIPT, way, *names, *backend], check=True)
 
 
-@often
-def test_an_exported_program_takes_any_batch_and_length():
-    run("exported", EXPORTED)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(KINDS, marks=often),  # one of each kind of attention
+        pytest.param([name for name in EXPORTED if name not in KINDS], marks=seldom),
+    ],
+)
+def test_an_exported_program_takes_any_batch_and_length(names):
+    run("exported", names)
 
 
 @pytest.mark.parametrize(
