@@ -13,6 +13,7 @@ from experiments.bakeoffs import BAKEOFFS
 from experiments.caption_wirings import CAPTION_WIRINGS
 from experiments.captions import CAPTIONS
 from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
+from experiments.domains import DOMAINS
 from experiments.embedding import EMBEDDING
 from experiments.feedforward import GATES, UNITS
 from experiments.few_bits import FEW_BITS
@@ -48,6 +49,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "caption_wirings": CAPTION_WIRINGS,
     "captions": CAPTIONS,
     "dead_relus": UNITS,
+    "domains": DOMAINS,
     "embedding": EMBEDDING,
     "gates": GATES,
     "few_bits": FEW_BITS,

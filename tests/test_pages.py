@@ -142,10 +142,10 @@ def test_every_card_is_made_from_a_record():
 def test_the_first_page_says_how_large_its_models_are():
     page = (ROOT / "book/intro.md").read_text()
     (said,) = re.findall(r"The model has ([\d.]+) million parameters", page)
-    count = sum(weight.numel() for weight in load("multi30k-en-de").model.parameters())
+    count = sum(weight.numel() for weight in load(FIRST).model.parameters())
     assert said == f"{count / 1e6:.2f}"
     asked = re.findall(r":ask: Load the (\w+) \(([\d.]+) MB\)", page)
-    shipped = {"translator": "multi30k-en-de", "writer": "shakespeare"}
+    shipped = {"translator": FIRST, "writer": "shakespeare"}
     assert dict(asked).keys() == shipped.keys()
     for name, megabytes in asked:
         folder = ROOT / "transformer_lit/weights" / shipped[name]

@@ -34,7 +34,7 @@ from transformer_lit.models.interpret import watch
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
 CAPTIONS = "multi30k-en-de"  # the translator that is meant where none is named
-MODELS = (CAPTIONS, "shakespeare", "stories")  # those that the widgets name
+MODELS = (CAPTIONS, "everyday-en-de", "shakespeare", "stories")  # those that the widgets name
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 

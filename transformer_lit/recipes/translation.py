@@ -55,8 +55,8 @@ trained with this package on {dataset} from nothing, and packed in half precisio
 - Command: `{command}`, at commit {commit}.
 - Data: {about}. Terms: {licence}.
 
-It knows the language of image captions and little else. It has no notion of what it does not know.
-It may not be used commercially; see WEIGHTS-NOTICE.md.
+It knows the language of its data and little else. It has no notion of what it does not know.
+What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 """
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
