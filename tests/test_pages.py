@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 
 import pytest
+from chapter_widgets import FIRST
 from family_tree import TREE
 from tables import result_table
 

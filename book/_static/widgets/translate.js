@@ -13,9 +13,9 @@ const EXAMPLES = {
     "A young woman in a red dress is singing on a stage in front of many people.",
   ],
   "everyday-en-de": [
-    "Where did you learn German?",
-    "I have to get up early tomorrow.",
     "A man is riding a bike.",
+    "Where did you learn German?",
+    "She was reading a book when I came home.",
   ],
 };
 const BEAMS = [1, 2, 3, 5, 8].map((beam) => [beam, beam === 1 ? "1 (greedy)" : String(beam)]);
