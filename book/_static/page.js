@@ -75,6 +75,9 @@
   // A drawing that would shrink its labels below LEAST keeps a size and scrolls.
   const DRAWINGS = ".bd-article svg[viewBox]:not(.drawing)";
   const within = (root, selector) => [...root.querySelectorAll(selector)];
+  // What a closed fold hides is left alone: to ask for its size would lay it out.
+  const inside = (roots, selector) =>
+    roots.flatMap((root) => within(root, selector)).filter((it) => !it.closest("details:not([open])"));
   const shown = (drawing) => !drawing.closest(".katex") && drawing.getClientRects().length;
   const leastWidth = (drawing) => {
     const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
@@ -89,8 +92,8 @@
     drawing.replaceWith(around);
     around.append(drawing);
   };
-  const keepLegible = (root) => {
-    const drawings = within(root, DRAWINGS).filter(shown);
+  const keepLegible = (roots) => {
+    const drawings = inside(roots, DRAWINGS).filter(shown);
     for (const drawing of drawings) if (drawing.style.minWidth) drawing.style.minWidth = "";
     const widths = drawings.map(leastWidth);
     drawings.forEach((drawing, i) => {
@@ -113,9 +116,9 @@
     box.dataset.cued = "true";
     box.addEventListener("scroll", () => mark(box, measure(box)), { passive: true });
   };
-  const cueAll = (root) => {
-    keepLegible(root);
-    const boxes = within(root, SCROLLS);
+  const cueAll = (...roots) => {
+    keepLegible(roots);
+    const boxes = inside(roots, SCROLLS);
     const sizes = boxes.map(measure);
     boxes.forEach((box, i) => mark(box, sizes[i]));
   };
@@ -125,7 +128,11 @@
       clearTimeout(waiting);
       waiting = setTimeout(() => cueAll(document), 200);
     });
-    document.addEventListener("toggle", ({ target }) => cueAll(target), true); // what was folded has a width only now
+    // what was folded has a width only now; many folds that open at once are measured together
+    const opened = [];
+    const cueOpened = () => cueAll(...opened.splice(0));
+    const unfold = ({ target }) => target.open && opened.push(target) === 1 && requestAnimationFrame(cueOpened);
+    document.addEventListener("toggle", unfold, true);
     document.fonts.ready.then(() => cueAll(document)); // formulas have a width only now
   };
   window.addEventListener("load", start);
