@@ -256,9 +256,9 @@ LanguageModeling.presets |= {
         every=125,
     ),
     "shakespeare-cpu": _CPU,
-    # for `from_files`: a text of your own
+    # for `from_files`: a first look at a text of your own, in minutes
     "own": replace(
-        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=1000, every=250
+        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=400, every=200
     ),
     # orthogonal steps, and a longer context
     "shakespeare-muon": replace(
