@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.image import AxesImage
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
@@ -128,10 +128,18 @@ def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     return [one + place * gap for place, one in enumerate(level)]
 
 
-def name_lines(ax: Axes) -> None:
-    """Write the label of each line beside its right end, in place of a legend.
+def _ink(colour: Any) -> tuple[float, ...]:
+    "A line's colour for its name: darkened as far as a text on white asks for."
+    ink = to_rgb(colour)
+    while contrast(ink, (1.0, 1.0, 1.0)) < 4.5:
+        ink = tuple(0.97 * part for part in ink)
+    return ink
 
-    Names that would touch are moved apart; a thin line of its colour leads to each.
+
+def name_lines(ax: Axes) -> None:
+    """Write the label of each line beside its right end, in its colour, in place of a legend.
+
+    Names that would touch are moved apart; a thin line leads to each.
     """
     fig = ax.get_figure()
     fig.draw_without_rendering()  # now the axes have their size
@@ -150,6 +158,7 @@ def name_lines(ax: Axes) -> None:
             textcoords="axes fraction",
             va="center",
             fontsize=size,
+            color=_ink(line.get_color()),
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": line.get_color(), "lw": 1, "relpos": (0, 0.5)},
         )
