@@ -128,8 +128,8 @@ def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     return [one + place * gap for place, one in enumerate(level)]
 
 
-def _ink(colour: Any) -> tuple[float, ...]:
-    "A line's colour for its name: darkened as far as a text on white asks for."
+def ink_of(colour: Any) -> tuple[float, ...]:
+    "The colour of a line for a text beside it: as much darker as a text on white must be."
     ink = to_rgb(colour)
     while contrast(ink, (1.0, 1.0, 1.0)) < 4.5:
         ink = tuple(0.97 * part for part in ink)
@@ -158,7 +158,7 @@ def name_lines(ax: Axes) -> None:
             textcoords="axes fraction",
             va="center",
             fontsize=size,
-            color=_ink(line.get_color()),
+            color=ink_of(line.get_color()),
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": line.get_color(), "lw": 1, "relpos": (0, 0.5)},
         )
