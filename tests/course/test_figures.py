@@ -134,6 +134,13 @@ class TestNameLines:
             np.testing.assert_allclose(ink, share * np.array(line))
             assert contrast(line, WHITE) < 4.5 or ink == line
 
+    def test_what_leads_from_an_early_end_is_no_more_of_the_line(self, ax):
+        for end in (13, 5):
+            ax.plot(range(end), range(end), label=str(end))
+        name_lines(ax)
+        styles = {name.get_text(): name.arrow_patch.get_linestyle() for name in ax.texts}
+        assert styles["5"] == ":" != styles["13"]
+
     def test_names_with_room_stand_at_their_ends(self, ax):
         for i in range(3):
             ax.plot([0, 1], [1, i], label=str(i))
