@@ -148,7 +148,8 @@ def test_the_writer_tells_of_a_character_at_its_last_token(engine):
         await model.ask("write", asked);
         for (const [at, token] of ids.entries()) {
             const heard = [];
-            await model.ask("write", { ...asked, from: { at, token } }, ({ piece }) => heard.push(piece));
+            const from = { at, token };
+            await model.ask("write", { ...asked, from }, ({ piece }) => heard.push(piece));
             told.push(heard[0]);
             opened.push((await model.ask("look", { at })).piece);
         }
