@@ -5,6 +5,7 @@ import itertools
 import random
 import re
 import time
+from codecs import getincrementaldecoder
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -113,6 +114,51 @@ def test_the_tokenizer_gives_the_same_ids_and_texts(engine, name):
     }"""
     found = engine.evaluate(asked, [name, texts, drawn])
     assert found == [ids, texts, [tokenizer.decode(one) for one in drawn]]
+
+
+def added(tokenizer, ids):
+    "What each token adds to a text as it is read: whole characters, and ◌ where one is open."
+    decoder = getincrementaldecoder("utf-8")("replace")
+    texts = (decoder.decode(tokenizer.decode_bytes([id])) for id in ids)
+    return [text + "◌" * bool(decoder.getstate()[0]) for text in texts]
+
+
+def test_a_token_shows_the_character_that_it_ends_and_a_mark_for_one_that_it_begins(engine):
+    tokenizer, rng = load("stories").tokenizer, random.Random(2)
+    rows = [tokenizer.encode(text) for text in ["漢字", *strings()] if text]
+    assert added(tokenizer, rows[0]) == ["◌", "◌", "漢", "◌", "◌", "字"]
+    drawn = [[3 + rng.randrange(256) for _ in range(23)] for _ in range(300)]  # bytes
+    asked = """async (rows) => {
+        const { tokenizer } = await opened("stories");
+        const ends = (row) => row.map((_, n) => row.slice(0, n + 1));
+        return rows.map((row) => ends(row).map((ids) => tokenizer.added(ids)));
+    }"""
+    assert engine.evaluate(asked, rows) == [added(tokenizer, row) for row in rows]
+    for row, told in zip(drawn, engine.evaluate(asked, drawn), strict=True):
+        open_ = told[-1].endswith("◌")
+        assert "".join(told).replace("◌", "") + "�" * open_ == tokenizer.decode(row)
+
+
+def test_the_writer_tells_of_a_character_at_its_last_token(engine):
+    "Its tokens are put in one by one; what is opened has the whole character too."
+    asked = """async (ids) => {
+        const model = await live.openModel("stories", () => {});
+        const asked = { prompt: "Clara", maxNew: 4, choice: { temperature: 0 } };
+        const [told, opened] = [[], []];
+        await model.ask("write", asked);
+        for (const [at, token] of ids.entries()) {
+            const heard = [];
+            const from = { at, token };
+            await model.ask("write", { ...asked, from }, ({ piece }) => heard.push(piece));
+            told.push(heard[0]);
+            opened.push((await model.ask("look", { at })).piece);
+        }
+        model.close();
+        return [told, opened];
+    }"""
+    told, opened = engine.evaluate(asked, load("stories").tokenizer.encode("漢"))
+    assert told == ["◌", "◌", "漢"]
+    assert opened == [r"\xe6", r"\xbc", "漢"]
 
 
 def test_half_a_character_and_an_unknown_one_are_refused(engine):

@@ -729,6 +729,11 @@ def test_by_touch(browser, opened):
     root = opened("rope", page)
     root.get_by_role("button", name="Move both by +100").tap()
     assert "Both moved by 100" in said(root)
+    root = opened("wirings", page)
+    before = said(root)
+    width = root.get_by_label("Learning rate").bounding_box()["width"]
+    root.get_by_label("Learning rate").tap(position={"x": width - 3, "y": 5})
+    assert said(root).startswith("At a rate of 0.1 ") and said(root) != before
     context.close()
 
 

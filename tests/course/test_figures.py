@@ -123,6 +123,24 @@ class TestNameLines:
         assert all(above.y0 > below.y1 for below, above in pairwise(boxes))
         assert min(box.x0 for box in boxes) > ax.get_window_extent().x1
 
+    def test_a_name_has_the_colour_of_its_line_as_far_as_white_paper_bears_it(self, ax):
+        for i in range(7):
+            ax.plot([0, 1], [0, i], label=str(i))
+        name_lines(ax)
+        for name in ax.texts:
+            ink, line = to_rgb(name.get_color()), to_rgb(PALETTE[int(name.get_text())])
+            assert contrast(ink, WHITE) >= 4.5
+            share = max(ink) / (max(line) or 1)  # black has no hue
+            np.testing.assert_allclose(ink, share * np.array(line))
+            assert contrast(line, WHITE) < 4.5 or ink == line
+
+    def test_what_leads_from_an_early_end_is_no_more_of_the_line(self, ax):
+        for end in (13, 5):
+            ax.plot(range(end), range(end), label=str(end))
+        name_lines(ax)
+        styles = {name.get_text(): name.arrow_patch.get_linestyle() for name in ax.texts}
+        assert styles["5"] == ":" != styles["13"]
+
     def test_names_with_room_stand_at_their_ends(self, ax):
         for i in range(3):
             ax.plot([0, 1], [1, i], label=str(i))

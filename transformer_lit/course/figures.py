@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.image import AxesImage
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
@@ -128,20 +128,31 @@ def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     return [one + place * gap for place, one in enumerate(level)]
 
 
-def name_lines(ax: Axes) -> None:
-    """Write the label of each line beside its right end, in place of a legend.
+def ink_of(colour: Any) -> tuple[float, ...]:
+    "The colour of a line for a text beside it: as much darker as a text on white must be."
+    ink = to_rgb(colour)
+    while contrast(ink, (1.0, 1.0, 1.0)) < 4.5:
+        ink = tuple(0.97 * part for part in ink)
+    return ink
 
-    Names that would touch are moved apart; a thin line of its colour leads to each.
+
+def name_lines(ax: Axes) -> None:
+    """Write the label of each line beside its right end, in its colour, in place of a legend.
+
+    Names that would touch are moved apart; a thin line leads to each, dotted where its own line
+    ends early, so that it is not read as more of it.
     """
     fig = ax.get_figure()
     fig.draw_without_rendering()  # now the axes have their size
     inch, box, size = fig.dpi, ax.get_window_extent(), plt.rcParams["font.size"] - 1
     named = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
-    ends = {line: line.get_transform().transform(line.get_xydata()[-1])[1] for line in named}
-    named.sort(key=ends.__getitem__)
-    wanted = [ends[line] - box.y0 for line in named]
+    ends = {line: line.get_transform().transform(line.get_xydata()[-1]) for line in named}
+    named.sort(key=lambda line: ends[line][1])
+    wanted = [ends[line][1] - box.y0 for line in named]
     heights = _apart(wanted, 1.25 * size / 72 * inch, box.height)
     for line, height in zip(named, heights, strict=True):
+        early = box.x1 - ends[line][0] > box.width / 10
+        leader = {"arrowstyle": "-", "color": line.get_color(), "relpos": (0, 0.5)}
         ax.annotate(
             line.get_label(),
             line.get_xydata()[-1],
@@ -150,8 +161,9 @@ def name_lines(ax: Axes) -> None:
             textcoords="axes fraction",
             va="center",
             fontsize=size,
+            color=ink_of(line.get_color()),
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": line.get_color(), "lw": 1, "relpos": (0, 0.5)},
+            arrowprops=leader | ({"lw": 0.8, "ls": ":"} if early else {"lw": 1}),
         )
 
 

@@ -10,6 +10,7 @@ const PIECES = new RegExp(
   "gu",
 );
 const SPECIALS = 3; // <pad>, <bos>, <eos>
+export const HALF = "◌"; // stands where a character is begun
 
 // The visible character that stands for each of the 256 bytes in a vocabulary file.
 function byteAlphabet() {
@@ -117,9 +118,23 @@ export class BPETokenizer {
     return this.cut(text).flatMap((parts) => this.merge(parts)).map((token) => this.ids.get(token));
   }
 
-  decode(ids) {
+  spelled(ids) {
     const characters = ids.filter((id) => id >= SPECIALS).flatMap((id) => [...this.tokens[id]]);
-    return this.decoder.decode(Uint8Array.from(characters, (character) => this.bytes.get(character)));
+    return Uint8Array.from(characters, (character) => this.bytes.get(character));
+  }
+
+  decode(ids) {
+    return this.decoder.decode(this.spelled(ids));
+  }
+
+  // What the last of some tokens adds to their text: a character where its last byte comes, and HALF until then.
+  added(ids) {
+    if (ids.at(-1) < SPECIALS) return this.piece(ids.at(-1));
+    const [before, now] = [ids.slice(0, -1), ids].map((some) => {
+      const text = this.decoder.decode(this.spelled(some), { stream: true });
+      return { text, open: this.decoder.decode() !== "" };
+    });
+    return now.text.slice(before.text.length) + (now.open ? HALF : "");
   }
 }
 
@@ -140,6 +155,10 @@ export class CharTokenizer {
 
   piece(id) {
     return this.characters[id];
+  }
+
+  added(ids) {
+    return this.piece(ids.at(-1));
   }
 
   decode(ids) {

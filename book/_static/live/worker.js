@@ -5,7 +5,7 @@ import { bits, opened } from "./lens.js";
 import { MODELS } from "./models.js";
 import { stream } from "./sampling.js";
 import { asTree, readTensors } from "./tensors.js";
-import { readTokenizer } from "./tokenizer.js";
+import { HALF, readTokenizer } from "./tokenizer.js";
 
 const PAUSE = 40; // ms between two tokens that are written: people read along
 let loaded = null; // {model, tokenizer}
@@ -129,7 +129,7 @@ async function write({ id, prompt, from, maxNew, ...asked }, told) {
   const kept = from?.at ?? 0;
   const add = (place) => {
     tokens.push(place);
-    told({ piece: tokenizer.piece(place.token), bits: bits(model.read(place.heights.at(-1))) });
+    told({ piece: tokenizer.added(tokens.map(({ token }) => token)), bits: bits(model.read(place.heights.at(-1))) });
     return lines && tokenizer.piece(place.token) === "\n"; // a line ends where it ends
   };
   let over = from && add({ ...tokens.splice(kept)[0], token: from.token });
@@ -148,7 +148,11 @@ async function write({ id, prompt, from, maxNew, ...asked }, told) {
 function look({ at }) {
   const { model, tokenizer } = loaded;
   const { token, heights, seen } = last.tokens[at];
-  const piece = (id) => tokenizer.piece(id);
+  const before = last.tokens.slice(0, at).map(({ token }) => token);
+  const piece = (id) => {
+    const text = tokenizer.added([...before, id]);
+    return text.includes(HALF) || text.includes("\ufffd") ? tokenizer.piece(id) : text; // its bytes, where it is no text
+  };
   const { top, lens, ...rest } = opened(heights.map((x) => model.read(x)), token);
   return {
     ...rest,
