@@ -131,7 +131,7 @@
     // what was folded has a width only now; many folds that open at once are measured together
     const opened = [];
     const cueOpened = () => cueAll(...opened.splice(0));
-    const unfold = ({ target }) => target.open && opened.push(target) === 1 && requestAnimationFrame(cueOpened);
+    const unfold = ({ target }) => target.open && opened.push(target) === 1 && setTimeout(cueOpened);
     document.addEventListener("toggle", unfold, true);
     document.fonts.ready.then(() => cueAll(document)); // formulas have a width only now
   };
