@@ -172,7 +172,9 @@ FOUND = r"""(least) => {
     const seen = (box) => box.getClientRects().length;
     const told = (box) => `${box.tagName} ${(box.alt ?? box.textContent).trim().slice(0, 60)}`;
     all("details").forEach((fold) => (fold.open = true));
-    return new Promise((go) => setTimeout(() => {
+    // once the page has heard of its folds, and laid out what they hold
+    const soon = (act) => setTimeout(() => requestAnimationFrame(() => setTimeout(act)), 50);
+    return new Promise((go) => soon(() => {
         const small = (drawing) => {
             const box = drawing.viewBox.baseVal;
             const scale = drawing.getBoundingClientRect().width / box.width;
@@ -202,7 +204,7 @@ FOUND = r"""(least) => {
             twice: scripts.filter((script, i) => scripts.indexOf(script) !== i),
             loaded: performance.getEntriesByType("resource").map((entry) => entry.name),
         });
-    }, 50));
+    }));
 }"""
 
 
