@@ -205,12 +205,12 @@ class TestSettings:
         assert field_words(LlamaConfig)["d_model"] == "C"
 
     def test_the_command_repeats_what_was_changed(self):
-        recipe = LanguageModeling.from_files("my text", steps=400, d_model=96, lr=0.002)
+        recipe = LanguageModeling.from_files("my text", steps=300, d_model=96, lr=0.002)
         assert recipe.command("own", seed=1) == (
             "transformer-lit train language-model --text 'my text' --preset own --seed 1 "
-            "--steps 400 --set lr=0.002 d_model=96"
+            "--steps 300 --set lr=0.002 d_model=96"
         )
-        assert recipe.run_name("own", seed=1) == ("own-my-text-steps400-lr0.002-d_model96-seed1")
+        assert recipe.run_name("own", seed=1) == ("own-my-text-steps300-lr0.002-d_model96-seed1")
 
 
 class TestStart:
