@@ -919,7 +919,7 @@ def test_sampling(opened):
 
 
 def test_the_recorded_grid_of_wirings(opened):
-    "By keys from the lowest rate to the highest and back, at each warm-up: what the record says."
+    "By keys from the lowest rate to the highest, at each warm-up: what the record says."
     grid, root = make_widgets.wirings(), opened("wirings")
     points = root.locator("svg.widget-chart .curve")
     seen = set()

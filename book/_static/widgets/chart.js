@@ -1,4 +1,4 @@
-// Curves as a picture; what it shows is said in words beside it.
+// Curves as a picture; what they show is said in words beside it.
 
 import { make } from "./parts.js";
 

@@ -22,9 +22,8 @@ export async function mount(root) {
   );
   function show() {
     const ends = Object.keys(losses).map((name) => `${name} ${number(learned(name).at(-1))}`);
-    const { [chosen.rate]: rate } = rates;
     const warmup = warmups[chosen.warmup] ? `after a warm-up of ${warmups[chosen.warmup]} steps` : "without a warm-up";
-    write(said, `At a rate of ${rate} ${warmup}, losses after ${at.at(-1)} steps: ${ends.join(", ")}. Frequencies alone give ${number(unigram)}.`);
+    write(said, `At a rate of ${rates[chosen.rate]} ${warmup}, losses after ${at.at(-1)} steps: ${ends.join(", ")}. Frequencies alone give ${number(unigram)}.`);
     draw();
   }
   const along = (label, name, values) =>
