@@ -149,8 +149,8 @@ def hero_drawing(sentence):
     return (
         f'<figure class="hero"><svg class="drawing" viewBox="{size}" width="340" role="img" '
         f'aria-label="{escape(about)}">{"".join(words)}</svg>'
-        "<figcaption>A translator that you train in this book, recorded: each German piece as it "
-        "was written, and the English pieces that it looked at.</figcaption></figure>"
+        "<figcaption>A translator of captions that you train in this book, recorded: each German "
+        "piece as it was written, and the English pieces that it looked at.</figcaption></figure>"
     )
 
 

@@ -48,6 +48,8 @@
     };
     root.prepend(note);
     if (!root.dataset.ask) return open();
+    for (const told of root.querySelectorAll(":scope > p")) // here it is: what a notebook says of it is over
+      told.innerHTML = told.innerHTML.replace("On the book’s site, with JavaScript, you can", "Load it, and you can");
     const button = document.createElement("button");
     button.type = "button";
     button.className = "widget-button";

@@ -650,6 +650,13 @@ def test_what_stands_there_first_is_what_comes_alive(browser, opened, address, n
     context.close()
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_what_waits_for_a_button_says_so(page, address, name):
+    page.goto("/".join(address.split("/")[:3]) + f"/{WIDGETS[name][0]}.html")
+    text = page.locator(f"[data-widget={name}]").inner_text()
+    assert "Load it, and you can" in text and "JavaScript" not in text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_loaded_alone_and_everything_has_a_name(page, opened, name):
     root = opened(name)
@@ -1256,6 +1263,7 @@ def test_every_head(opened):
     # by keyboard
     word(name="Ein").focus()
     assert "“Ein” looks at" in maps.nth(0).get_attribute("aria-label")
+    assert "To write what follows “Ein”, the surest look: " in root.inner_text()
     maps.nth(2).press("Enter")
     root.locator("output", has_text="1 of 48 heads cut").wait_for()
     assert maps.nth(2).get_attribute("aria-pressed") == "true"
@@ -1268,6 +1276,7 @@ def test_every_head(opened):
     root.locator("output", has_text="All 48 heads are there").wait_for()
     assert root.locator("[aria-pressed=true].widget-map").count() == 0
     root.get_by_label("Attention").select_option("encoder")
+    assert "From “" in root.inner_text()
     assert word(name="riding").is_visible() and not word(name="Ein").count()
     root.get_by_label("English caption").fill(" ")
     root.get_by_role("button", name="Translate").click()

@@ -74,6 +74,7 @@ export function mount(root) {
     }
     if (errors.length === STEPS) clear();
     running = true;
+    write(said, "It learns …");
     go.textContent = "Stop";
     advance();
   });

@@ -56,7 +56,8 @@ export async function mount(root, say) {
     [...words.children].forEach((word, s) => word.setAttribute("aria-pressed", s === t));
     grid.style.setProperty("--row", t / asking.length);
     grid.style.setProperty("--rows", asking.length);
-    write(note, `From ${quoted(asking[t])} the surest look: ${sharpest.text}.`);
+    const from = kind.rows === "target" ? `To write what follows ${quoted(asking[t])},` : `From ${quoted(asking[t])}`; // the decoder has read it
+    write(note, `${from} the surest look: ${sharpest.text}.`);
   }
 
   const draw = () => found && maps.forEach(({ n, h, canvas }) => paint(canvas, found.weights[kind.of(n)][h]));
