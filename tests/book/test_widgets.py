@@ -572,11 +572,13 @@ def test_costs(pure, heads, tied):
     sizes = {"V": 103, "C": 35, "layers": 3, "H": H, "K": K, "D": 14, "F": 53, "tied": tied}
     found = pure.evaluate(
         """([sizes]) => [live.parameters(sizes), live.cacheBytes(sizes, 17, 5, 2),
-            11 * live.stepFlops(sizes, 11)]""",
+            11 * live.stepFlops(sizes, 11), live.stepBytes(sizes, 17, 5, 0.5, 2)]""",
         [sizes],
     )
     held = cache_bytes(3, K, 14, 17, batch=5)
-    assert found == [sum(x.numel() for x in model.parameters()), held, counter.get_total_flops()]
+    weights = sum(x.numel() for x in model.parameters())
+    read = (weights if tied else weights - 103 * 35) / 2 + held  # of the table a few rows alone
+    assert found == [weights, held, counter.get_total_flops(), read]
 
 
 def test_the_data_are_what_the_package_and_the_chapters_make():
@@ -1234,6 +1236,10 @@ def test_what_fits(opened):
     root.get_by_label("Key/value heads K").select_option("32")
     held = cache_bytes(32, 32, 128, 8192) / 1e9
     assert f"8,192 tokens: {held:.2f} GB" in said(root)
+    before = float(re.search(r"memory (\S+) ms: no step is faster", said(root))[1])
+    slide(root, "Memory, GB a second", "ArrowRight")
+    after = float(re.search(r"memory (\S+) ms: no step is faster", said(root))[1])
+    assert abs(after / before - 1 / 2) < 0.01
     slide(root, "Tokens of a text", "End")
     slide(root, "Texts at once", "ArrowRight", "ArrowRight")
     held = cache_bytes(32, 32, 128, 2**17, batch=4) / 1e9

@@ -1,6 +1,6 @@
 // What a model costs in memory and operations: weights, cache, one more token.
 
-import { cacheBytes, parameters, stepFlops } from "../live/costs.js";
+import { cacheBytes, parameters, stepBytes, stepFlops } from "../live/costs.js";
 import { chooser, frame, labelled, make, powers, verdict, write } from "./parts.js";
 
 const sizes = (V, C, layers, H, K, D, F, tied = false) => ({ V, C, layers, H, K, D, F, tied });
@@ -21,14 +21,14 @@ const large = (value, units) => {
 const memory = (bytes) => large(bytes, ["kB", "MB", "GB", "TB"]);
 
 export function mount(root) {
-  const chosen = { name: "Llama 3 8B", K: 8, length: 8192, batch: 1, bits: 16, held: 16 };
+  const chosen = { name: "Llama 3 8B", K: 8, length: 8192, batch: 1, bits: 16, held: 16, rate: 1024 };
   const said = verdict();
   const [weights, cache] = ["weights", "cache"].map((kind) => make("span", { class: `widget-bar-${kind}` }));
   const bar = make("div", { class: "widget-bar", "aria-hidden": "true" }, weights, cache);
 
   function show() {
     const model = { ...MODELS[chosen.name], K: chosen.K };
-    const { length, batch, bits, held } = chosen;
+    const { length, batch, bits, held, rate } = chosen;
     const [all, each] = [(parameters(model) * bits) / 8, cacheBytes(model, length, batch, held / 8)];
     const fits = MACHINES.find((size) => all + each <= size * 1e9);
     const room = fits ? `It fits into ${fits} GB` : `It does not fit into ${MACHINES.at(-1)} GB`;
@@ -37,11 +37,13 @@ export function mount(root) {
     weights.textContent = all > each / 4 ? "weights" : "";
     cache.textContent = each > all / 4 ? "cache" : "";
     const texts = batch === 1 ? "a text" : `${batch} texts`;
+    const sooner = (1000 * stepBytes(model, length, batch, bits / 8, held / 8)) / (rate * 1e9);
     write(
       said,
       `${large(parameters(model), ["thousand", "million", "billion"])} parameters, ${memory(all)}. Keys and values of ` +
         `${texts} of ${count(length)} tokens: ${memory(each)}. ${room}. One more token takes ` +
-        `${large(stepFlops(model, length), ["thousand", "million", "billion"])} operations for each text.`,
+        `${large(stepFlops(model, length), ["thousand", "million", "billion"])} operations for each text. ` +
+        `What it reads takes memory ${sooner.toPrecision(3)} ms: no step is faster.`,
     );
   }
 
@@ -65,7 +67,7 @@ export function mount(root) {
   frame(
     root,
     "What fits",
-    "as many key/value heads as query heads. How long may a text be now? Then 16 texts at once.",
+    "as many key/value heads as query heads. How long may a text be now? Then 16 texts at once, and weights of 4 bits.",
     make(
       "div",
       { class: "widget-row" },
@@ -74,7 +76,7 @@ export function mount(root) {
       labelled("A weight has", chooser(BITS, chosen.bits, (bits) => turn("bits")(Number(bits)))),
       labelled("A key's number has", chooser(BITS.slice(0, 3), chosen.held, (bits) => turn("held")(Number(bits)))),
     ),
-    make("div", { class: "widget-row" }, power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6)),
+    make("div", { class: "widget-row" }, power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6), power("Memory, GB a second", "rate", 4, 12)),
     bar,
     said,
   );

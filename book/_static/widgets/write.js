@@ -138,7 +138,7 @@ export async function mount(root, say) {
   frame(
     root,
     "The writer, token by token",
-    "press a dark token, where the model was unsure. What else could it have said? From which block on did it know? " +
+    "press a shaded token, where the model was unsure. What else could it have said? From which block on did it know? " +
       "Press another candidate, and the text goes on from there.",
     make(
       "form",
