@@ -38,6 +38,8 @@ from experiments.speculation import SPECULATIVE
 from experiments.steady import STEADY
 from experiments.streaming import STREAMING
 from experiments.tatoeba import TATOEBA
+from experiments.three_minutes import LADDER as THREE_MINUTES_LADDER
+from experiments.three_minutes import THREE_MINUTES
 from experiments.tokenizer import TOKENIZER
 from experiments.wirings import WIRINGS_TRAINED
 from transformer_lit.training.options import keep_freed_memory
@@ -77,6 +79,8 @@ EXPERIMENTS = {  # each leaves a record of its name
     "streaming": STREAMING,
     "tatoeba": TATOEBA,
     "temperatures": WRITTEN,
+    "three_minutes": THREE_MINUTES,
+    "three_minutes_ladder": THREE_MINUTES_LADDER,
     "tokenizer": TOKENIZER,
     "translator_heads": TRANSLATOR_HEADS,
     "wirings": WIRINGS_TRAINED,
