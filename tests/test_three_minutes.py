@@ -1,5 +1,6 @@
 """What a rung of the three minutes' ladder changes, and what its records say."""
 
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,13 @@ from experiments import three_minutes as ladder
 from transformer_lit.attention.windows import Window
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.course.data import load_text
+from transformer_lit.course.records import read_measurement
+from transformer_lit.recipes.recipe import open_training
 from transformer_lit.text.tokenizer import CharTokenizer
 from transformer_lit.training.schedule import cosine
 
-RECORDS = Path(__file__).parents[1] / "results/measurements"
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results/measurements"
 V, B, T = 23, 3, 11
 SIZES = {"d_model": 24, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_ff": 20}
 
@@ -83,9 +87,44 @@ def test_a_rate_goes_straight_to_zero():
     torch.testing.assert_close([*falls, rate(700)], [recipe.lr / 600] * 600)
 
 
+def test_what_muon_does_not_train_learns_at_twice_the_rate(tmp_path):
+    quick = {"dataset": "book", "sizes": SIZES, "steps": 2, "every": 2, "warmup": 1}
+    recipe = replace(ladder.BASE, **quick, val_batches=1, changes=("faster tables",))
+    run = open_training(recipe, tmp_path / "run", seed=0, device="cpu")
+    ladder.measure(run)
+    hidden, *others = run.trainer.optimizer.param_groups
+    assert "momentum" in hidden and hidden["lr"] == recipe.schedule()(2)
+    assert [group["lr"] for group in others] == [2 * hidden["lr"]] * 2
+
+
+def test_what_was_kept_is_what_the_seeds_tell_apart():
+    rows = [
+        {"changes": changes, "val_loss": loss + seed / 7}
+        for changes, losses in {
+            "": (2.0, 2.0, 2.0),
+            "convolution": (1.9, 1.91, 1.89),
+            "convolution, QK-norm": (1.5, 2.3, 1.7),  # lower on the mean, and not separated
+            "convolution, short blocks first": (1.99, 1.98, 1.99),
+        }.items()
+        for seed, loss in enumerate(losses)
+    ]
+    assert ladder.kept(rows) == ["convolution"] and ladder.kept(rows[:3]) == []
+
+
 def test_the_ladder_does_not_read_the_validation_text():
     parts = [ladder.BASE.examples(split) for split in ("train", "val")]
     assert "".join(parts) == load_text(ladder.BASE.dataset, "train")
     whole = replace(ladder.BASE, whole=True)
     assert whole.examples("val") == load_text(ladder.BASE.dataset, "val")
     assert whole.examples("train") == "".join(parts)
+
+
+def test_the_record_is_whole_and_the_readme_says_it():
+    rows = read_measurement(RECORDS / "three_minutes_ladder.json").rows
+    assert len(rows) == (1 + len(ladder.RUNGS)) * len(ladder.SEEDS)
+    changes = ladder.kept(rows)
+    end = read_measurement(RECORDS / "three_minutes.json").rows
+    assert [row["changes"] for row in end] == [", ".join(changes)] * 5 + [""] * 3
+    losses = [row["val_loss"] for row in end[:5]]
+    said = f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f} nats"
+    assert said in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
