@@ -178,6 +178,34 @@ def defer_scripts(app, pagename, templatename, context, doctree):
             script.attributes["defer"] = "defer"
 
 
+THEME = "_static/scripts/pydata-sphinx-theme.js"
+# What scrolls gets a place among the tab stops. The theme asks one size and writes one, in turn, and
+# each turn lays the page out. All sizes first, and none of what a closed fold hides: one layout.
+SCROLLS = "e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1"
+IN_TURN = (
+    ('document.querySelectorAll(["pre"', '[...document.querySelectorAll(["pre"'),
+    (
+        f".forEach(e=>{{e.tabIndex={SCROLLS}}})",
+        '].filter(e=>!e.closest("details:not([open])"))'
+        f".map(e=>[e,{SCROLLS}]).forEach(([e,t])=>{{e.tabIndex=t}})",
+    ),
+)
+
+
+def read_sizes_first(app, error):
+    "The theme's script, with that loop in two; a theme that has another one is an error."
+    if error or app.builder.format != "html":
+        return
+    path = Path(app.outdir, THEME)
+    text = path.read_text(encoding="utf-8")
+    for old, new in IN_TURN:
+        if new not in text:
+            before, found, after = text.partition(old)
+            assert found and old not in after, f"{THEME} has not one {old}"
+            text = f"{before}{new}{after}"
+    path.write_text(text, encoding="utf-8")
+
+
 # --- pages that no source writes ----------------------------------------------------------------
 
 
@@ -205,4 +233,5 @@ def setup(app):
     app.connect("html-page-context", defer_scripts, priority=900)  # when all are named
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", write_icons)
+    app.connect("build-finished", read_sizes_first)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
