@@ -179,7 +179,7 @@ def defer_scripts(app, pagename, templatename, context, doctree):
 
 
 THEME = "_static/scripts/pydata-sphinx-theme.js"
-# What scrolls gets a place among the tab stops. The theme asks one size and writes one, in turn, and
+# What scrolls gets a place among the tab stops. The theme asks one size, writes one, in turn, and
 # each turn lays the page out. All sizes first, and none of what a closed fold hides: one layout.
 SCROLLS = "e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1"
 IN_TURN = (
