@@ -71,7 +71,9 @@
 
   // ---- what scrolls ----
   const LEAST = 9; // pixels: no text of a drawing is smaller
-  const SCROLLS = ".bd-article :is(figure, p, .katex-display, .pst-scrollable-table-container, .text_html, .cell_output, .drawing-box, .family-parts)";
+  // what holds a drawing does not: the drawing's own box scrolls, and takes the margins on a phone
+  const HOLDS = ":is(figure, .cell_output):not(:has(.drawing-box))";
+  const SCROLLS = `.bd-article :is(${HOLDS}, p, .katex-display, .pst-scrollable-table-container, .text_html, .drawing-box, .family-parts)`;
 
   // All sizes are read first and all styles written after: a read after a write would lay the page out again.
   // A drawing that would shrink its labels below LEAST keeps a size and scrolls.
