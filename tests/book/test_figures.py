@@ -123,7 +123,7 @@ def test_on_a_narrow_phone_no_drawing_of_a_chapter_scrolls(page, place):
     page.set_viewport_size({"width": 360, "height": 780})
     # neither its own box, nor what stands around it
     scrolls = """() => [...document.querySelectorAll(".bd-article .drawing-box")]
-        .filter((box) => box.scrollWidth > box.clientWidth + 1 || box.parentElement.closest(".scrolls"))
+        .filter((it) => it.scrollWidth > it.clientWidth + 1 || it.parentElement.closest(".scrolls"))
         .map((box) => box.firstChild.getAttribute("aria-label").slice(0, 60))"""
     found, seen = {}, 0
     for name, path in cards.chapters().items():
