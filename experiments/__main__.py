@@ -12,6 +12,7 @@ from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
 from experiments.caption_wirings import CAPTION_WIRINGS
 from experiments.captions import CAPTIONS
+from experiments.consistency import RDROP
 from experiments.decoding import BEAM_WIDTHS, SCORED, SEARCH_TREE, WRITTEN
 from experiments.domains import DOMAINS
 from experiments.embedding import EMBEDDING
@@ -65,6 +66,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "more_than_one": MORE_THAN_ONE,
     "muon": MUON,
     "race": RACE,
+    "rdrop": RDROP,
     "recall": RECALL,
     "recurrence": RECURRENCE,
     "scaling": SCALING,
