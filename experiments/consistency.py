@@ -38,8 +38,8 @@ RDROP = Experiment(
     "A training of the preset multi30k-tuned on the lower-cased, tokenised files, English to "
     "German, of so many steps. rdrop: the weight of R-Drop, with which each batch is read twice; "
     "0: read once. val_loss: nats per token of the validation split without smoothing, of the mean "
-    "of the last 10 checkpoints. val_bleus: of the validation split with beam 5 and a length penalty "
-    f"of {', '.join(map(str, ALPHAS))}; alpha: the best of these. bleu, greedy_bleu: of "
+    "of the last 10 checkpoints. val_bleus: of the validation split with beam 5 and a length "
+    f"penalty of {', '.join(map(str, ALPHAS))}; alpha: the best of these. bleu, greedy_bleu: of "
     "test_2016_flickr, which was translated once, with that alpha. minutes: of optimiser steps on "
     "one thread, beside other work.",
     measure,
