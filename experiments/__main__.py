@@ -39,6 +39,7 @@ from experiments.speculation import SPECULATIVE
 from experiments.steady import STEADY
 from experiments.streaming import STREAMING
 from experiments.tatoeba import TATOEBA
+from experiments.ten_minutes import TEN_MINUTES
 from experiments.three_minutes import LADDER as THREE_MINUTES_LADDER
 from experiments.three_minutes import THREE_MINUTES
 from experiments.tokenizer import TOKENIZER
@@ -81,6 +82,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "streaming": STREAMING,
     "tatoeba": TATOEBA,
     "temperatures": WRITTEN,
+    "ten_minutes": TEN_MINUTES,
     "three_minutes": THREE_MINUTES,
     "three_minutes_ladder": THREE_MINUTES_LADDER,
     "tokenizer": TOKENIZER,

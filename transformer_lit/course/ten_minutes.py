@@ -4,7 +4,8 @@ Chapter 0 writes this loop out. Later chapters run it again with a part of the m
 exchanged: `Numbers` knows no model, it asks for the calls that every encoder-decoder has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -40,10 +41,10 @@ class Numbers:
         "What the encoder reads."
         return table([self.tokenizer.encode(text, eos=True) for text in sentences])
 
-    def train(self, model: nn.Module, steps: int, *, lr: float = 2e-3) -> list[float]:
-        "Batches of 64 pairs and Adam at a constant rate; returns the loss of each step, in nats."
-        optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
-        for _ in range(steps):
+    def steps(self, model: nn.Module, *, lr: float = 2e-3) -> Iterator[float]:
+        "Batches of 64 pairs and Adam at a constant rate, without end: the loss of each, in nats."
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+        while True:
             rows = torch.randint(len(self.src), (64,))
             src, tgt = self.src[rows], self.tgt[rows]
             logits = model(src, tgt[:, :-1], src != PAD)  # B T V
@@ -51,8 +52,11 @@ class Numbers:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-        return losses
+            yield loss.item()
+
+    def train(self, model: nn.Module, steps: int, *, lr: float = 2e-3) -> list[float]:
+        "So many steps; returns the loss of each."
+        return list(islice(self.steps(model, lr=lr), steps))
 
     def trained(
         self, build: Callable[[], nn.Module], steps: int = 120
