@@ -3,6 +3,7 @@
     captions.json   the tokenizer that the chapter on tokenizers trains on its twelve captions
     table.json      the model of ten words in the chapter on beam search
     next.json       what the shipped writer of plays gives each character after some beginnings
+    moments.json    what the four models of the ten minutes say, at seven moments, as recorded
     wirings.json    the recorded grid of rates and warm-ups in the chapter on wirings: mean losses
 
 Cells of the chapters are run for it, so that the widgets show what stands there.
@@ -15,6 +16,7 @@ from statistics import mean
 import torch
 
 from transformer_lit import load
+from transformer_lit.course.data import number_in_english
 from transformer_lit.course.files import write_text
 from transformer_lit.course.records import read_measurement
 from transformer_lit.text.tokenizer import BPETokenizer
@@ -86,7 +88,36 @@ def wirings() -> dict:
     return {"rates": rates, "warmups": warmups, "at": at, "unigram": unigram, "losses": grid}
 
 
+LONGEST = 60  # letters; no number is as long
+
+
+def moments() -> dict:
+    "The new numbers, from small to large; for each model its losses and what it says for them."
+    first, *rows = read_measurement(ROOT / "results/measurements/ten_minutes.json").rows
+    values = {number_in_english(n): n for n in range(100_000)}
+    new = sorted((values[english], english, german) for english, german in first["new"])
+    order = sorted(range(len(new)), key=lambda i: values[first["new"][i][0]])
+    texts: dict[str, int] = {}
+
+    def place(text: str) -> int:
+        cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+        return texts.setdefault(cut, len(texts))
+
+    models = {
+        row["model"]: {
+            "losses": [loss and round(loss, 4) for loss in row["losses"]],
+            "said": [[place(said[i]) for i in order] for said in row["said"]],
+        }
+        for row in rows
+    }
+    numbers = [
+        {"digits": f"{n:,}", "english": english, "german": german} for n, english, german in new
+    ]
+    return {"at": rows[0]["at"], "numbers": numbers, "texts": list(texts), "models": models}
+
+
 FILES = {
+    "moments.json": moments,
     "captions.json": captions,
     "table.json": table,
     "next.json": following,

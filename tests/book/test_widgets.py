@@ -24,6 +24,7 @@ from transformer_lit.attention.windows import Window
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.course.files import read_text
+from transformer_lit.course.records import read_measurement
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -40,7 +41,7 @@ import cards  # noqa: E402
 import make_widgets  # noqa: E402
 
 WIDGETS = {name: place for name, (place, *_) in chapter_widgets().items() if name != "write"}
-NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges", "norms"]
+NAMES = ["angles", "beam", "costs", "depth", "game", "loss", "masks", "merges", "moments", "norms"]
 NAMES += ["positions", "rope", "sampling", "schedule", "softmax", "steps", "tiles", "wirings"]
 ASKED = ["heads", "translate", "walk"]  # each loads a model, when its button is pressed
 NAMES += ASKED
@@ -588,6 +589,7 @@ def test_the_data_are_what_the_package_and_the_chapters_make():
     assert read["captions.json"] == make_widgets.captions()
     assert read["table.json"] == make_widgets.table()
     assert read["wirings.json"] == make_widgets.wirings()
+    assert read["moments.json"] == make_widgets.moments()
     torch.set_default_dtype(torch.float32)
     made, found = make_widgets.following(), read["next.json"]
     assert [one["text"] for one in made["places"]] == [one["text"] for one in found["places"]]
@@ -947,6 +949,45 @@ def test_the_recorded_grid_of_wirings(opened):
     assert len(seen) == 18
     named = root.locator("svg text.named").all_text_contents()
     assert sorted(named) == sorted(grid["losses"])
+
+
+def test_four_models_at_seven_moments(page, opened):
+    "By keys all models and moments, and each time four new numbers: what the record says."
+    first, *rows = read_measurement(ROOT / "results/measurements/ten_minutes.json").rows
+    root = opened("moments")
+    filled = root.locator(".widget-hundred .right")
+    asked = root.get_by_label("New number", exact=True)
+    options = asked.locator("option").all_inner_texts()
+    place = {english: i for i, (english, _) in enumerate(first["new"])}
+    assert sorted(option.split(" ", 1)[1] for option in options) == sorted(place)
+    values = [int(option.split()[0].replace(",", "")) for option in options]
+    assert values == sorted(values)
+    choices = itertools.cycle(options)
+    for row in rows:
+        root.get_by_label("Model", exact=True).select_option(row["model"])
+        slide(root, "Steps of training", "Home")
+        for step, loss, spoken in zip(row["at"], row["losses"], row["said"], strict=True):
+            trained = (
+                f"After {step} steps, at a loss of {loss:.2f}," if step else "Before the first step"
+            )
+            right = sum(
+                text == german for text, (_, german) in zip(spoken, first["new"], strict=True)
+            )
+            for option in itertools.islice(choices, 4):
+                asked.select_option(label=option)
+                digits, english = option.split(" ", 1)
+                text, german = spoken[place[english]], first["new"][place[english]][1]
+                told = f"“{text[:60]}{'…' if len(text) > 60 else ''}”" if text else "nothing"
+                judged = "which is right." if text == german else f"in place of “{german}”."
+                assert said(root) == (
+                    f"{row['model'].capitalize()}. {trained} {right} of 100 new numbers are right. "
+                    f"For {digits} it says {told}, {judged}"
+                )
+            assert filled.count() == right
+            slide(root, "Steps of training", "ArrowRight")
+    root.locator(".widget-hundred span").nth(41).click()
+    assert f"For {options[41].split()[0]} it says" in said(root)
+    assert root.locator(".widget-hundred .chosen").count() == 1
 
 
 def test_schedule(opened):

@@ -1,0 +1,62 @@
+// The first training at seven moments: what four models say for a hundred new numbers, as it was recorded.
+
+import { chooser, data, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+
+export async function mount(root) {
+  const { at, numbers, texts, models } = await data("data/moments.json");
+  const chosen = { model: "whole", look: 4, number: 0 }; // places in the record
+  const said = verdict();
+  const grid = make("div", { class: "widget-hundred", role: "img" });
+  const cells = numbers.map((_, place) => make("span", { onclick: () => choose(place) }));
+  grid.append(...cells);
+
+  function show() {
+    const { losses, said: spoken } = models[chosen.model];
+    const answers = spoken[chosen.look].map((text) => texts[text]);
+    const right = answers.map((text, place) => text === numbers[place].german);
+    const count = right.filter(Boolean).length;
+    const { digits, german } = numbers[chosen.number];
+    const trained = chosen.look ? `After ${at[chosen.look]} steps, at a loss of ${number(losses[chosen.look])},` : "Before the first step";
+    const judged = right[chosen.number] ? "which is right" : `in place of “${german}”`;
+    write(
+      said,
+      `${chosen.model[0].toUpperCase()}${chosen.model.slice(1)}. ${trained} ${count} of 100 new numbers are right. ` +
+        `For ${digits} it says ${answers[chosen.number] ? `“${answers[chosen.number]}”` : "nothing"}, ${judged}.`,
+    );
+    cells.forEach((cell, place) => {
+      cell.classList.toggle("right", right[place]);
+      cell.classList.toggle("chosen", place === chosen.number);
+    });
+    grid.setAttribute("aria-label", `A hundred new numbers, from small to large: ${count} squares are filled, those that are right`);
+  }
+  const turn = (name) => (value) => {
+    chosen[name] = value;
+    show();
+  };
+  const choose = (place) => {
+    asked.value = place;
+    turn("number")(place);
+  };
+  const names = Object.keys(models).map((name) => [name, name]);
+  const asked = chooser(numbers.map(({ digits, english }, place) => [place, `${digits} ${english}`]), 0, (place) => turn("number")(Number(place)));
+  frame(
+    root,
+    "Four models, seven moments, a hundred new numbers",
+    "let the whole model learn. A filled square is a number that it has right: press one. Then take the mask away, and compare the loss with the squares.",
+    make(
+      "div",
+      { class: "widget-row" },
+      labelled("Model", chooser(names, chosen.model, turn("model"))),
+      slider({
+        label: "Steps of training",
+        ...{ min: 0, max: at.length - 1, step: 1, value: chosen.look },
+        text: (look) => String(at[look]),
+        oninput: turn("look"),
+      }),
+      labelled("New number", asked),
+    ),
+    said,
+    grid,
+  );
+  show();
+}
