@@ -199,7 +199,17 @@
   };
   for (const event of ["mouseover", "focusin"]) document.addEventListener(event, showNote);
   for (const event of ["mouseout", "focusout"]) document.addEventListener(event, ({ target }) => target.closest?.(NOTED) && hideNote());
-  document.addEventListener("scroll", hideNote, { passive: true });
+  // a finger cannot point: its first tap shows the note, and its second follows the link
+  let tapped;
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.(NOTED);
+    const first = link !== tapped && matchMedia("(hover: none)").matches;
+    if (first && (link?.dataset.note || link?.matches(SHOWN))) event.preventDefault();
+    if (!link) hideNote();
+    tapped = link;
+  });
+  const leave = () => (hideNote(), (tapped = undefined));
+  document.addEventListener("scroll", leave, { passive: true });
 
   // ---- paper is white, whatever the screen is ----
   const { dataset } = document.documentElement;

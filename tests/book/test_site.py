@@ -474,6 +474,28 @@ def test_a_link_to_a_formula_or_a_figure_shows_it(wide, page, link, said):
     assert not wide.said
 
 
+@pytest.mark.parametrize("link", ["a[href*='glossary.html#']", "a[href*='#equation-']"])
+def test_a_finger_sees_the_note_first_and_then_follows(browser, home, link):
+    size = {"width": 390, "height": 844}
+    context = browser.new_context(base_url=home, viewport=size, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    visit(page, "nbs/training/01_loss.html")
+    link = page.locator(f".bd-article section {link}:not(.headerlink):visible").first
+    link.scroll_into_view_if_needed()
+    page.wait_for_timeout(100)  # a scroll closes a note
+    link.tap()
+    assert len(page.locator("#link-note").inner_text()) > 10
+    here, there = page.url, link.evaluate("(it) => it.href")
+    page.touchscreen.tap(3, 400)  # beside the text
+    assert not page.locator("#link-note").count()
+    link.tap()
+    page.locator("#link-note").wait_for()
+    assert page.url == here
+    link.tap()
+    page.wait_for_url(there)
+    context.close()
+
+
 def test_the_contents_fold_by_part_and_remember_where_one_was(view):
     visit(view, "book/intro.html")
     view.evaluate("localStorage.clear()")
