@@ -728,6 +728,33 @@ def test_on_a_phone_nothing_overflows(page, opened, name):
     assert page.evaluate("document.getAnimations().length") == 0
 
 
+CHANGED = """async (root) => {
+    const frame = () => new Promise(requestAnimationFrame);
+    const took = [];
+    for (const control of root.querySelectorAll("input, select, button")) {
+        if (!control.getClientRects().length || control.disabled) continue;
+        const [begun, chooses] = [performance.now(), control.matches("select")];
+        if (control.matches("button")) control.click();
+        else if (chooses) control.selectedIndex = 1 - Math.sign(control.selectedIndex);
+        else if (control.type === "range")
+            control.value = control.value === control.max ? control.min : control.max;
+        control.dispatchEvent(new Event(chooses ? "change" : "input", { bubbles: true }));
+        await frame();
+        await frame(); // it has been painted
+        took.push(performance.now() - begun);
+    }
+    return took;
+}"""
+
+
+@pytest.mark.slow  # a time: on a quiet machine
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ASKED])
+def test_every_control_answers_within_a_fifth_of_a_second(opened, name):
+    "Those that wait for a button run a whole model, and say how long it took."
+    took = opened(name).evaluate(CHANGED)
+    assert took and max(took) < 200
+
+
 def test_by_touch(browser, opened):
     context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
     page = context.new_page()

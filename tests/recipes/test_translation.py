@@ -131,6 +131,24 @@ def test_smoothing_is_for_training_alone(exact):
     )
 
 
+def test_rdrop_is_for_training_alone_and_pulls_two_passes_together(exact):
+    plain, twice = (preset(Translation, "multi30k-tiny", rdrop=weight) for weight in (0.0, 5.0))
+    batch = collate([([5, 7, 11], [13]), ([17], [19, 23, 29])], pad_id=0, bos=1, eos=2)
+    model = exact.model.eval()
+    torch.testing.assert_close(twice.step(model, batch), plain.step(model, batch))  # no dropout
+    torch.testing.assert_close(twice.loss(model, batch), plain.loss(model, batch))
+    model.train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.3
+    torch.manual_seed(3)
+    with_gap, tokens = twice.step(model, batch)
+    torch.manual_seed(3)
+    without, _ = replace(twice, rdrop=1e-12).step(model, batch)
+    assert tokens == plain.step(model, batch)[1] == 6
+    assert with_gap > without + 1e-3  # two draws differ, and that costs
+
+
 @pytest.mark.machinery
 def test_a_recurrent_model_is_trained_searched_and_read_back(tmp_path, monkeypatch):
     sizes = {"model": "gru", "sizes": {"d_model": 6, "max_len": 83}, "vocab_size": 263}
