@@ -1,7 +1,7 @@
 // The planes of a rotary head: what each has met in training, and what a longer text asks of it.
 
 import { farthestFromSeen, scaledPlanes } from "../live/scaling.js";
-import { chooser, fold, frame, labelled, make, number, powers, scroller, slider, table, verdict, write } from "./parts.js";
+import { chooser, controls, fold, frame, keeper, labelled, make, number, picture, powers, scroller, slider, table, verdict, write } from "./parts.js";
 
 const D = 32;
 const NAMES = { none: "none", linear: "linear", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3" };
@@ -23,9 +23,8 @@ function dial({ theta, turns, scaled, fresh }, i, { L, s }) {
   const known = fresh ? Math.min(seen, asked) : asked;
   const text = (y, words, kind) => make("text", { x: SIZE / 2, y, class: `middle ${kind}` }, words);
   const label = `Plane ${i}: ${number(turns)} turns in training${fresh ? ", and angles that are new" : ""}`;
-  return make(
-    "svg",
-    { class: "widget-arcs", role: "img", "aria-label": label, width: SIZE, height: SIZE, viewBox: `0 0 ${SIZE} ${SIZE}` },
+  return picture(
+    ...["widget-arcs", label, SIZE, SIZE],
     make("circle", { class: "rim", cx: SIZE / 2, cy: SIZE / 2, r: 32 }),
     [arc("seen", 28, 0, seen), arc("asked", 36, 0, known), arc("fresh", 36, known, asked)].filter(Boolean),
     text(SIZE / 2 - 2, String(i), fresh ? "fresh" : ""),
@@ -65,10 +64,7 @@ export function mount(root) {
     );
   }
 
-  const turn = (name) => (value) => {
-    chosen[name] = value;
-    show();
-  };
+  const turn = keeper(chosen, show);
   const power = (label, name, min, max) =>
     powers({ label, min, max, value: chosen[name], text: count, oninput: turn(name) });
   const base = slider({
@@ -82,9 +78,7 @@ export function mount(root) {
     root,
     "Angles that are new",
     "linear: what does plane 0 pay? Then NTK-aware, then Llama 3. Then no scaling, but a base of 100 and L = 512.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("Scaling", chooser(Object.entries(NAMES), chosen.name, turn("name"))),
       power("Trained on L tokens", "L", 4, 9),
       power("The text is longer by s", "s", 0, 3),

@@ -1,7 +1,7 @@
 // Beam search of the chapter's written-down model, a step at a time, with what it leaves behind.
 
 import { TableModel, searchTable } from "../live/table.js";
-import { button, data, fitted, fold, frame, make, number, slider, verdict, write } from "./parts.js";
+import { button, controls, data, fitted, fold, frame, keeper, make, number, slider, verdict, write } from "./parts.js";
 import { finishedTable, treePicture } from "./tree.js";
 
 const MOST = 6; // tokens, the end among them
@@ -53,10 +53,7 @@ export async function mount(root) {
     at = place;
     show();
   };
-  const turn = (name) => (value) => {
-    choice[name] = value;
-    search();
-  };
+  const turn = keeper(choice, search);
   const back = button("Back", () => go(at - 1));
   const next = button("Next step", () => go(at + 1));
   const last = button("To the end", () => go(found.steps.length));
@@ -65,9 +62,7 @@ export async function mount(root) {
     root,
     "The search, step by step",
     "which first word does a width of 1 take? Which translation does α = 0 choose at width 4, and which α = 1?",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       slider({ label: "Width w", min: 1, max: 4, step: 1, value: choice.beam, oninput: turn("beam") }),
       slider({
         label: "Length penalty α",
@@ -76,7 +71,7 @@ export async function mount(root) {
         oninput: turn("alpha"),
       }),
     ),
-    make("div", { class: "widget-row" }, back, next, last),
+    controls(back, next, last),
     said,
     tree,
     make("p", { class: "widget-note" }, "A number is the log-probability so far. Round boxes are finished, dashed ones dropped."),

@@ -1,6 +1,6 @@
 // Curves as a picture; what they show is said in words beside it.
 
-import { make } from "./parts.js";
+import { make, picture } from "./parts.js";
 
 const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE] = [190, 56, 12, 14, 34, 14];
 
@@ -15,9 +15,8 @@ function plane({ label, x, y, width, right = RIGHT }, draw) {
     make("text", { x: (first + last) / 2, y: HEIGHT - 4, class: "middle" }, x.name),
     make("text", { x: first + 6, y: TOP - 3 }, y.name),
   ];
-  const frame = { class: "widget-chart", role: "img", "aria-label": label, width, height: HEIGHT };
   const axes = make("polyline", { class: "axis", points: `${first},${high} ${first},${low} ${last},${low}` });
-  return make("svg", { ...frame, viewBox: `0 0 ${width} ${HEIGHT}` }, axes, draw({ across, up, first, last, low }), texts);
+  return picture("widget-chart", label, width, HEIGHT, axes, draw({ across, up, first, last, low }), texts);
 }
 
 const traced = (points, { across, up }, kind) =>

@@ -1,7 +1,7 @@
 // What a model costs in memory and operations: weights, cache, one more token.
 
 import { cacheBytes, parameters, stepBytes, stepFlops } from "../live/costs.js";
-import { chooser, frame, labelled, make, powers, verdict, write } from "./parts.js";
+import { chooser, controls, frame, keeper, labelled, make, powers, verdict, write } from "./parts.js";
 
 const sizes = (V, C, layers, H, K, D, F, tied = false) => ({ V, C, layers, H, K, D, F, tied });
 const MODELS = {
@@ -47,10 +47,7 @@ export function mount(root) {
     );
   }
 
-  const turn = (name) => (value) => {
-    chosen[name] = value;
-    show();
-  };
+  const turn = keeper(chosen, show);
   const heads = make("select", { onchange: (event) => turn("K")(Number(event.target.value)) });
   function choose(name) {
     const { H, K } = MODELS[name];
@@ -68,15 +65,13 @@ export function mount(root) {
     root,
     "What fits",
     "as many key/value heads as query heads. How long may a text be now? Then 16 texts at once, and weights of 4 bits.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("Sizes of", chooser(models, chosen.name, choose)),
       labelled("Key/value heads K", heads),
       labelled("A weight has", chooser(BITS, chosen.bits, (bits) => turn("bits")(Number(bits)))),
       labelled("A key's number has", chooser(BITS.slice(0, 3), chosen.held, (bits) => turn("held")(Number(bits)))),
     ),
-    make("div", { class: "widget-row" }, power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6), power("Memory, GB a second", "rate", 4, 12)),
+    controls(power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6), power("Memory, GB a second", "rate", 4, 12)),
     bar,
     said,
   );

@@ -1,7 +1,7 @@
 // How the stream grows over depth, what is left of the input in it, and how much gradient comes back.
 
 import { overDepth } from "../live/residual.js";
-import { chooser, fitted, frame, labelled, make, number, slider, small, verdict, write } from "./parts.js";
+import { chooser, controls, fitted, frame, keeper, labelled, make, number, picture, slider, small, verdict, write } from "./parts.js";
 
 const NAMES = { pre: "pre-norm", post: "post-norm", none: "no norm" };
 const [HEIGHT, LEFT, TOP, BOTTOM] = [150, 44, 24, 34];
@@ -17,10 +17,8 @@ function bars({ label, title, name, values, parts, width }) {
     return make("rect", { class: kind, x: LEFT + l * step, y: low - tall, width: Math.max(1, step - (step > 6 ? 2 : 0)), height: tall });
   };
   const text = (x, y, words, kind = "") => make("text", { x, y, class: kind }, words);
-  const size = { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` };
-  return make(
-    "svg",
-    { class: "widget-chart", role: "img", "aria-label": label, ...size },
+  return picture(
+    ...["widget-chart", label, width, HEIGHT],
     values.map(bar("whole", top)),
     parts.map(bar("part", top)),
     make("polyline", { class: "axis", points: `${LEFT},${TOP} ${LEFT},${low} ${width},${low}` }),
@@ -72,19 +70,14 @@ export function mount(root) {
     draw();
   }
 
-  const turn = (name) => (value) => {
-    chosen[name] = value;
-    show();
-  };
+  const turn = keeper(chosen, show);
   const depth = { label: "Sublayers n", min: 1, max: 64, step: 1, value: chosen.n };
   const share = { label: "Variance σ² that each adds", min: 0.05, max: 2, step: 0.05, value: chosen.variance };
   frame(
     root,
     "A stack, layer by layer",
     "post-norm: what comes back at the input? Then 64 sublayers of each. Then no norm.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("Wiring", chooser(Object.entries(NAMES), chosen.wiring, turn("wiring"))),
       slider({ ...depth, oninput: turn("n") }),
       slider({ ...share, text: (value) => number(value), oninput: turn("variance") }),

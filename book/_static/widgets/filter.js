@@ -1,6 +1,6 @@
 // A long table, or a glossary, with controls above it: a word to look for, a choice for each column that the page names
 // in `data-by`, letters to jump to.
-import { chooser, labelled, make } from "./parts.js";
+import { chooser, controls, labelled, make } from "./parts.js";
 
 const CUT = " · "; // a cell may hold several values
 
@@ -70,7 +70,7 @@ export function mount(root, say) {
     };
     return labelled(by[0].toUpperCase() + by.slice(1), chooser(options, "", act));
   });
-  root.prepend(make("div", { class: "widget-row" }, labelled("With the word", search), choices));
+  root.prepend(controls(labelled("With the word", search), choices));
   if (list) root.querySelector(".widget-row").after(letters(all));
   show();
 }

@@ -3,7 +3,7 @@
 import { NAMES, descend, first, looks, round } from "../live/game.js";
 import { curve } from "./chart.js";
 import { heatTable } from "./heat.js";
-import { button, chooser, fitted, frame, labelled, make, number, powers, verdict, write } from "./parts.js";
+import { button, chooser, controls, fitted, frame, labelled, make, number, powers, verdict, write } from "./parts.js";
 
 const [STEPS, ROUNDS, EACH] = [400, 97, 4]; // EACH: steps between two pictures
 const FIRST = { three: "three projections", shared: "one for queries and keys" };
@@ -89,7 +89,7 @@ export function mount(root) {
     root,
     "A layer learns a game",
     "train it. Then take one projection for queries and keys: what error stays? Then a rate of 16.",
-    make("div", { class: "widget-row" }, labelled("Projections", kinds), rate, go),
+    controls(labelled("Projections", kinds), rate, go),
     graph,
     table,
     said,

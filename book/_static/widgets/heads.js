@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
-import { button, captionForm, chooser, frame, labelled, make, table, verdict, write } from "./parts.js";
+import { button, captionForm, chooser, controls, frame, labelled, make, table, verdict, write } from "./parts.js";
 
 const KINDS = {
   cross: { text: "cross-attention", of: (n) => `decoder.${n}.cross_attn`, rows: "target", columns: "source" },
@@ -97,7 +97,7 @@ export async function mount(root, say) {
     "Every head of a trained translator",
     "point at a word and see its row in each map. Press a map to cut its head: which one can the German not do without?",
     form,
-    make("div", { class: "widget-row" }, labelled("Attention", kinds), button("Put all back", () => ((cut = {}), run()))),
+    controls(labelled("Attention", kinds), button("Put all back", () => ((cut = {}), run()))),
     said,
     looks,
   );

@@ -1,25 +1,13 @@
 // A table of attention weights: a row for each query, a column for each key, darker where the weight is larger.
 
-import { make, scroller } from "./parts.js";
+import { make, scroller, table } from "./parts.js";
 
 // weights[t][s] from 0 to 1; `rows` and `columns` are the texts of queries and keys.
 export function heatTable({ rows, columns, weights, caption }) {
   const percent = (weight) => Math.round(100 * weight);
   const cell = (weight) => make("td", { style: `--weight: ${weight.toFixed(3)}` }, percent(weight) || "");
-  return scroller(
-    caption,
-    make(
-      "table",
-      { class: "widget-heat" },
-      make("caption", {}, caption),
-      make("thead", {}, make("tr", {}, make("td"), columns.map((text) => make("th", { scope: "col" }, text)))),
-      make(
-        "tbody",
-        {},
-        rows.map((text, t) => make("tr", {}, make("th", { scope: "row" }, text), weights[t].map(cell))),
-      ),
-    ),
-  );
+  const lines = rows.map((text, t) => make("tr", {}, make("th", { scope: "row" }, text), weights[t].map(cell)));
+  return scroller(caption, table({ class: "widget-heat" }, caption, ["", ...columns], lines));
 }
 
 // A picture of a table of numbers, a pixel each: full colour from the size `most` on. Style sheets make it larger.

@@ -1,7 +1,7 @@
 // Probabilities that can be dragged: the loss, and where its gradient pushes each logit.
 
 import { logitFor, tokenLoss } from "../live/loss.js";
-import { button, chooser, frame, labelled, make, number, slider, table, verdict, write } from "./parts.js";
+import { button, chooser, controls, frame, labelled, make, number, slider, table, verdict, write } from "./parts.js";
 
 const WORDS = ["bike", "horse", "wave", "bus", "cloud"]; // A man is riding a …
 const LEAST = 0.001;
@@ -70,9 +70,7 @@ export function mount(root) {
     root,
     "A loss to drag",
     "give the right token 1/8: three bits. Then let another token be right, and take steps. With ε = 0.10, where do they end?",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("A man is riding a …", right),
       slider({ ...smoothing, oninput: turn("smoothing") }),
       slider({ ...temperature, oninput: (power) => turn("temperature")(2 ** power) }),

@@ -1,7 +1,7 @@
 // Byte-pair encoding of your own sentence, a merge at a time.
 
 import { readTokenizer } from "../live/tokenizer.js";
-import { button, chooser, data, frame, labelled, make, slider, verdict, write } from "./parts.js";
+import { button, chooser, controls, data, frame, labelled, make, slider, verdict, write } from "./parts.js";
 
 const LEARNED = [
   ["data/captions.json", "12 captions: 61 merges"],
@@ -84,13 +84,8 @@ export async function mount(root) {
     root,
     "Merge your own sentence",
     "merge step by step. Then write a sentence of your own, and learn from more captions.",
-    make(
-      "div",
-      { class: "widget-row" },
-      make("div", { class: "widget-grow" }, labelled("Sentence", sentence)),
-      labelled("Learned from", learned),
-    ),
-    make("div", { class: "widget-row" }, merges, make("div", {}, back, " ", next)),
+    controls(make("div", { class: "widget-grow" }, labelled("Sentence", sentence)), labelled("Learned from", learned)),
+    controls(merges, make("div", {}, back, " ", next)),
     pieces,
     said,
   );

@@ -1,6 +1,6 @@
 // The first training at seven moments: what four models say for a hundred new numbers, as it was recorded.
 
-import { chooser, data, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+import { chooser, controls, data, frame, keeper, labelled, make, number, slider, verdict, write } from "./parts.js";
 
 export async function mount(root) {
   const { at, numbers, texts, models } = await data("data/moments.json");
@@ -29,10 +29,7 @@ export async function mount(root) {
     });
     grid.setAttribute("aria-label", `A hundred new numbers, from small to large: ${count} squares are filled, those that are right`);
   }
-  const turn = (name) => (value) => {
-    chosen[name] = value;
-    show();
-  };
+  const turn = keeper(chosen, show);
   const choose = (place) => {
     asked.value = place;
     turn("number")(place);
@@ -43,9 +40,7 @@ export async function mount(root) {
     root,
     "Four models, seven moments, a hundred new numbers",
     "let the whole model learn. A filled square is a number that it has right: press one. Then take the mask away, and compare the loss with the squares.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("Model", chooser(names, chosen.model, turn("model"))),
       slider({
         label: "Steps of training",

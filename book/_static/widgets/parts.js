@@ -17,6 +17,16 @@ export function make(tag, attributes = {}, ...children) {
 }
 const SVG = new Set(["svg", "g", "path", "rect", "text", "line", "circle", "polyline", "title"]);
 
+// What the reader turns, side by side.
+export const controls = (...inside) => make("div", { class: "widget-row" }, ...inside);
+
+// `keeper(chosen, show)("rate")` is a handler that keeps what was chosen as `chosen.rate`, and shows it.
+export const keeper = (chosen, show) => (name) => (value) => ((chosen[name] = value), show());
+
+// A drawing; `label` says what is seen.
+export const picture = (kind, label, width, height, ...inside) =>
+  make("svg", { class: kind, role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` }, ...inside);
+
 // A control with its label above it.
 export function labelled(label, control) {
   control.id ||= `widget-${(made += 1)}`;

@@ -1,7 +1,8 @@
 // The table of sinusoids, one of its rows, and how much every other row is like it.
 
 import { products, sinusoids } from "../live/positions.js";
-import { fitted, frame, make, number, powers, slider, verdict, write } from "./parts.js";
+import { paint, themed } from "./heat.js";
+import { controls, fitted, frame, make, number, picture, powers, slider, verdict, write } from "./parts.js";
 
 const [LENGTH, ROW, LEFT, TOP, BOTTOM] = [64, 6, 30, 6, 38]; // ROW: pixels of a position
 const HEIGHT = TOP + LENGTH * ROW + BOTTOM;
@@ -9,22 +10,14 @@ const HEIGHT = TOP + LENGTH * ROW + BOTTOM;
 export function mount(root) {
   const chosen = { position: 20, C: 64 };
   const said = verdict();
-  const [image, place] = [make("canvas", { "aria-hidden": "true" }), make("div", { class: "widget-rows" })];
+  const image = make("canvas", { "aria-hidden": "true" });
+  const place = make("div", { class: "widget-rows" }, image);
   let [rows, alike] = [[], []]; // the table, and each row's product with the chosen one
 
-  // orange below zero, purple above, as strong as the number is large
-  function paint() {
-    const [below, above] = ["--tl-below", "--tl-above"].map((name) => getComputedStyle(root).getPropertyValue(name));
+  function compute() {
     rows = sinusoids(LENGTH, chosen.C);
-    [image.width, image.height] = [chosen.C, LENGTH];
-    const context = image.getContext("2d");
-    rows.forEach((row, t) =>
-      row.forEach((value, c) => {
-        context.globalAlpha = Math.abs(value);
-        context.fillStyle = value < 0 ? below : above;
-        context.fillRect(c, t, 1, 1);
-      }),
-    );
+    paint(image, rows);
+    show();
   }
 
   const draw = fitted(place, (width) => {
@@ -38,9 +31,8 @@ export function mount(root) {
     const label = `Left, the sinusoids of ${LENGTH} positions, row ${chosen.position} marked; right, its products with all rows`;
     place.replaceChildren(
       image,
-      make(
-        "svg",
-        { class: "widget-chart", role: "img", "aria-label": label, width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` },
+      picture(
+        ...["widget-chart", label, width, HEIGHT],
         make("line", { class: "axis", x1: zero, x2: zero, y1: TOP, y2: low - 8 }),
         make("line", { class: "guide", x1: right, x2: right, y1: TOP, y2: low - 8 }),
         make("polyline", { class: "curve", points: alike.map((value, s) => `${across(value)},${up(s)}`).join(" ") }),
@@ -78,7 +70,7 @@ export function mount(root) {
     label: "Coordinates C",
     ...{ min: 2, max: 9, value: chosen.C },
     text: String,
-    oninput: (C) => ((chosen.C = C), paint(), show()),
+    oninput: (C) => ((chosen.C = C), compute()),
   });
   // the rows can be pointed at, too
   const point = (event) => {
@@ -89,15 +81,15 @@ export function mount(root) {
   };
   place.addEventListener("pointerdown", point);
   place.addEventListener("pointermove", (event) => event.buttons && event.pointerType === "mouse" && point(event));
-  paint();
-  show();
   frame(
     root,
     "A row for each position",
     "move the position: the curve moves along and keeps its form. Then fewer coordinates: which other row looks like yours?",
-    make("div", { class: "widget-row" }, position, coordinates),
+    controls(position, coordinates),
     place,
     make("p", { class: "widget-note" }, "A row is a position: orange is below zero, purple above."),
     said,
   );
+  compute();
+  themed(() => paint(image, rows));
 }

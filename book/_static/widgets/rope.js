@@ -2,7 +2,7 @@
 
 import { planes, score } from "../live/rope.js";
 import { curve } from "./chart.js";
-import { button, fitted, frame, hue, make, number, slider, table, verdict, write } from "./parts.js";
+import { button, controls, fitted, frame, hue, make, number, picture, slider, table, verdict, write } from "./parts.js";
 
 const [Q, K] = [
   [1, 0.5, 0, -1],
@@ -28,9 +28,7 @@ function dial({ q, k, frequency }, i) {
   };
   const round = make("circle", { class: "rim", cx: middle, cy: middle, r: DIAL.hand });
   const label = `Plane ${i}: the hands of query and key; the table says their angles`;
-  const size = { width: DIAL.size, height: DIAL.size, viewBox: `0 0 ${DIAL.size} ${DIAL.size}` };
-  const drawn = make("svg", { class: "widget-dial", role: "img", "aria-label": label, ...size }, round);
-  drawn.append(...hand(k, "k"), ...hand(q, "q"));
+  const drawn = picture("widget-dial", label, DIAL.size, DIAL.size, round, hand(k, "k"), hand(q, "q"));
   return make("div", {}, drawn, make("p", {}, `plane ${i}: θ = ${number(frequency)}`));
 }
 
@@ -104,12 +102,7 @@ export function mount(root) {
     root,
     "Two hands that turn",
     "move the query alone, and the score changes. Move both, and it stays.",
-    make(
-      "div",
-      { class: "widget-row" },
-      Object.values(sliders),
-      make("div", { class: "widget-field" }, make("span", {}, "Both"), make("div", { class: "widget-row" }, moves)),
-    ),
+    controls(Object.values(sliders), make("div", { class: "widget-field" }, make("span", {}, "Both"), controls(moves))),
     said,
     make(
       "div",

@@ -2,7 +2,7 @@
 
 import { softmax } from "../live/layers.js";
 import { keepMinP, keepTopK, keepTopP, ranked } from "../live/sampling.js";
-import { chooser, data, frame, labelled, make, number, slider, table, verdict, write } from "./parts.js";
+import { chooser, controls, data, frame, labelled, make, number, slider, table, verdict, write } from "./parts.js";
 
 const SHOWN = 12; // rows
 const visible = { " ": "space", "\n": "new line" };
@@ -74,15 +74,11 @@ export async function mount(root) {
     root,
     "What is kept of a real distribution",
     "find a top-k that suits the first beginning. Then choose the last one. Do the same with top-p.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       labelled("Beginning", chooser(asked, 0, (value) => ((place = Number(value)), show()))),
       labelled("Keep by", chooser(filters, filter, choose)),
     ),
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       slider({
         label: "Temperature",
         ...{ min: 0.1, max: 2, step: 0.1, value: 1 },

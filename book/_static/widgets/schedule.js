@@ -2,7 +2,7 @@
 
 import { cosine, inverseSqrt, paperSchedule } from "../live/schedule.js";
 import { curve } from "./chart.js";
-import { chooser, fitted, frame, labelled, make, number, slider, small, verdict, write } from "./parts.js";
+import { chooser, controls, fitted, frame, keeper, labelled, make, number, slider, small, verdict, write } from "./parts.js";
 
 const STEPS = 20_000; // of the training
 const KINDS = [
@@ -56,10 +56,7 @@ export function mount(root) {
     draw();
   }
 
-  const turn = (name) => (value) => {
-    chosen[name] = value;
-    show();
-  };
+  const turn = keeper(chosen, show);
   const steps = (name, label, step, max) =>
     slider({
       label,
@@ -94,13 +91,8 @@ export function mount(root) {
     root,
     "A rate that rises, then falls",
     "double the warm-up. Where is the peak now, and how high? Which curve is lower at the last step?",
-    make("div", { class: "widget-row" }, kinds, Object.values(fields)),
-    make(
-      "div",
-      { class: "widget-row" },
-      steps("warmup", "Warm-up, in steps", 100, 10_000),
-      steps("step", "Step t", 50, STEPS),
-    ),
+    controls(kinds, Object.values(fields)),
+    controls(steps("warmup", "Warm-up, in steps", 100, 10_000), steps("step", "Step t", 50, STEPS)),
     graph,
     said,
   );

@@ -1,7 +1,7 @@
 // Scores become weights: how large scores saturate the softmax, and what the division by √D does.
 
 import { softmax, steepest } from "../live/layers.js";
-import { chooser, frame, hue, labelled, make, number, slider, table, verdict, write } from "./parts.js";
+import { chooser, controls, frame, hue, labelled, make, number, slider, table, verdict, write } from "./parts.js";
 
 // How well each key matches: q·k in units of its standard deviation, which is √D.
 const MATCHES = { man: 1, is: -0.5, riding: 0.5, a: -1.5, bike: 1.5 };
@@ -73,7 +73,7 @@ export function mount(root) {
     root,
     "From scores to weights",
     "divide by √D, then make D larger. Then divide by nothing, and do the same.",
-    make("div", { class: "widget-row" }, sizes, labelled("Divided by", divisor), own),
+    controls(sizes, labelled("Divided by", divisor), own),
     table({ class: "widget-table widget-bars" }, "", ["key", "match", [hue("q"), "·", hue("k")], "score", "weight"], rows),
     said,
   );

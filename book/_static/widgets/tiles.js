@@ -2,7 +2,7 @@
 
 import { softmax } from "../live/layers.js";
 import { onlineSoftmax } from "../live/tiles.js";
-import { button, fitted, frame, make, number, scroller, slider, table, verdict, write } from "./parts.js";
+import { button, controls, fitted, frame, make, number, picture, scroller, slider, table, verdict, write } from "./parts.js";
 
 const SCORES = [1, 3, 2, 0.5, 2.5, -1, 4, 1.5, 0, 3.5, -0.5, 2, 5, 1, -2, 3]; // first the chapter's three
 const VALUES = SCORES.map((_, s) => 10 * (s + 1));
@@ -16,12 +16,12 @@ export function mount(root) {
   let [scores, block, at] = [SCORES, 4, 1];
   let [drawn, steps] = [SCORES, []];
   const said = verdict();
-  const [picture, sums] = [make("div"), make("div")];
+  const [place, sums] = [make("div"), make("div")];
   const held = make("span", { class: "widget-bar-weights" });
   const memory = make("p", { class: "widget-note" });
 
   // Two rows of bars over the keys: their scores, and their weights as far as they are known.
-  const draw = fitted(picture, (width) => {
+  const draw = fitted(place, (width) => {
     const step = steps[at - 1];
     const whole = softmax(scores);
     const over = step.to === SIZE;
@@ -48,11 +48,9 @@ export function mount(root) {
     ]);
     const level = make("line", { class: "guide", x1: 0, x2: width, y1: up(step.m), y2: up(step.m) });
     const label = `${SIZE} scores and weights, of which ${step.to} keys are read`;
-    const size = { width, height: base + 4, viewBox: `0 0 ${width} ${base + 4}` };
-    picture.replaceChildren(
-      make(
-        "svg",
-        { class: "widget-chart widget-tiles", role: "img", "aria-label": label, ...size },
+    place.replaceChildren(
+      picture(
+        ...["widget-chart widget-tiles", label, width, base + 4],
         ...parts.filter(Boolean),
         level,
         make("text", { x: 2, y: 12 }, `scores, and the maximum m = ${short(step.m)}`),
@@ -101,9 +99,9 @@ export function mount(root) {
     at = 1;
     show();
   }
-  const go = (place) => {
-    if (place < 1 || place > steps.length) return;
-    at = place;
+  const go = (to) => {
+    if (to < 1 || to > steps.length) return;
+    at = to;
     show();
   };
   const change = (row) => {
@@ -114,17 +112,15 @@ export function mount(root) {
   const next = button("Next tile", () => go(at + 1));
   const again = button("Other scores", () => change((drawn = SCORES.map(() => Math.round(20 * normal()) / 10))));
   const outlier = button("One outlier", () => {
-    const place = Math.floor(SIZE * Math.random());
-    change(drawn.map((score, s) => (s === place ? OUTLIER : score)));
+    const one = Math.floor(SIZE * Math.random());
+    change(drawn.map((score, s) => (s === one ? OUTLIER : score)));
   });
   read();
   frame(
     root,
     "Online softmax, tile by tile",
     "read to the end. Then give one key a score far above all others, and watch what c does to the sums before it.",
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       slider({
         label: "Keys in a tile",
         ...{ min: 1, max: SIZE, step: 1, value: block },
@@ -136,7 +132,7 @@ export function mount(root) {
       outlier,
     ),
     said,
-    picture,
+    place,
     sums,
     make("div", { class: "widget-bar", "aria-hidden": "true" }, held),
     memory,

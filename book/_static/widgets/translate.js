@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { heatTable, meanOf } from "./heat.js";
-import { button, chooser, fold, frame, labelled, make } from "./parts.js";
+import { button, chooser, controls, fold, frame, labelled, make } from "./parts.js";
 import { finishedTable, treeList, treePicture } from "./tree.js";
 
 const CAPTIONS = "multi30k-en-de"; // the model that is meant where the page names none
@@ -44,7 +44,7 @@ function look({ n_layers, n_heads }) {
     "Where it looks",
     true,
     make("p", {}, "Each row is a token as it is written. It sums to 100: where its weight lies, the decoder looks."),
-    make("div", { class: "widget-row" }, labelled("Layer", layers), labelled("Head", heads)),
+    controls(labelled("Layer", layers), labelled("Head", heads)),
     table,
   );
   return { part, show: (result) => ((found = result), draw()) };

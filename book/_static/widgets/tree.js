@@ -1,6 +1,6 @@
 // What a beam search kept: a picture, step by step downwards, and the same as a nested list.
 
-import { make, number, scroller } from "./parts.js";
+import { make, number, picture, scroller, table } from "./parts.js";
 
 const [HEIGHT, NARROW, WIDE, EDGE] = [46, 64, 132, 8];
 
@@ -58,10 +58,8 @@ export function treePicture({ steps, best }, room) {
   edges.sort(([a], [b]) => a - b); // the best path lies on top
   const start = make("text", { x: origin, y: 26 }, "(begin)");
   const label = "The beginnings that the beam search kept at each step; the list below says the same in words";
-  const frame = { class: "widget-tree", role: "img", "aria-label": label, width, height };
   const lines = edges.map(([, edge]) => edge);
-  const drawn = make("svg", { ...frame, viewBox: `0 0 ${width} ${height}` }, start, lines, boxes);
-  return scroller("Beam search, step by step", drawn);
+  return scroller("Beam search, step by step", picture("widget-tree", label, width, height, start, lines, boxes));
 }
 
 // The same tree in words: what has one continuation stands in one line.
@@ -84,20 +82,9 @@ export function treeList({ steps, best }) {
 export function finishedTable(finished) {
   const order = [...finished].sort((a, b) => b.score - a.score);
   const head = ["Finished", "log-probability", "tokens", "score"];
-  const row = ({ text, logProb, ids, score }) =>
-    make(
-      "tr",
-      {},
-      make("td", { lang: "de" }, text),
-      [number(logProb), ids.length + 1, number(score)].map((value) => make("td", {}, value)),
-    );
-  return scroller(
-    "Finished hypotheses",
-    make(
-      "table",
-      { class: "widget-table" },
-      make("thead", {}, make("tr", {}, head.map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, order.map(row)),
-    ),
-  );
+  const row = ({ text, logProb, ids, score }) => {
+    const numbers = [number(logProb), ids.length + 1, number(score)];
+    return make("tr", {}, make("td", { lang: "de" }, text), numbers.map((value) => make("td", {}, value)));
+  };
+  return scroller("Finished hypotheses", table({ class: "widget-table" }, null, head, order.map(row)));
 }

@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
-import { button, captionForm, frame, make, number, scroller, table, verdict, write } from "./parts.js";
+import { button, captionForm, controls, frame, make, number, scroller, table, verdict, write } from "./parts.js";
 
 // A box: the part's name in the package, what stands on it, and what it does.
 const sublayer = (layer, name, part, text, about) => [
@@ -111,7 +111,7 @@ export async function mount(root, say) {
     show();
   };
   const [back, on] = [button("Back a word", () => turn(-1)), button("On a word", () => turn(1))];
-  const steps = make("div", { class: "widget-row" }, back, on, make("p", {}, "It has read: ", so));
+  const steps = controls(back, on, make("p", {}, "It has read: ", so));
 
   async function run() {
     try {

@@ -1,7 +1,7 @@
 // A recorded grid: how four wirings learn at a rate, after a warm-up.
 
 import { curves } from "./chart.js";
-import { data, fitted, frame, make, number, slider, verdict, write } from "./parts.js";
+import { controls, data, fitted, frame, make, number, slider, verdict, write } from "./parts.js";
 
 export async function mount(root) {
   const { rates, warmups, at, unigram, losses } = await data("data/wirings.json");
@@ -37,7 +37,7 @@ export async function mount(root) {
     root,
     "Six rates, three warm-ups, four wirings",
     "find a rate at which post-norm learns more than frequencies. Then the highest rate that each of the others bears. Does a warm-up help there?",
-    make("div", { class: "widget-row" }, along("Learning rate", "rate", rates), along("Warm-up, in steps", "warmup", warmups)),
+    controls(along("Learning rate", "rate", rates), along("Warm-up, in steps", "warmup", warmups)),
     graph,
     said,
   );

@@ -2,7 +2,7 @@
 
 import { openModel } from "../live/client.js";
 import { lensTable, named } from "./lens.js";
-import { button, chooser, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
+import { button, chooser, controls, frame, labelled, make, number, slider, verdict, write } from "./parts.js";
 
 const WRITERS = [
   ["shakespeare", "Shakespeare's plays"],
@@ -28,7 +28,7 @@ export async function mount(root, say) {
   const said = verdict();
   const heights = make("div");
   const [earlier, later] = [button("Earlier token", () => look(at - 1)), button("Later token", () => look(at + 1))];
-  const inside = make("div", { hidden: true }, make("div", { class: "widget-row" }, earlier, later), said, heights);
+  const inside = make("div", { hidden: true }, controls(earlier, later), said, heights);
 
   function halt() {
     models[name].ask("stop");
@@ -148,9 +148,7 @@ export async function mount(root, say) {
       go,
       stop,
     ),
-    make(
-      "div",
-      { class: "widget-row" },
+    controls(
       slider({ label: "Temperature", min: 0, max: 2, step: 0.1, value: 0.8, text: warm, oninput: turn("temperature") }),
       slider({ label: "Top-p", min: 0.05, max: 1, step: 0.05, value: 1, text: share, oninput: turn("topP") }),
     ),
