@@ -1,4 +1,4 @@
-"""R-Drop on the captions: each batch is read twice, and the two distributions are pulled together."""
+"""R-Drop on the captions: each batch is read twice, and two distributions are pulled together."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
