@@ -95,8 +95,7 @@ def moments() -> dict:
     "The new numbers, from small to large; for each model its losses and what it says for them."
     first, *rows = read_measurement(ROOT / "results/measurements/ten_minutes.json").rows
     values = {number_in_english(n): n for n in range(100_000)}
-    new = sorted((values[english], english, german) for english, german in first["new"])
-    order = sorted(range(len(new)), key=lambda i: values[first["new"][i][0]])
+    order = sorted(range(len(first["new"])), key=lambda i: values[first["new"][i][0]])
     texts: dict[str, int] = {}
 
     def place(text: str) -> int:
@@ -111,7 +110,8 @@ def moments() -> dict:
         for row in rows
     }
     numbers = [
-        {"digits": f"{n:,}", "english": english, "german": german} for n, english, german in new
+        {"digits": f"{values[english]:,}", "english": english, "german": german}
+        for english, german in (first["new"][i] for i in order)
     ]
     return {"at": rows[0]["at"], "numbers": numbers, "texts": list(texts), "models": models}
 

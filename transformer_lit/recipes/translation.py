@@ -240,7 +240,7 @@ class Translation(Recipe):
 
     def step(self, model: nn.Module, batch: PairBatch) -> tuple[Tensor, int]:
         if self.rdrop:
-            return rdrop_loss(model, batch, alpha=self.rdrop, smoothing=self.smoothing)
+            return rdrop_loss(model, batch, weight=self.rdrop, smoothing=self.smoothing)
         return translation_loss(model, batch, smoothing=self.smoothing)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> tuple[Tensor, int]:
@@ -337,12 +337,12 @@ Translation.presets |= {
 
 # %% ../../nbs/recipes/02_translation.ipynb #rdrop
 def rdrop_loss(
-    model: nn.Module, batch: PairBatch, *, alpha: float, smoothing: float = 0.0
+    model: nn.Module, batch: PairBatch, *, weight: float, smoothing: float = 0.0
 ) -> tuple[Tensor, int]:
     """The loss of a batch that is read twice, each time with other dropout; its number of tokens.
 
-    The mean of both cross-entropies, and alpha / 4 times the divergences in both directions between
-    the two distributions, KL(p || q) + KL(q || p). Half of equation 4 of Liang et al. 2021.
+    The mean of both cross-entropies, and weight / 4 times the divergences in both directions between
+    the two distributions, KL(p || q) + KL(q || p). Half of the loss of Liang et al. 2021.
     """
     src, tgt_in = batch.src.repeat(2, 1), batch.tgt_in.repeat(2, 1)  # 2B S, 2B T
     src_mask = None if batch.src_mask is None else batch.src_mask.repeat(2, 1)
@@ -352,4 +352,4 @@ def rdrop_loss(
     both, tokens = cross_entropy(logits, targets, smoothing=smoothing)
     log_p, log_q = logits.log_softmax(-1)
     apart = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum()
-    return both / 2 + alpha / 4 * apart, tokens // 2
+    return both / 2 + weight / 4 * apart, tokens // 2
