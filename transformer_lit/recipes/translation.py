@@ -341,8 +341,8 @@ def rdrop_loss(
 ) -> tuple[Tensor, int]:
     """The loss of a batch that is read twice, each time with other dropout; its number of tokens.
 
-    The mean of both cross-entropies, and weight / 4 times the divergences in both directions between
-    the two distributions, KL(p || q) + KL(q || p). Half of the loss of Liang et al. 2021.
+    The mean of both cross-entropies, and weight / 4 times the divergences of the two distributions
+    in both directions, KL(p || q) + KL(q || p). Half of the loss of Liang et al. 2021.
     """
     src, tgt_in = batch.src.repeat(2, 1), batch.tgt_in.repeat(2, 1)  # 2B S, 2B T
     src_mask = None if batch.src_mask is None else batch.src_mask.repeat(2, 1)
