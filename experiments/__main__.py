@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
+from experiments.bpe_dropout import BPE_DROPOUT
 from experiments.caption_wirings import CAPTION_WIRINGS
 from experiments.captions import CAPTIONS
 from experiments.consistency import RDROP
@@ -67,6 +68,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "more_than_one": MORE_THAN_ONE,
     "muon": MUON,
     "race": RACE,
+    "bpe_dropout": BPE_DROPOUT,
     "rdrop": RDROP,
     "recall": RECALL,
     "recurrence": RECURRENCE,

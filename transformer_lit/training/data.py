@@ -174,12 +174,12 @@ class PairStream(IterableDataset):
             raise ValueError("there are no pairs to train on")
         self.pairs, self.max_tokens, self.seed = pairs, max_tokens, seed
         self.ids = {"pad_id": pad_id, "bos": bos, "eos": eos}
-        self.lengths = [(len(target) + 1, len(source) + 1) for source, target in pairs]
         self.position = (0, 0)
 
     def epoch(self, number: int) -> list[list[int]]:
         "The batches of an epoch, as indices of pairs."
-        return bucket_by_length(self.lengths, self.max_tokens, seed=self.seed * 1_000_003 + number)
+        lengths = [(len(target) + 1, len(source) + 1) for source, target in self.pairs]
+        return bucket_by_length(lengths, self.max_tokens, seed=self.seed * 1_000_003 + number)
 
     def __iter__(self) -> Iterator[PairBatch]:
         number, batches = None, []
