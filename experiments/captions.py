@@ -60,6 +60,6 @@ CAPTIONS = Experiment(
     "greedy_bleu: with a beam of 1. minutes: of optimiser steps, beside other work.",
     measure,
     cells,
-    {"dataset": "numbers", "form": "raw", "metric": "bleu", "vocab_size": 320, "steps": 4}
-    | {"every": 2, "warmup": 1, "scored": 3},
+    {"dataset": "numbers", "form": "raw", "test": "test", "metric": "bleu", "vocab_size": 320}
+    | {"steps": 4, "every": 2, "warmup": 1, "scored": 3},
 )

@@ -91,13 +91,10 @@ MEMORY = """
 import sys, torch
 from transformer_lit.models.gguf import load_gguf
 
-def told(name):
-    with open("/proc/self/status") as lines:
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-before = told("VmRSS")
-model = load_gguf(sys.argv[1]).model
-print((told("VmHWM") - before) / sum(p.nbytes for p in model.parameters()))
+model = load_gguf(sys.argv[1], dtype=getattr(torch, sys.argv[2])).model
+with open("/proc/self/status") as lines:
+    peak = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+print(peak, sum(p.nbytes for p in model.parameters()))
 """
 
 
@@ -352,11 +349,15 @@ class TestSmolLM2:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
     def test_opening_takes_little_more_than_the_weights(self, smollm2):
-        "Tokenizer and pages of libraries are in what is measured."
-        done = subprocess.run(
-            [sys.executable, "-c", MEMORY, smollm2], check=True, capture_output=True, text=True
-        )
-        assert 0.9 < float(done.stdout) < 1.1
+        "Twice the weights, twice the memory: libraries and tokenizer are in both and cancel."
+
+        def peak_and_weights(dtype):
+            command = [sys.executable, "-c", MEMORY, smollm2, dtype]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            return map(int, done.stdout.split())
+
+        (high, wide), (low, narrow) = map(peak_and_weights, ("float64", "float32"))
+        assert wide == 2 * narrow and 0.9 < (high - low) / (wide - narrow) < 1.1
 
     def test_rows_that_are_not_put_back_spoil_it(self, opened, reference, smollm2, monkeypatch):
         ids = torch.tensor([opened.tokenizer.encode(PROMPTS[0])])
