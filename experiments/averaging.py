@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.runner import Cell, Experiment, Row
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run, average_weights, checkpoints
 
@@ -51,6 +51,5 @@ AVERAGING = Experiment(
     "validation sentences. minutes: of optimiser steps.",
     measure,
     cells,
-    {"dataset": "numbers", "metric": "bleu", "vocab_size": 320, "steps": 4, "every": 2}
-    | {"warmup": 1},
+    BRIEF_PAIRS,
 )

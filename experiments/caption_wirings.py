@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.runner import Cell, Experiment, Row, val_losses
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, val_losses
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run
 
@@ -34,6 +34,5 @@ CAPTION_WIRINGS = Experiment(
     "steps. minutes: of optimiser steps, beside other work.",
     measure,
     cells,
-    {"dataset": "numbers", "form": "raw", "metric": "bleu", "vocab_size": 320, "steps": 4}
-    | {"every": 2, "warmup": 1},
+    BRIEF_PAIRS,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.runner import Cell, Experiment, Row, val_losses
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, val_losses
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run, average_weights, checkpoints
 
@@ -60,6 +60,5 @@ CAPTIONS = Experiment(
     "greedy_bleu: with a beam of 1. minutes: of optimiser steps, beside other work.",
     measure,
     cells,
-    {"dataset": "numbers", "form": "raw", "test": "test", "metric": "bleu", "vocab_size": 320}
-    | {"steps": 4, "every": 2, "warmup": 1, "scored": 3},
+    BRIEF_PAIRS | {"scored": 3},
 )

@@ -13,7 +13,7 @@ import torch
 from sacrebleu.metrics import BLEU
 from torch import Tensor, nn
 
-from experiments.runner import Cell, Experiment, Row
+from experiments.runner import NUMBERS, Cell, Experiment, Row
 from transformer_lit import load
 from transformer_lit.course.data import load_pairs, load_text
 from transformer_lit.inference import beam
@@ -49,7 +49,7 @@ class Searched(Translation):
 
 def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "Widths at the penalty of the package, then penalties at its width."
-    rest = {"dataset": "multi30k", "vocab_size": 0, "sizes": {}}
+    rest = {"dataset": "multi30k", "vocab_size": 5000, "sizes": {}}
     rest |= {"steps": 1, "warmup": 1, "lr": 1.0, "max_tokens": 1500}
     for width, alpha in [*((w, 1.0) for w in WIDTHS), *((5, a) for a in ALPHAS if a != 1.0)]:
         about = {"beam": width, "alpha": alpha}
@@ -124,7 +124,7 @@ BEAM_WIDTHS = Experiment(
     "stood, although a longer version might have; full: nothing was open.",
     searched,
     cells,
-    {"dataset": "numbers", "sentences": 3},
+    NUMBERS | {"sentences": 3},
 )
 
 

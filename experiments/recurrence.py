@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from experiments.runner import Cell, Experiment, Row, count
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, count
 from transformer_lit.models.recurrent import FixedVector
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run
@@ -135,7 +135,7 @@ def measure(run: Run) -> list[Row]:
     return rows
 
 
-QUICK = {"dataset": "numbers", "vocab_size": 320, "steps": 2, "minutes": 1e-4, "every": 1}
+QUICK = BRIEF_PAIRS | {"steps": 2, "minutes": 1e-4, "every": 1}
 RECURRENCE = Experiment(
     "A training from English to German in two rows, one after 700 steps (budget: steps) and one "
     "after 2 minutes (budget: minutes), whichever comes first. All are the preset multi30k-cpu "

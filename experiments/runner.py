@@ -106,6 +106,9 @@ def wide_rows(model: nn.Module) -> None:
 CHANGES: dict[str, Callable[[nn.Module], None]] = {"none": lambda model: None, "wide": wide_rows}
 # Of a quick run: a text that is always at hand, and little of it to measure on.
 BRIEF = {"dataset": "book", "steps": 4, "every": 2, "warmup": 1, "val_batches": 1}
+# The same for pairs, with which everything goes that names a data set.
+NUMBERS = {"dataset": "numbers", "form": "raw", "test": "test", "metric": "bleu"}
+BRIEF_PAIRS = NUMBERS | {"vocab_size": 320, "steps": 4, "every": 2, "warmup": 1}
 
 
 @dataclass(frozen=True, kw_only=True)

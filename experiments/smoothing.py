@@ -6,7 +6,7 @@ from itertools import product
 
 import torch
 
-from experiments.runner import Cell, Experiment, Row, held_out
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, held_out
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.run import Run
 
@@ -80,5 +80,5 @@ SMOOTHING = Experiment(
     "minutes: of optimiser steps.",
     measure,
     cells,
-    {"dataset": "numbers", "vocab_size": 320, "steps": 4, "every": 4, "warmup": 1},
+    BRIEF_PAIRS,
 )

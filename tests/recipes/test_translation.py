@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import replace
+from itertools import islice
 from unittest import mock
 
 import pytest
@@ -11,7 +12,12 @@ import torch
 from transformer_lit.course.files import InputError
 from transformer_lit.models.transformer import TransformerConfig
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
-from transformer_lit.recipes.translation import Translation, Translator, translation_loss
+from transformer_lit.recipes.translation import (
+    BPEDropoutStream,
+    Translation,
+    Translator,
+    translation_loss,
+)
 from transformer_lit.training.data import collate
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.run import read_log
@@ -147,6 +153,35 @@ def test_rdrop_is_for_training_alone_and_pulls_two_passes_together(exact):
     without, _ = replace(twice, rdrop=1e-12).step(model, batch)
     assert tokens == plain.step(model, batch)[1] == 6
     assert with_gap > without + 1e-3  # two draws differ, and that costs
+
+
+def test_bpe_dropout_cuts_anew_in_each_epoch_and_the_same_again():
+    recipe = preset(Translation, "numbers", max_tokens=211, bpe_dropout=0.3)
+    examples = recipe.examples("train")[:131]
+    tokenizer = recipe.train_tokenizer(examples)
+    streams = [recipe.stream(tokenizer, examples, seed=5) for _ in range(2)]
+    length = len(streams[0].epoch(0))
+    whole = list(islice(streams[0], length + 3))  # into the second epoch
+    streams[1].position = (1, 1)
+    for ours, its in zip(whole[length + 1 :], streams[1]):  # a training that goes on
+        assert torch.equal(ours.src, its.src) and torch.equal(ours.tgt_out, its.tgt_out)
+    epochs = []
+    for number in (0, 1):
+        streams[0].epoch(number)
+        epochs.append(streams[0].pairs)
+        assert [tuple(map(tokenizer.decode, pair)) for pair in streams[0].pairs] == examples
+    assert epochs[0] != epochs[1]  # other pieces of the same text
+
+
+def test_bpe_dropout_of_0_is_bpe_and_no_batch_of_an_evaluation_is_cut_anew():
+    plain, dropping = (preset(Translation, "numbers", bpe_dropout=p) for p in (0.0, 0.3))
+    examples = plain.examples("val")
+    tokenizer = plain.train_tokenizer(examples)
+    one = plain.stream(tokenizer, examples, seed=3)
+    other = BPEDropoutStream(examples, tokenizer, 0.0, max_tokens=plain.max_tokens, seed=3)
+    assert one.epoch(7) == other.epoch(7) and one.pairs == other.pairs
+    for ours, its in zip(*(r.batches(tokenizer, examples) for r in (plain, dropping)), strict=True):
+        assert torch.equal(ours.src, its.src) and torch.equal(ours.tgt_out, its.tgt_out)
 
 
 @pytest.mark.machinery

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -390,8 +390,6 @@ class BPEDropoutStream(PairStream):
     def __init__(
         self, texts: _Pairs, tokenizer: BPETokenizer, p: float, *, max_tokens: int, seed: int
     ):
-        if not 0 <= p <= 1:
-            raise InputError(f"bpe_dropout is {p}; it is a probability, from 0 to 1")
         model = json.loads(tokenizer.backend.to_str())["model"]
         vocab, cut = model["vocab"], tokenizer.backend.pre_tokenizer.pre_tokenize_str
         self.p = p
@@ -403,8 +401,8 @@ class BPEDropoutStream(PairStream):
             [[[vocab[byte] for byte in word] for word, _ in cut(text)] for text in pair]
             for pair in texts
         ]
-        special = _special(tokenizer)
-        super().__init__(self.words, max_tokens=max_tokens, seed=seed, **special)
+        whole = [tuple(list(chain(*words)) for words in pair) for pair in self.words]  # in bytes
+        super().__init__(whole, max_tokens=max_tokens, seed=seed, **_special(tokenizer))
 
     def epoch(self, number: int) -> list[list[int]]:
         "The batches of an epoch, as indices of pairs, which are cut for it."
