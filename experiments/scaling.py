@@ -100,7 +100,7 @@ def tuned(run: Run, name: str, factor: int) -> tuple[nn.Module, int]:
     changes |= {"start": str(run.out / "model"), "scaling": name, "factor": factor}
     tuning = FineTuning(**{**vars(recipe), **changes, "steps": few, "every": few})
     again = open_training(tuning, run.out / name, seed=run.seed, device="cpu")
-    again.run.train()
+    again.train()
     return again.trained.model, few
 
 

@@ -24,11 +24,11 @@ SHORT, LONG = {"steps": 120, "every": 12}, {"steps": 400, "every": 20}
 
 @dataclass(frozen=True, kw_only=True)
 class Constant(Variant):
-    "The rate rises for `warmup` steps, and stays."
+    "The rate rises for `warmup` steps, and stays; after 1 there was no warm-up."
 
     def schedule(self) -> Callable[[int], float]:
-        "No warm-up where it is 0."
-        return lambda step: self.lr * min(1.0, step / max(1, self.warmup))
+        "Of a step from 1."
+        return lambda step: self.lr * min(1.0, step / self.warmup)
 
 
 def cell(wiring: str, layers: int, rate: float, warmup: int, seed: int, lengths: Row) -> Cell:
@@ -42,7 +42,7 @@ def cell(wiring: str, layers: int, rate: float, warmup: int, seed: int, lengths:
         length=32,
         batch_size=8,
         lr=rate,
-        warmup=warmup,
+        warmup=max(1, warmup),
         betas=(0.9, 0.98),
         weight_decay=0.0,
         clip=1e9,  # never reached

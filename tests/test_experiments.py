@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,14 +32,14 @@ from transformer_lit.recipes.recipe import open_training
 from transformer_lit.recipes.translation import translation_loss
 from transformer_lit.training.data import collate
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.machinery
 RECORDS = Path(__file__).parents[1] / "results/measurements"
 V, B, T = 23, 3, 5
 
 
 @pytest.fixture(autouse=True)
-def seed(monkeypatch):
-    "And nothing that would outlive the test."
+def seed(monkeypatch, no_shape_checks):
+    "And nothing that would outlive the test. Some of them compile, which checks would stop."
     torch.manual_seed(0)
     monkeypatch.setattr(command, "keep_freed_memory", lambda: None)
 
@@ -48,17 +49,23 @@ def fields(rows):
 
 
 # the bake-offs differ in their entries alone, and each of those is built below
-@pytest.mark.parametrize(
-    "name", sorted(set(command.EXPERIMENTS) - {"block_rates", "swap_rates", "swap_fair"})
-)
+QUICK = sorted(set(command.EXPERIMENTS) - {"block_rates", "swap_rates", "swap_fair"})
+TEXTS = {
+    "domains": [pytest.mark.real_data, pytest.mark.multi30k],
+    "streaming": pytest.mark.real_data,
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=TEXTS.get(n, ())) for n in QUICK])
 def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_path):
     rows = command.main([name, "--quick", "--out", str(tmp_path), "--kept", str(tmp_path)])
     assert not list(tmp_path.iterdir())  # a quick run is no record
     record = RECORDS / f"{name}.json"
     if name in bakeoffs.BAKEOFFS:
         which, _, kind = name.partition("_")
-        assert {row["entry"] for row in rows} <= set(bakeoffs.entries(which))
-        assert len(rows) == (11 if kind == "rates" else 4 + 4)
+        presets = set(bakeoffs.bakeoff_presets(which))
+        names = presets if kind == "rates" else set(bakeoffs.COMPARED[which])
+        assert names <= {row["entry"] for row in rows} <= set(bakeoffs.entries(which))
     else:
         assert fields(rows) == fields(read_measurement(record).rows)
 
@@ -377,16 +384,19 @@ def test_three_steps_of_the_walk_also_begin_in_other_ways():
 
 def test_every_rate_with_one_seed_and_the_best_with_the_others():
     cells, rows, best = [], [], {"none": 1e-2, "rope": 1e-3}
+    entries = bakeoffs.bakeoff_presets("position")
     for cell in bakeoffs.cells("position", rows):
         cells.append(cell)
         assert cell.recipe.lr == cell.about["rate"]
         low = cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
         rows.append(cell.about | {"val_loss": 1.0 if low else 2.0})
-    assert len(cells) == 12 * 3 + 12 * 2
-    for cell in cells[12 * 3 :]:
-        assert cell.seed > 0 and cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
+    others = [cell for cell in cells if cell.seed]
+    assert [(c.seed, c.about["entry"]) for c in others] == [*product((1, 2), entries)]
+    for cell in others:
+        assert cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
 
 
+@pytest.mark.real_data
 def test_what_the_bakeoff_recorded_is_not_trained_again(tmp_path):
     (recipe,) = (r for name, r in bakeoffs.entries("swap").items() if name == "rope")
     training = open_training(recipe, tmp_path / "run", seed=1, device="cpu")
