@@ -244,7 +244,9 @@ QUESTIONS = {
     "how is the learning rate warmed up": "training/03_schedule",
     "how does a text become numbers, merging pairs of characters": "text/01_tokenizer",
     "let several query heads share one key head": "attention/07_grouped",
-    "draft model proposes tokens and a large model checks them": "inference/04_speculative",
+    "a cheap draft model guesses tokens and the large model checks them in one call": (
+        "inference/04_speculative"
+    ),
     "how to store weights in 4 bits": "models/11_quantise",
     "difference between layer norm and RMSNorm": "block/01_norm",
 }
