@@ -30,6 +30,35 @@ def start(rundir, timeout):
     raise katex.KaTeXError(f"{katex.NODEJS_BINARY} ended with {process.returncode}")
 
 
+TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}]|[^\\{}]+", re.DOTALL)
+GATHERED = re.compile(r"\s*\\begin{gathered}(.*)\\end{gathered}\s*", re.DOTALL)
+GAP = re.compile(r"^\s*\[\w+\]")  # between two rows: custom.css has one for all
+OPENS, CLOSES = {"{", r"\begin", r"\left"}, {"}", r"\end", r"\right"}
+
+
+def parts(latex, sign):
+    "What stands between the signs of a formula that are outside all braces and environments."
+    found, depth = [""], 0
+    for token in TOKEN.findall(latex):
+        depth += (token in OPENS) - (token in CLOSES)
+        if token == sign and depth == 0:
+            found.append("")
+        else:
+            found[-1] += token
+    return found
+
+
+def render(latex, options=None, *, draw=katex.render_latex):
+    "As the extension does; what a display shows side by side is drawn apart, so that it may wrap."
+    if not (options and options.get("displayMode")):
+        return draw(latex, options)
+    if rows := GATHERED.fullmatch(latex):
+        drawn = (render(GAP.sub("", row), options) for row in parts(rows[1], r"\\"))
+        return f'<span class="katex-display katex-rows">{"".join(drawn)}</span>'
+    drawn = "".join(draw(part, options) for part in parts(latex, r"\qquad"))
+    return drawn.replace('</span><span class="katex-display">', "")  # one display of them all
+
+
 def keep_style(app, pagename, templatename, context, doctree):
     "KaTeX's own for a page with formulas; the extension's never: custom.css has its rules."
     dropped = "katex-math" if 'class="katex' in context.get("body", "") else "katex"
@@ -56,6 +85,7 @@ def colour_page(app, pagename, templatename, context, doctree):
 
 def setup(app):
     katex.KaTeXServer.start_server_process = start
+    katex.render_latex = render
     app.connect("html-page-context", keep_style)
     app.connect("html-page-context", colour_page)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -191,6 +191,9 @@ FOUND = r"""(least) => {
             cut: all(".bd-article .katex-display").filter((box) => seen(box)
                 && box.querySelector(".katex-html > *").getBoundingClientRect().left
                 < box.parentElement.getBoundingClientRect().left - 1).map(told),
+            // lines that are aligned stay whole; all else breaks
+            wide: all(".bd-article .katex-display").filter((box) => seen(box) && over(box)
+                && !box.textContent.includes("\\begin")).map(told),
             code: all(".bd-article pre").filter((pre) => seen(pre) && over(pre)).map(told),
             images: all(".bd-article img").filter((image) => image.alt.trim().length < 20
                 || !image.complete || !image.naturalWidth).map(told),
