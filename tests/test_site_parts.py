@@ -109,3 +109,39 @@ def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
     assert sentence == lead("".join(chapter("attention/masks")["cells"][0]["source"])) != ""
     minutes = chapter("attention/masks")["metadata"]["chapter"]["minutes"]
     assert facts.startswith(f"**First pass** · {minutes} minutes · 6 exercises of ")
+
+
+def drawn(latex, **options):
+    "What is drawn of a formula, piece by piece, and the whole that comes of it."
+    pieces = []
+
+    def draw(piece, options):
+        pieces.append(piece.strip())
+        return f'<span class="katex-display"><i>{piece.strip()}</i></span>'
+
+    return pieces, formulas.render(latex, options, draw=draw)
+
+
+def test_a_display_is_drawn_in_the_parts_between_its_wide_spaces():
+    pieces, html = drawn(
+        r"a, \qquad b = \left( c \qquad d \right), \qquad {e \qquad f}", displayMode=True
+    )
+    assert pieces == ["a,", r"b = \left( c \qquad d \right),", r"{e \qquad f}"]
+    inside = "".join(f"<i>{piece}</i>" for piece in pieces)
+    assert html == f'<span class="katex-display">{inside}</span>'
+    assert drawn(r"a \qquad b")[0] == [r"a \qquad b"]  # of a line of text
+
+
+def test_rows_that_are_not_aligned_are_displays_of_one_display():
+    rows = r"""
+    \begin{gathered} a \\[4pt] b \qquad \begin{pmatrix} c \\ d \end{pmatrix} \\ e
+    \end{gathered}
+    """
+    pieces, html = drawn(rows, displayMode=True)
+    assert pieces == ["a", "b", r"\begin{pmatrix} c \\ d \end{pmatrix}", "e"]
+    assert html.startswith(
+        '<span class="katex-display katex-rows"><span class="katex-display"><i>a'
+    )
+    assert html.count("katex-display") == 1 + 3
+    aligned = r"\begin{aligned} a &= b \\ c &= d \end{aligned}"
+    assert drawn(aligned, displayMode=True)[0] == [aligned]

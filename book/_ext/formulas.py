@@ -53,7 +53,7 @@ def render(latex, options=None, *, draw=katex.render_latex):
     if not (options and options.get("displayMode")):
         return draw(latex, options)
     if rows := GATHERED.fullmatch(latex):
-        drawn = (render(GAP.sub("", row), options) for row in parts(rows[1], r"\\"))
+        drawn = (render(GAP.sub("", row), options, draw=draw) for row in parts(rows[1], r"\\"))
         return f'<span class="katex-display katex-rows">{"".join(drawn)}</span>'
     drawn = "".join(draw(part, options) for part in parts(latex, r"\qquad"))
     return drawn.replace('</span><span class="katex-display">', "")  # one display of them all
