@@ -66,6 +66,7 @@ def test_every_experiment_runs_quickly_with_the_fields_of_its_record(name, tmp_p
         presets = set(bakeoffs.bakeoff_presets(which))
         names = presets if kind == "rates" else set(bakeoffs.COMPARED[which])
         assert names <= {row["entry"] for row in rows} <= set(bakeoffs.entries(which))
+        assert kind != "rates" or set(bakeoffs.RATES) <= {row["rate"] for row in rows}
     else:
         assert fields(rows) == fields(read_measurement(record).rows)
 
@@ -390,6 +391,8 @@ def test_every_rate_with_one_seed_and_the_best_with_the_others():
         assert cell.recipe.lr == cell.about["rate"]
         low = cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
         rows.append(cell.about | {"val_loss": 1.0 if low else 2.0})
+    tried = {(cell.about["entry"], cell.about["rate"]) for cell in cells if not cell.seed}
+    assert tried >= {*product(entries, bakeoffs.RATES)}
     others = [cell for cell in cells if cell.seed]
     assert [(c.seed, c.about["entry"]) for c in others] == [*product((1, 2), entries)]
     for cell in others:
