@@ -11,6 +11,7 @@ from benchmarks.common import command_line, report
 from experiments.averaging import AVERAGING
 from experiments.bakeoffs import BAKEOFFS
 from experiments.bpe_dropout import BPE_DROPOUT
+from experiments.caption_optimizers import CAPTION_OPTIMIZERS
 from experiments.caption_wirings import CAPTION_WIRINGS
 from experiments.captions import CAPTIONS
 from experiments.consistency import RDROP
@@ -51,6 +52,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "attention_pooling": POOLING,
     "averaging": AVERAGING,
     "beam_widths": BEAM_WIDTHS,
+    "caption_optimizers": CAPTION_OPTIMIZERS,
     "caption_wirings": CAPTION_WIRINGS,
     "captions": CAPTIONS,
     "dead_relus": UNITS,
