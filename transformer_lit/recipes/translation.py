@@ -313,6 +313,14 @@ Translation.presets |= {
     "multi30k-tuned": replace(  # what a search on the validation set found
         _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, lr=3e-3, fall="cosine"
     ),
+    "multi30k-muon": replace(  # twice the width between, steps that are worth more
+        _CPU,
+        sizes={**_CPU.sizes, "d_ff": 512, "dropout": 0.25},
+        steps=11_000,
+        optimizer="muon",
+        lr=5e-3,
+        fall="cosine",
+    ),
     "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}, lr=5e-4),  # 4 C, lr / 4
     "own": replace(  # for `from_files`: sentence pairs of your own
         _CPU,
