@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", default="en")
     parser.add_argument("--target", default="de")
+    parser.add_argument("--form", default="tok")
     parser.add_argument("--preset", default="multi30k-muon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=at_least(1), help="a shorter training, to try the command")
@@ -46,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results"), help="for the records")
     given = parser.parse_args(argv)
-    options = {"source": given.source, "target": given.target}
-    recipe = preset(Translation, given.preset, form="tok", steps=given.steps, **options)
+    options = {name: getattr(given, name) for name in ("source", "target", "form")}
+    recipe = preset(Translation, given.preset, steps=given.steps, **options)
     shorter = f"-steps{given.steps}" if given.steps else ""
     name = f"{given.preset}-{recipe.variant}{shorter}-seed{given.seed}"
     words = [word for key, value in options.items() for word in (f"--{key}", value)]
