@@ -7,8 +7,8 @@ from experiments.muon import measure
 from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row
 from transformer_lit.recipes.translation import Translation
 
-TRIED = (("adamw", 3e-3), ("muon", 5e-3), ("muon", 1e-2), ("adamw", 6e-3), ("muon", 2.5e-3))
-TRIED += (("adamw", 1.5e-3), ("muon", 2e-2))
+TRIED = (("adamw", 3e-3), ("muon", 5e-3), ("muon", 1e-2), ("adamw", 6e-3))
+TRIED += (("muon", 2.5e-3), ("adamw", 1.5e-3))
 STEPS, WIDTH = 1200, 512
 
 
