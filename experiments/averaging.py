@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, take_mean
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.training.run import Run, average_weights, checkpoints
+from transformer_lit.training.run import Run, checkpoints
 
 SEEDS, NUMBERS, SENTENCES = range(3), (1, 2, 3, 5, 10, 20), 300
 
@@ -32,10 +32,10 @@ def measure(run: Run) -> list[Row]:
     "A row for each number of checkpoints that the training left."
     trained, rows = run.trained, []
     run.train()
-    files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
+    kept = len(checkpoints(run.out / "checkpoints"))
     sentences = run.recipe.examples("val")[:SENTENCES]
-    for number in [n for n in NUMBERS if n <= len(files)]:
-        trained.model.load_state_dict(average_weights(files[-number:]))
+    for number in [n for n in NUMBERS if n <= kept]:
+        take_mean(run, number)
         scored = trained.score(sentences, beam=1)
         row = {"averaged": number, "val_loss": run.evaluate(), "minutes": run.seconds / 60}
         rows.append(row | {key: scored[key] for key in ("bleu", "signature", "sentences")})

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, val_losses
+from experiments.runner import BRIEF_PAIRS, Cell, Experiment, Row, take_mean, val_losses
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.training.run import Run, average_weights, checkpoints
+from transformer_lit.training.run import Run
 
 ALPHAS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 USUAL = {"dropout": 0.1, "fall": "inverse_sqrt", "lr": 2e-3}
@@ -36,8 +36,7 @@ def measure(run: Run) -> list[Row]:
     trained, recipe = run.trained, run.recipe
     run.train()
     last = run.evaluate()
-    files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
-    trained.model.load_state_dict(average_weights(files[-recipe.average :]))
+    take_mean(run, recipe.average)
     losses = {
         "last_loss": last,
         "val_loss": run.evaluate(),

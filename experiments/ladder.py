@@ -11,11 +11,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.common import compared, take_turns
-from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, val_losses
+from experiments.runner import BRIEF, Cell, Experiment, Row, Variant, take_mean, val_losses
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import open_training
 from transformer_lit.training.options import LayerWatch, WeightAverage
-from transformer_lit.training.run import Run, average_weights, checkpoints
+from transformer_lit.training.run import Run
 
 SEEDS, PARTS, DECAY, LAST = range(3), 4, 0.97, 3
 
@@ -210,8 +210,7 @@ def learn(run: Run) -> list[Row]:
     run.train()
     rows: list[Row] = [{"losses": val_losses(run)}]
     if option == "plain":
-        files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
-        run.trainer.model.load_state_dict(average_weights(files[-LAST:]))
+        take_mean(run, LAST)
         rows.append({"option": "checkpoints", "losses": [evaluate()]})
     return rows
 

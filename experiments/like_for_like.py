@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from experiments.captions import ALPHAS
-from experiments.runner import at_least, told
+from experiments.runner import at_least, take_mean, told
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.options import keep_freed_memory
-from transformer_lit.training.run import Run, average_weights, checkpoints
+from transformer_lit.training.run import Run
 
 
 def choose(run: Run, sentences: int | None = None) -> dict[str, Any]:
     "BLEU of the validation split for each α, of the averaged weights; the model keeps the best."
     recipe, trained = run.recipe, run.trained
-    saved = checkpoints(run.out / "checkpoints")[-recipe.average :]
-    trained.model.load_state_dict(average_weights([path / "model.safetensors" for path in saved]))
+    take_mean(run, recipe.average)
     trained.model.eval()
     pairs = recipe.examples("val")[:sentences]
     found = {alpha: trained.score(pairs, alpha=alpha) for alpha in ALPHAS}

@@ -16,7 +16,7 @@ from torch import nn
 from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import Recipe, open_training
-from transformer_lit.training.run import Run, read_log
+from transformer_lit.training.run import Run, average_weights, checkpoints, read_log
 
 Row = dict[str, Any]
 
@@ -133,6 +133,12 @@ def held_out(run: Run) -> Any:
     "The validation batches of a training."
     recipe = run.recipe
     return recipe.batches(run.trained.tokenizer, recipe.examples("val"))
+
+
+def take_mean(run: Run, number: int) -> None:
+    "The model's weights become the mean of the last checkpoints."
+    files = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
+    run.trained.model.load_state_dict(average_weights(files[-number:]))
 
 
 def val_losses(run: Run) -> list[float]:

@@ -13,7 +13,6 @@ from transformer_lit.recipes.translation import Translation, Translator
 SIZES = {"d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 1}
 WROTE = number_pairs("train")[:3]
 BEST = ALPHAS[3]  # for the validation set; any other is better for the test set
-
 SAMPLE = ("test", None)  # a few sentences to read, with the model's own settings
 
 
