@@ -26,11 +26,11 @@ def choose(run: Run, sentences: int | None = None) -> dict[str, Any]:
     take_mean(run, recipe.average)
     trained.model.eval()
     pairs = recipe.examples("val")[:sentences]
-    found = {alpha: trained.score(pairs, alpha=alpha) for alpha in ALPHAS}
-    trained.info["alpha"] = max(ALPHAS, key=lambda alpha: found[alpha]["bleu"])
+    found = {alpha: trained.measure(pairs, alpha=alpha)["bleu"] for alpha in ALPHAS}
+    trained.info["alpha"] = max(ALPHAS, key=found.__getitem__)
     return {
-        "val_greedy_bleu": found[ALPHAS[0]]["greedy_bleu"],
-        "val_bleu": {str(alpha): scored["bleu"] for alpha, scored in found.items()},
+        "val_greedy_bleu": trained.measure(pairs, beam=1)["bleu"],
+        "val_bleu": {str(alpha): value for alpha, value in found.items()},
     }
 
 

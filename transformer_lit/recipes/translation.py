@@ -97,6 +97,11 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
             progress(len(batch))
         return out
 
+    def measure(self, examples: Sequence[tuple[str, str]], **search: Any) -> dict[str, Any]:
+        "The metric that the model is made for, of what one search makes of the sources."
+        sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
+        return _METRICS[self.info["metric"]](self.translate(sources, **search), targets, self.info)
+
     def score(
         self,
         examples: Sequence[tuple[str, str]],
@@ -105,18 +110,16 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         alpha: float | None = None,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> dict[str, Any]:
-        """Translate the sources, compare with the targets in the metric that the model is made for.
+        """`measure`, and with what it was measured.
 
         A beam wider than 1 is told what it adds: the greedy search's score stands beside its own.
         """
         alpha = self.info["alpha"] if alpha is None else alpha
-        sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
-        metric = self.info["metric"]
-        found = self.translate(sources, beam=beam, alpha=alpha, progress=progress)
-        measured = {**_METRICS[metric](found, targets, self.info), "beam": beam, "alpha": alpha}
+        measured = self.measure(examples, beam=beam, alpha=alpha, progress=progress)
+        measured |= {"beam": beam, "alpha": alpha}
         if beam > 1:
-            greedy = _METRICS[metric](self.translate(sources, beam=1), targets, self.info)
-            measured[f"greedy_{metric}"] = greedy[metric]
+            metric = self.info["metric"]
+            measured[f"greedy_{metric}"] = self.measure(examples, beam=1)[metric]
         return {**measured, "sentences": len(examples)}
 
     def sample(self, examples: Sequence[tuple[str, str]]) -> str:
