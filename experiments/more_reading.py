@@ -9,8 +9,8 @@ several processes can share the work: call them again when all have validated.
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -25,6 +25,7 @@ from transformer_lit.recipes.recipe import finish_training, open_training, prese
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.options import keep_freed_memory
 from transformer_lit.training.run import Run
+from transformer_lit.training.trainer import StepLog
 
 OURS = {"d_ff": 512, "lr": 4e-3, "steps": 7000, "every": 350}
 PUBLISHED = {"warmup": 2000, "max_tokens": 8192, "steps": 8000, "every": 400}
@@ -38,39 +39,55 @@ ARMS: dict[str, tuple[int, str, dict[str, Any]]] = {  # seeds, preset, what is n
 }
 
 
+@dataclass(frozen=True)
 class Reading:
-    "One training: an arm with a seed."
+    "One training: an arm with a seed. `steps` cuts it short, to try the command."
 
-    def __init__(self, arm: str, seed: int, given: argparse.Namespace):
-        _, name, changes = ARMS[arm]
+    arm: str
+    seed: int
+    steps: int | None = None
+
+    @property
+    def name(self) -> str:
+        shorter = f"-steps{self.steps}" if self.steps else ""
+        return f"multi30k-more-{self.arm}-{self.recipe.variant}{shorter}-seed{self.seed}"
+
+    @property
+    def recipe(self) -> Translation:
+        _, name, changes = ARMS[self.arm]
         recipe = preset(Translation, name, form="tok", average=5, **changes)
-        self.recipe = replace(recipe, steps=given.steps, warmup=1) if given.steps else recipe
-        self.arm, self.seed, self.given = arm, seed, given
-        shorter = f"-steps{given.steps}" if given.steps else ""
-        self.name = f"multi30k-more-{arm}-{recipe.variant}{shorter}-seed{seed}"
-        self.out = given.out / self.name
-        self.scores, self.record = self.out / "val.json", given.results / f"{self.name}.json"
+        return replace(recipe, steps=self.steps, warmup=1) if self.steps else recipe
 
-    def open(self) -> Run:
-        how = {"seed": self.seed, "device": self.given.device, "resume": True}
-        return open_training(self.recipe, self.out, **how)
+    def open(self, out: Path, device: str) -> Run:
+        how = {"seed": self.seed, "device": device, "resume": True}
+        return open_training(self.recipe, out / self.name, **how)
 
-    def validate(self) -> None:
+    def validate(
+        self, out: Path, device: str, on_step: Callable[[StepLog], Any] = lambda log: None
+    ) -> None:
         "Train, or go on, and keep what the validation set says of each length penalty."
-        run = self.open()
-        run.train()
-        write_json(self.scores, choose(run, 3 if self.given.steps else None))
+        run = self.open(out, device)
+        run.train(on_step)
+        write_json(out / self.name / "val.json", choose(run, 3 if self.steps else None))
 
-    def read_test(self, alpha: float) -> None:
+    def scores(self, out: Path) -> dict[str, Any] | None:
+        "What `validate` kept, if it has."
+        path = out / self.name / "val.json"
+        return read_json(path) if path.exists() else None
+
+    def read_test(self, alpha: float, out: Path, results: Path, device: str) -> None:
         "The one look at the test set, with a penalty that others have settled."
-        run, words = self.open(), ["--arm", self.arm, "--seed", str(self.seed)]
+        run, words = self.open(out, device), ["--arm", self.arm, "--seed", str(self.seed)]
         run.trained.info["alpha"] = alpha
         command = shlex.join(["python", "-m", "experiments.more_reading", *words])
         precision = {"matmul_precision": torch.get_float32_matmul_precision()}
-        extra = read_json(self.scores) | precision
-        finish_training(
-            run, name=self.name, command=command, results=self.given.results, extra=extra
-        )
+        extra = (self.scores(out) or {}) | precision
+        finish_training(run, name=self.name, command=command, results=results, extra=extra)
+
+
+def readings(arm: str, steps: int | None = None) -> list[Reading]:
+    "The trainings of an arm."
+    return [Reading(arm, seed, steps) for seed in range(ARMS[arm][0])]
 
 
 def best_alpha(scores: Sequence[dict[str, Any]]) -> float:
@@ -89,16 +106,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     keep_freed_memory()
     for arm in [given.arm] if given.arm else ARMS:
-        whole = [Reading(arm, seed, given) for seed in range(ARMS[arm][0])]
+        whole = readings(arm, given.steps)
         asked = [one for one in whole if given.seed in (None, one.seed)]
         for one in asked:
-            if not one.scores.exists():
-                one.validate()
-        if all(one.scores.exists() for one in whole):
-            alpha = best_alpha([read_json(one.scores) for one in whole])
-            for one in asked:
-                if not one.record.exists():
-                    one.read_test(alpha)
+            if not one.scores(given.out):
+                one.validate(given.out, given.device)
+        scores = [one.scores(given.out) for one in whole]
+        for one in asked if all(scores) else ():
+            if not (given.results / f"{one.name}.json").exists():
+                one.read_test(best_alpha(scores), given.out, given.results, given.device)
     return 0
 
 

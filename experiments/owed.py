@@ -3,6 +3,7 @@
 A call ends at the last checkpoint that fits into its minutes, and the same call goes on from there.
 It exits with 1 while something is left and with 2 after an error, so the line
 `while python -m experiments.owed; [ $? = 1 ]; do :; done` ends when all is recorded, or cannot be.
+Several calls at the same time share the trainings: one small model keeps no GPU busy.
 On a machine that forgets, give `--out` and `--results` folders that it keeps.
 """
 
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
+from experiments.more_reading import ARMS, Reading, best_alpha, readings
 from experiments.runner import at_least, told
 from transformer_lit.course.files import require_writable
 from transformer_lit.recipes.bakeoff import BAKEOFFS, bakeoff_presets, places, run_name
@@ -38,6 +41,7 @@ TRAININGS = (  # recipe, options of the command
     ("translation", {"preset": "multi30k-large", "form": "tok"}),  # what size alone does
     ("translation", {"preset": "tatoeba-cpu"}),  # Chinese to English
     ("language-model", {"preset": "shakespeare-cpu"}),
+    ("language-model", {"preset": "shakespeare", "dtype": "bfloat16", "steps": 1000}),
     ("language-model", {"preset": "shakespeare", "dtype": "bfloat16"}),
     ("language-model", {"preset": "novels", "dtype": "bfloat16"}),
 )
@@ -68,6 +72,41 @@ class Owed:
         where = {"name": self.name, "command": self.command, "results": results / self.folder}
         finish_training(run, **where, extra=extra)
 
+    def missing(self, results: Path) -> bool:
+        return not (results / self.folder / f"{self.name}.json").exists()
+
+    def waits(self, out: Path) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class OwedReading:
+    "A seed of an arm of `more_reading`. It reads the test set when all seeds have validated."
+
+    reading: Reading
+
+    @property
+    def name(self) -> str:
+        return self.reading.name
+
+    def train(self, out: Path, results: Path, device: str, on_step: Any) -> None:
+        "Begin or go on up to the validation; after the others', the test set too."
+        one = self.reading
+        if not one.scores(out):
+            one.validate(out, device, lambda log: on_step(log.step, one.recipe))
+        scores = [other.scores(out) for other in readings(one.arm, one.steps)]
+        if all(scores):
+            one.read_test(best_alpha(scores), out, results, device)
+
+    def missing(self, results: Path) -> bool:
+        return not (results / f"{self.name}.json").exists()
+
+    def waits(self, out: Path) -> bool:
+        "Whether it has validated and another has not."
+        one = self.reading
+        whole = readings(one.arm, one.steps)
+        return bool(one.scores(out)) and not all(other.scores(out) for other in whole)
+
 
 def trainings(steps: int | None) -> Iterator[Owed]:
     "Seed by seed, so that early pieces already show something of everything."
@@ -75,7 +114,7 @@ def trainings(steps: int | None) -> Iterator[Owed]:
         given = {**options, "seed": seed} | ({"steps": steps} if steps else {})
         changes = {key: given[key] for key in given if key not in ("preset", "seed", "dtype")}
         recipe = preset(RECIPES[kind], options["preset"], **changes)
-        shorter = steps and f"steps{steps}"
+        shorter = given.get("steps") and f"steps{given['steps']}"
         said = (options["preset"], recipe.variant, shorter, given.get("dtype"), f"seed{seed}")
         words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
         yield Owed(
@@ -85,6 +124,12 @@ def trainings(steps: int | None) -> Iterator[Owed]:
             seed,
             getattr(torch, options.get("dtype", "float32")),
         )
+
+
+def arms(steps: int | None) -> Iterator[OwedReading]:
+    "What reads more captions than an hour of a CPU has time for."
+    for arm in ARMS:
+        yield from map(OwedReading, readings(arm, steps))
 
 
 def bakeoffs(steps: int | None) -> Iterator[Owed]:
@@ -129,27 +174,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in (given.out, given.results):
         require_writable(folder)
     deadline = time.monotonic() + 60 * given.minutes
-    found = [o for o in (*trainings(given.steps), *bakeoffs(given.steps)) if _owed(o, given)]
+    known = (*trainings(given.steps), *arms(given.steps), *bakeoffs(given.steps))
+    chosen = (one for one in known if re.search(given.only, one.name))
+    found = [one for one in chosen if one.missing(given.results)]
     if given.list:
         print(*(owed.name for owed in found), sep="\n")
     else:
         keep_freed_memory()
         for owed in list(found):
+            if owed.waits(given.out):
+                continue
             try:
-                owed.train(given.out, given.results, given.device, until(deadline))
+                with FileLock(given.out / f"{owed.name}.lock", timeout=0):
+                    if owed.missing(given.results):
+                        owed.train(given.out, given.results, given.device, until(deadline))
+            except Timeout:
+                continue  # another call is at it
             except TimeIsUp:
                 break
-            found.remove(owed)
-            print(f"recorded {owed.name}", flush=True)
+            if not owed.missing(given.results):
+                found.remove(owed)
+                print(f"recorded {owed.name}", flush=True)
             if time.monotonic() > deadline:
                 break
     print(f"{len(found)} trainings have no record", file=sys.stderr)
     return 1 if found else 0
-
-
-def _owed(owed: Owed, given: argparse.Namespace) -> bool:
-    recorded = given.results / owed.folder / f"{owed.name}.json"
-    return bool(re.search(given.only, owed.name)) and not recorded.exists()
 
 
 if __name__ == "__main__":

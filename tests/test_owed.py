@@ -25,6 +25,7 @@ def few(monkeypatch):
     monkeypatch.setattr(owed, "TRAININGS", [("language-model", {"preset": "tiny"})])
     monkeypatch.setattr(owed, "SEEDS", [3])
     monkeypatch.setattr(owed, "BAKEOFFS", [])
+    monkeypatch.setattr(owed, "ARMS", {})
     monkeypatch.setattr(owed, "keep_freed_memory", lambda: None)
 
 

@@ -84,7 +84,7 @@ def positions():
 @wrong("""
     The first layer makes its keys of single tokens, in an encoder too.
         [0, 0, 5, 5]
-    In a causal stack no old output sees the new token, in no layer.
+    In a causal stack no old output sees the new token, in any layer.
         [0, 5, 0, 5]
     In an encoder every output of the first layer sees the new token.
         [0, 0, 0, 0]
