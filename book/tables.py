@@ -56,9 +56,17 @@ def score(seeds: Sequence[dict]) -> str:
     return said
 
 
+def _minutes(of_seeds: Sequence[float]) -> str:
+    "Their mean on one machine; seconds are told as a tenth."
+    found = statistics.mean(of_seeds)
+    return f"{found:.0f}" if found >= 1 else f"{found:.1f}"
+
+
 def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
     "What the table says of the seeds of a training."
     first, metrics = group[0], [r.metrics for r in group]
+    devices = sorted({r.device for r in group})
+    machines = {device: [r.minutes for r in group if r.device == device] for device in devices}
     length = first.config.get("length")  # of a block: longer ones alone lower a loss
     rows = "each line alone" if first.config.get("lines") else f"blocks of {length}"
     counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
@@ -69,8 +77,8 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
         "loss": mean([m["val_loss"] for m in metrics], ".3f"),
         "parameters": f"{first.parameters:,}",
         "seed": ", ".join(str(r.seed) for r in group),
-        "minutes": f"{statistics.mean(r.minutes for r in group):.0f}",
-        "machine": ", ".join(sorted({r.device for r in group})),
+        "minutes": ", ".join(map(_minutes, machines.values())),
+        "machine": ", ".join(machines),
         "signature": f"`{counted}`" if counted else "–",
     }
 
