@@ -614,13 +614,38 @@ def test_an_exercise_is_one_card(wide):
     assert wide.locator(".exercise-card").count() == wide.locator(".exercise-kind").count() > 3
 
 
-# --- code on a phone ------------------------------------------------------------------------------
+# --- the first pass -------------------------------------------------------------------------------
 
 FIRST_PASS = [
     f"{cards.page(path)}.html"
     for path in cards.chapters().values()
     if cards.card(path)["pass"] == 1
 ]
+STRETCH = """() => {
+    const what = ":is(svg, img, table, .widget, .exercise-card)";
+    const rests = [...document.querySelectorAll(`.bd-article ${what}`)]
+        .filter((one) => one.checkVisibility())
+        .map((one) => one.getBoundingClientRect())
+        .filter((box) => box.width > 30 && box.height > 30)
+        .toSorted((one, other) => one.top - other.top);
+    let [end, most] = [document.querySelector(".bd-article").getBoundingClientRect().top, 0];
+    for (const { top, bottom } of rests) {
+        most = Math.max(most, top - end);
+        end = Math.max(end, bottom);
+    }
+    return most / innerHeight;
+}"""  # screens without something to look at or to do; what is folded counts for nothing
+
+
+def test_no_chapter_of_the_first_pass_has_four_screens_of_words_alone(wide):
+    screens = {}
+    for page in FIRST_PASS:
+        visit(wide, page)
+        screens[page] = wide.evaluate(STRETCH)
+    assert len(screens) > 25 and max(screens.values()) > 2  # it does measure
+    assert {page: most for page, most in screens.items() if most > 4} == {}
+
+
 CODE = """() => {
     const all = (where, what) => [...where.querySelectorAll(what)];
     const open = all(document, ".bd-article pre").filter((pre) => pre.getClientRects().length);
