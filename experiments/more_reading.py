@@ -28,11 +28,15 @@ from transformer_lit.training.run import Run
 from transformer_lit.training.trainer import StepLog
 
 OURS = {"d_ff": 512, "lr": 4e-3, "steps": 7000, "every": 350}
+# R-Drop reads each batch twice: as many tokens pass through the model as without it
+RDROP = OURS | {"dropout": 0.2, "max_tokens": 4096, "rdrop": 5.0}
 PUBLISHED = {"warmup": 2000, "max_tokens": 8192, "steps": 8000, "every": 400}
 ARMS: dict[str, tuple[int, str, dict[str, Any]]] = {  # seeds, preset, what is not as it says
     "plain": (3, "multi30k-tuned", OURS | {"dropout": 0.3, "max_tokens": 8192}),
-    # reads each batch twice, so as many tokens pass through the model
-    "rdrop": (3, "multi30k-tuned", OURS | {"dropout": 0.2, "max_tokens": 4096, "rdrop": 5.0}),
+    "rdrop": (3, "multi30k-tuned", RDROP),
+    "rdrop-longer": (3, "multi30k-tuned", RDROP | {"dropout": 0.3, "max_tokens": 8192}),
+    "rdrop-back": (3, "multi30k-tuned", RDROP | {"source": "de", "target": "en"}),
+    "rdrop-raw": (3, "multi30k-tuned", RDROP | {"form": "raw"}),
     # the published model with its own warm-up and tokens, and with its own rate or a lower one
     "published": (1, "multi30k-tiny", PUBLISHED | {"lr": 5e-3}),
     "published-lower": (1, "multi30k-tiny", PUBLISHED | {"lr": 3e-3}),
@@ -55,7 +59,7 @@ class Reading:
     @property
     def recipe(self) -> Translation:
         _, name, changes = ARMS[self.arm]
-        recipe = preset(Translation, name, form="tok", average=5, **changes)
+        recipe = preset(Translation, name, **{"form": "tok", "average": 5, **changes})
         return replace(recipe, steps=self.steps, warmup=1) if self.steps else recipe
 
     def open(self, out: Path, device: str) -> Run:
