@@ -228,7 +228,7 @@
       const data = JSON.parse(form.dataset.judge);
       const say = (text, state) => {
         const [name, sign] = SIGNS[state] ?? ["", ""];
-        verdict.textContent = sign + text;
+        verdict.textContent = sign + text.replaceAll("`", "");
         verdict.className = `quiz-verdict ${name}`;
       };
       form.addEventListener("submit", (event) => {

@@ -60,6 +60,7 @@
       button.setAttribute("aria-disabled", "true"); // not `disabled`, which would lose the focus
       say("Loading …");
       await open();
+      if (document.activeElement === document.body) root.querySelector("input, select, button")?.focus();
       root.removeAttribute("aria-busy");
       button.removeAttribute("aria-disabled");
     });
@@ -216,6 +217,14 @@
   let onScreen;
   window.addEventListener("beforeprint", () => ([onScreen, dataset.theme] = [dataset.theme, "light"]));
   window.addEventListener("afterprint", () => (dataset.theme = onScreen));
+
+  // ---- what lies over the page is closed by a press beside it, by Escape, and by a link that was followed ----
+  const closeCard = ({ target, key }) => {
+    const card = document.querySelector(".notation-card[open]");
+    if (card && (key === "Escape" || (!key && !card.contains(target)))) card.open = false;
+    if (!key && target.closest?.("a[href^='#']")) target.closest("dialog[open]")?.close();
+  };
+  for (const event of ["click", "keydown"]) document.addEventListener(event, closeCard);
 
   // ---- arrow keys turn the page, where nothing else wants them ----
   const OWN = "input, textarea, select, button, summary, dialog, [contenteditable], [role], [tabindex], .widget";

@@ -614,6 +614,22 @@ def test_an_exercise_is_one_card(wide):
     assert wide.locator(".exercise-card").count() == wide.locator(".exercise-kind").count() > 3
 
 
+def test_what_lies_over_the_page_can_be_left(narrow):
+    "The notation by Escape and by a press beside it; the contents by the link that is followed."
+    visit(narrow, "nbs/attention/05_multihead.html")
+    card, opened = narrow.locator(".notation-card"), narrow.locator(".notation-card[open]")
+    for leave in (lambda: narrow.keyboard.press("Escape"), lambda: narrow.click(".bd-article h1")):
+        card.locator("summary").click()
+        assert opened.count() == 1
+        leave()
+        assert opened.count() == 0
+    narrow.click(".secondary-toggle")
+    link = narrow.locator("dialog[open] a[href^='#']:visible").nth(2)
+    target = link.get_attribute("href")
+    link.click()
+    assert narrow.locator("dialog[open]").count() == 0 and narrow.url.endswith(target)
+
+
 # --- the first pass -------------------------------------------------------------------------------
 
 FIRST_PASS = [

@@ -995,7 +995,9 @@ def test_four_models_at_seven_moments(page, opened):
         slide(root, "Steps of training", "Home")
         for step, loss, spoken in zip(row["at"], row["losses"], row["said"], strict=True):
             trained = (
-                f"After {step} steps, at a loss of {loss:.2f}," if step else "Before the first step"
+                f"After {step} steps, at a mean loss of {loss:.2f} in the last ten,"
+                if step
+                else "Before the first step"
             )
             right = sum(
                 text == german for text, (_, german) in zip(spoken, first["new"], strict=True)
@@ -1113,6 +1115,10 @@ def test_a_layer_learns_a_game(page, opened):
     root.get_by_role("button", name="Train again").wait_for()
     assert 0.5 < float(re.search(r"last 50 is (\d\.\d+)", said(root))[1]) < 0.9
     slide(root, "Rate", "End")
+    assert said(root).startswith("Nothing is learned yet")  # of the rate that is shown
+    root.get_by_role("button", name="Train", exact=True).click()
+    root.get_by_role("button", name="Train again").wait_for()
+    assert "no number any more" in said(root) and "NaN" not in root.locator("svg").inner_html()
     root.get_by_role("button", name="Train again").click()
     root.get_by_role("button", name="Stop").click()
     root.get_by_role("button", name="Go on").wait_for()

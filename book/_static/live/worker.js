@@ -51,7 +51,7 @@ function read(text) {
   const { model, tokenizer } = loaded;
   const strip = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // what Python strips
   const ids = tokenizer.encode(text.replace(strip, ""));
-  if (!ids.length) throw new Error("There is nothing to translate: type a caption.");
+  if (!ids.length) throw new Error("There is nothing to translate: type a sentence.");
   const most = model.config.max_len - 1; // the end takes one
   if (ids.length > most) throw new Error(`The caption has ${ids.length} tokens, the model takes ${most}; split it.`);
   const { bos, eos } = tokenizer;

@@ -43,7 +43,7 @@ export function mount(root) {
       `${large(parameters(model), ["thousand", "million", "billion"])} parameters, ${memory(all)}. Keys and values of ` +
         `${texts} of ${count(length)} tokens: ${memory(each)}. ${room}. One more token takes ` +
         `${large(stepFlops(model, length), ["thousand", "million", "billion"])} operations for each text. ` +
-        `What it reads takes memory ${sooner.toPrecision(3)} ms: no step is faster.`,
+        `What it reads takes memory ${Number(sooner.toPrecision(3))} ms: no step is faster.`,
     );
   }
 

@@ -15,7 +15,7 @@ export function mount(root) {
   let [weights, errors, running] = [null, [], false];
 
   const draw = fitted(graph, (width) => {
-    const points = errors.length ? errors.map((error, step) => [step + 1, Math.min(error, 2)]) : [[0, 1]];
+    const points = errors.length ? errors.map((error, step) => [step + 1, error < 2 ? error : 2]) : [[0, 1]];
     graph.replaceChildren(
       curve({
         label: "The error over the steps",
@@ -83,7 +83,7 @@ export function mount(root) {
     label: "Rate",
     ...{ min: -5, max: 4, value: chosen.rate },
     text: number,
-    oninput: (value) => (chosen.rate = value),
+    oninput: (value) => ((chosen.rate = value), errors.length === STEPS && clear()),
   });
   frame(
     root,

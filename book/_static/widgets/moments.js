@@ -4,7 +4,7 @@ import { chooser, controls, data, frame, keeper, labelled, make, number, slider,
 
 export async function mount(root) {
   const { at, numbers, texts, models } = await data("data/moments.json");
-  const chosen = { model: "whole", look: 4, number: 0 }; // places in the record
+  const chosen = { model: "whole", look: 4, number: 2 }; // places in the record
   const said = verdict();
   const grid = make("div", { class: "widget-hundred", role: "img" });
   const cells = numbers.map((_, place) => make("span", { onclick: () => choose(place) }));
@@ -16,7 +16,7 @@ export async function mount(root) {
     const right = answers.map((text, place) => text === numbers[place].german);
     const count = right.filter(Boolean).length;
     const { digits, german } = numbers[chosen.number];
-    const trained = chosen.look ? `After ${at[chosen.look]} steps, at a loss of ${number(losses[chosen.look])},` : "Before the first step";
+    const trained = chosen.look ? `After ${at[chosen.look]} steps, at a mean loss of ${number(losses[chosen.look])} in the last ten,` : "Before the first step";
     const judged = right[chosen.number] ? "which is right" : `in place of “${german}”`;
     write(
       said,
@@ -35,7 +35,7 @@ export async function mount(root) {
     turn("number")(place);
   };
   const names = Object.keys(models).map((name) => [name, name]);
-  const asked = chooser(numbers.map(({ digits, english }, place) => [place, `${digits} ${english}`]), 0, (place) => turn("number")(Number(place)));
+  const asked = chooser(numbers.map(({ digits, english }, place) => [place, `${digits} ${english}`]), chosen.number, (place) => turn("number")(Number(place)));
   frame(
     root,
     "Four models, seven moments, a hundred new numbers",

@@ -65,7 +65,7 @@ export function mount(root) {
     labelled("The word that asks", chooser(WORDS.map((word, s) => [s, word]), asking, (s) => ((asking = Number(s)), show()))),
     scroller(
       "The words and the six steps",
-      table({ class: "widget-heat widget-words" }, null, ["word", "it is", ["fit ", hue("q"), "·", hue("k")], "score ÷ √D", "weight"], rows),
+      table({ class: "widget-heat widget-words" }, null, ["word", "it is", ["fit ", hue("q"), "·", hue("k")], "score", "weight"], rows),
     ),
     fold("Change what words ask for", false, scroller("The matrix W_q", matrix)),
     said,
