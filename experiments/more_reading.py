@@ -25,8 +25,8 @@ from transformer_lit.recipes.recipe import finish_training, open_training, prese
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.options import keep_freed_memory
 from transformer_lit.training.run import Run
-from transformer_lit.training.trainer import StepLog
 
+OnStep = Callable[[int, Translation], Any]
 OURS = {"d_ff": 512, "lr": 4e-3, "steps": 7000, "every": 350}
 # R-Drop reads each batch twice: as many tokens pass through the model as without it
 RDROP = OURS | {"dropout": 0.2, "max_tokens": 4096, "rdrop": 5.0}
@@ -66,26 +66,35 @@ class Reading:
         how = {"seed": self.seed, "device": device, "resume": True}
         return open_training(self.recipe, out / self.name, **how)
 
-    def validate(
-        self, out: Path, device: str, on_step: Callable[[StepLog], Any] = lambda log: None
-    ) -> None:
-        "Train, or go on, and keep what the validation set says of each length penalty."
-        run = self.open(out, device)
-        run.train(on_step)
-        write_json(out / self.name / "val.json", choose(run, 3 if self.steps else None))
-
     def scores(self, out: Path) -> dict[str, Any] | None:
-        "What `validate` kept, if it has."
+        "What the validation set says of each length penalty, if that is known."
         path = out / self.name / "val.json"
         return read_json(path) if path.exists() else None
 
-    def read_test(self, alpha: float, out: Path, results: Path, device: str) -> None:
-        "The one look at the test set, with a penalty that others have settled."
-        run, words = self.open(out, device), ["--arm", self.arm, "--seed", str(self.seed)]
-        run.trained.info["alpha"] = alpha
+    def missing(self, results: Path) -> bool:
+        return not (results / f"{self.name}.json").exists()
+
+    def waits(self, out: Path) -> bool:
+        "Whether it has validated and another seed has not."
+        whole = [one.scores(out) for one in readings(self.arm, self.steps)]
+        return bool(self.scores(out)) and not all(whole)
+
+    def train(
+        self, out: Path, results: Path, device: str, on_step: OnStep = lambda step, recipe: None
+    ) -> None:
+        "Train, or go on, and validate; after the other seeds, read the test set, once."
+        run = self.open(out, device)
+        if not self.scores(out):
+            run.train(lambda log: on_step(log.step, self.recipe))
+            write_json(out / self.name / "val.json", choose(run, 3 if self.steps else None))
+        whole = [one.scores(out) for one in readings(self.arm, self.steps)]
+        if not all(whole):
+            return
+        run.trained.info["alpha"] = best_alpha(whole)
+        words = ["--arm", self.arm, "--seed", str(self.seed)]
+        words += ["--steps", str(self.steps)] if self.steps else []
         command = shlex.join(["python", "-m", "experiments.more_reading", *words])
-        precision = {"matmul_precision": torch.get_float32_matmul_precision()}
-        extra = (self.scores(out) or {}) | precision
+        extra = self.scores(out) | {"matmul_precision": torch.get_float32_matmul_precision()}
         finish_training(run, name=self.name, command=command, results=results, extra=extra)
 
 
@@ -109,16 +118,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="for the records")
     given = parser.parse_args(argv)
     keep_freed_memory()
-    for arm in [given.arm] if given.arm else ARMS:
-        whole = readings(arm, given.steps)
-        asked = [one for one in whole if given.seed in (None, one.seed)]
-        for one in asked:
-            if not one.scores(given.out):
-                one.validate(given.out, given.device)
-        scores = [one.scores(given.out) for one in whole]
-        for one in asked if all(scores) else ():
-            if not (given.results / f"{one.name}.json").exists():
-                one.read_test(best_alpha(scores), given.out, given.results, given.device)
+    arms = [given.arm] if given.arm else ARMS
+    whole = [one for arm in arms for one in readings(arm, given.steps)]
+    asked = [one for one in whole if given.seed in (None, one.seed)]
+    for one in asked * 2:  # the first seeds read the test set when the last one has validated
+        if one.missing(given.results) and not one.waits(given.out):
+            one.train(given.out, given.results, given.device)
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from experiments.more_reading import ARMS, Reading, best_alpha, readings
+from experiments.more_reading import ARMS, readings
 from experiments.runner import at_least, told
 from transformer_lit.course.files import require_writable
 from transformer_lit.recipes.bakeoff import BAKEOFFS, bakeoff_presets, places, run_name
@@ -79,35 +79,6 @@ class Owed:
         return False
 
 
-@dataclass(frozen=True)
-class OwedReading:
-    "A seed of an arm of `more_reading`. It reads the test set when all seeds have validated."
-
-    reading: Reading
-
-    @property
-    def name(self) -> str:
-        return self.reading.name
-
-    def train(self, out: Path, results: Path, device: str, on_step: Any) -> None:
-        "Begin or go on up to the validation; after the others', the test set too."
-        one = self.reading
-        if not one.scores(out):
-            one.validate(out, device, lambda log: on_step(log.step, one.recipe))
-        scores = [other.scores(out) for other in readings(one.arm, one.steps)]
-        if all(scores):
-            one.read_test(best_alpha(scores), out, results, device)
-
-    def missing(self, results: Path) -> bool:
-        return not (results / f"{self.name}.json").exists()
-
-    def waits(self, out: Path) -> bool:
-        "Whether it has validated and another has not."
-        one = self.reading
-        whole = readings(one.arm, one.steps)
-        return bool(one.scores(out)) and not all(other.scores(out) for other in whole)
-
-
 def trainings(steps: int | None) -> Iterator[Owed]:
     "Seed by seed, so that early pieces already show something of everything."
     for seed, (kind, options) in product(SEEDS, TRAININGS):
@@ -124,12 +95,6 @@ def trainings(steps: int | None) -> Iterator[Owed]:
             seed,
             getattr(torch, options.get("dtype", "float32")),
         )
-
-
-def arms(steps: int | None) -> Iterator[OwedReading]:
-    "What reads more captions than an hour of a CPU has time for."
-    for arm in ARMS:
-        yield from map(OwedReading, readings(arm, steps))
 
 
 def bakeoffs(steps: int | None) -> Iterator[Owed]:
@@ -174,7 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in (given.out, given.results):
         require_writable(folder)
     deadline = time.monotonic() + 60 * given.minutes
-    known = (*trainings(given.steps), *arms(given.steps), *bakeoffs(given.steps))
+    reading = [one for arm in ARMS for one in readings(arm, given.steps)]
+    known = (*trainings(given.steps), *reading, *bakeoffs(given.steps))
     chosen = (one for one in known if re.search(given.only, one.name))
     found = [one for one in chosen if one.missing(given.results)]
     if given.list:
