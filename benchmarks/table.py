@@ -1,6 +1,7 @@
 """The README's tables of speed, made from the records that the benchmarks write."""
 
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def decoding_table(record: Measurement) -> str:
         else:
             told = f"{row['of_weights']:.2f} × the float32 weights"
             lines.append(f"| memory to open | {row['side']} | | {told} |")
+    return "\n".join(lines)
+
+
+def memory_table(record: Measurement) -> str:
+    "What a training step adds to the memory of a process: ours, and each peer."
+    lines = ["| training step | ours, MiB | others, MiB | ours / least of the others |"]
+    lines.append("|---|---|---|---|")
+    for _, sides in groupby(record.rows, lambda row: row["row"]):
+        ours, *others = sides
+        told = ", ".join(f"{row['side']} {row['mib']:,.0f}" for row in others)
+        ratio = ours["mib"] / min(row["mib"] for row in others)
+        words = f"{MODELS[ours['model']]}, {ours['dtype']}"
+        lines.append(f"| {words} | {ours['mib']:,.0f} | {told} | {ratio:.2f} |")
     return "\n".join(lines)
 
 

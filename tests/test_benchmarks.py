@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import attention, block, decoding, models, peers, swap
+from benchmarks import attention, block, decoding, memory, models, peers, swap
 from benchmarks.attention import peak_in_child
 from benchmarks.common import interval, store, take_turns
 from transformer_lit.course import data
@@ -71,6 +71,24 @@ def test_all_rows_run_quickly_and_store_nothing(capsys, tmp_path):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1 + len(models.ROWS)
     assert all(row.name in "".join(printed) for row in models.ROWS)
+
+
+def test_what_a_step_holds_is_counted_exactly():
+    def work():
+        one = torch.empty(2**20, dtype=torch.uint8)
+        two = torch.empty(2**19, dtype=torch.uint8)
+        del one
+        return two, torch.empty(2**18, dtype=torch.uint8)
+
+    assert memory.most_held(work) == 2**20 + 2**19
+
+
+def test_memory_runs_quickly_and_stores_nothing(capsys, tmp_path):
+    page = tmp_path / "page.md"
+    memory.main(["--quick", "--out", str(tmp_path), "--page", str(page)])
+    assert not list(tmp_path.iterdir())
+    printed = capsys.readouterr().out
+    assert all(row.name in printed for row in memory.STEPS) and printed.count("ours") == 6
 
 
 def test_an_unknown_row_is_named(capsys):

@@ -89,6 +89,9 @@ def test_the_tables_of_speed_are_made_from_the_records():
     assert table.written(readme, "speed", table.speed_table(record)) == readme
     record = read_measurement(ROOT / "results/measurements/decoding_smollm2.json")
     assert table.written(readme, "decoding", table.decoding_table(record)) == readme
+    record = read_measurement(ROOT / "results/measurements/training_memory.json")
+    assert len(record.rows) == 20
+    assert table.written(readme, "memory", table.memory_table(record)) == readme
 
 
 def test_every_row_that_loses_is_explained():

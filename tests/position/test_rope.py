@@ -13,7 +13,8 @@ from transformers import LlamaConfig as TheirConfig
 from transformers.models.llama import modeling_llama
 
 from transformer_lit.attention.cache import KVCache
-from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.attention.fused import attend_fused
+from transformer_lit.attention.multihead import MultiHeadAttention, merge_heads, split_heads
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import (
     ROWS,
@@ -117,6 +118,15 @@ def test_frequencies_are_those_of_the_paper():
     with torch.device("meta"):
         assert rope_frequencies(6).is_cpu
     assert rope_frequencies(6).dtype == torch.float64
+
+
+def test_heads_stay_laid_out_as_they_were():
+    "The kernel lays its result out as its queries, and heads that lie in a row merge as a view."
+    heads = split_heads(torch.randn(2, 5, 3 * 14), 14)
+    turned = RoPE(14).rotate(heads, torch.arange(5))
+    assert turned.stride() == heads.stride()
+    out = attend_fused(turned, turned, heads, causal=True)
+    assert merge_heads(out).data_ptr() == out.data_ptr()
 
 
 # --- precision ----------------------------------------------------------------------------------

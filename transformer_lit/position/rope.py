@@ -30,8 +30,9 @@ def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tenso
 # %% ../../nbs/position/04_rope.ipynb #forms
 def _rotate(x: Float[Tensor, "... D"], cos: Tensor, sin: Tensor) -> Float[Tensor, "... D"]:
     # x · cos + partner · sin, where cos is (cos, cos) and sin is (−sin, sin), both D wide: half a
-    # roll puts the partner of each coordinate in its place.
-    return torch.addcmul(x.roll(x.shape[-1] // 2, -1) * sin, x, cos)
+    # roll puts the partner of each coordinate in its place. x · cos comes first, since the sum is
+    # laid out in memory as its first term: as x, so that the heads are merged without a copy.
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def rotate_half_split(
