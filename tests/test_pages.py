@@ -116,6 +116,11 @@ def test_the_calls_that_the_page_counts_are_the_profile_s():
     assert "{} products where litgpt has {}".format(*products) in page
     ours, theirs = calls("llama greedy 1", "aten::mul", steps=48)
     assert f"`aten::mul` {theirs} beside our {ours}" in page
+    record = read_measurement(ROOT / "results/measurements/training_memory.json")
+    held = {row["side"]: row["mib"] for row in record.rows if row["row"] == "gpt train bf16"}
+    more = held["ours"] - held["nanoGPT"]
+    copies = 2 * (16 * 256 * 384) * 6 * 2 / 2**20
+    assert f"more in bf16, {copies:.0f} MiB" in page and abs(more - copies) < 0.001
 
 
 def test_the_race_s_example_comes_as_far_as_the_page_says():
