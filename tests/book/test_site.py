@@ -618,6 +618,8 @@ def test_what_lies_over_the_page_can_be_left(narrow):
     "The notation by Escape and by a press beside it; the contents by the link that is followed."
     visit(narrow, "nbs/attention/05_multihead.html")
     card, opened = narrow.locator(".notation-card"), narrow.locator(".notation-card[open]")
+    text, tab = narrow.locator(".bd-article section").first.bounding_box(), card.bounding_box()
+    assert text["x"] + text["width"] <= tab["x"]  # closed, it lies in the margin
     for leave in (lambda: narrow.keyboard.press("Escape"), lambda: narrow.click(".bd-article h1")):
         card.locator("summary").click()
         assert opened.count() == 1
