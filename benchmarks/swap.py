@@ -37,7 +37,7 @@ def work(recipe: LanguageModeling, rows: int) -> Work:
     model = replace(recipe, sizes={**recipe.sizes, "dropout": 0.0}).build(VOCABULARY)
     ids = torch.randint(VOCABULARY, (rows, recipe.length + 1))
     ids, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-    return training_step(model, lambda: cross_entropy(model(ids), targets), recipe.peak)
+    return training_step(model, lambda: cross_entropy(model(ids), targets), recipe.lr)
 
 
 def measure(setting: str, rows: int, turns: int) -> list[dict[str, Any]]:
