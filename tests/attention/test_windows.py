@@ -27,6 +27,14 @@ def test_a_mask_is_what_its_sentence_says(size, first):
             assert row == [s <= t and (t - s < size or s < first) for s in range(T)]
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", [1, 5, T, T + 2])
+def test_a_window_looks_back_alone_whether_it_is_told_so_or_not(size, causal):
+    q, k, v = (torch.randn(B, H, T, D).double() for _ in range(3))
+    expected = attend(q, k, v, mask=window_mask(T, T, size)[None, None])
+    torch.testing.assert_close(Window(size)(q, k, v, causal=causal), expected)
+
+
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("size", [1, 7])
 def test_twenty_random_cuts_give_what_one_pass_gives(size, first):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import linecache
 import re
 import signal
 import sys
@@ -60,7 +61,7 @@ def test_every_call_draws_the_same():
         (RuntimeError("first\nsecond"), "RuntimeError: first"),
         (
             RuntimeError("loading:\n\tMissing: a.\n\tMore: b."),
-            "RuntimeError: loading: Missing: a. More: b.",
+            "RuntimeError: loading: Missing: a. More: b",
         ),
         (ValueError("x" * 1009), "ValueError: " + "x" * 188),
     ],
@@ -88,6 +89,17 @@ def test_the_line_of_the_reader_is_shown_and_none_of_a_library():
 
     line = found(mine).line
     assert "raised RuntimeError" in line and line.endswith("# torch raises, here")
+
+
+def test_the_line_is_the_reader_s_and_not_that_of_a_helper_from_another_cell():
+    helper = "def helper(parts):\n    return parts[7]\n"
+    linecache.cache["another cell"] = len(helper), None, helper.splitlines(True), "another cell"
+    exec(compile(helper, "another cell", "exec"), names := {})
+
+    def mine():
+        return names["helper"]([])  # mine
+
+    assert found(mine).line.endswith("# mine")
 
 
 def test_prints_become_notes_and_only_the_first(capsys):

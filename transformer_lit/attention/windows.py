@@ -34,7 +34,8 @@ def window_mask(
 class Window:
     """`attend` for a sliding window: each query sees the last `size` positions, its own among them.
 
-    And the `first` positions of the text. Source: Beltagy et al. 2020; `first`: Xiao et al. 2023.
+    And the `first` positions of the text. Source: Beltagy et al. 2020; `first`: after Xiao et al.
+    2023, who count positions within the cache. Here each key keeps its position in the text.
     """
 
     size: int
@@ -47,7 +48,8 @@ class Window:
 
     def __call__(self, q: Heads, k: Heads, v: Heads, *, mask: Any = None, **rest: Any) -> Heads:
         T, S = q.shape[2], k.shape[2]
-        if torch.compiler.is_compiling() or self.size < S:  # a graph is for any S
+        said = rest.get("causal") and self.size >= S  # the causal flag says all of it
+        if torch.compiler.is_compiling() or not said:  # a graph is for any S
             near = window_mask(T, S, self.size, self.first, device=q.device)[None, None]  # 1 1 T S
             mask = near if mask is None else mask & near
         return self.attend(q, k, v, mask=mask, **rest)

@@ -230,7 +230,7 @@ def with_gradients(answer: Callable, *inputs: Any, names: tuple[str, ...] = ()) 
     found = [None] * len(places)
     if result.requires_grad:
         of, fixed = [leaves[i] for i in places], torch.Generator().manual_seed(1)
-        above = torch.randn(result.shape, generator=fixed, dtype=result.dtype)
+        above = torch.randn(result.shape, generator=fixed, dtype=torch.float64).to(result.dtype)
         found = torch.autograd.grad(result, of, above, allow_unused=True)
     called = dict(enumerate(names))
     gradients = {f"gradient of {called.get(i, f'input {i + 1}')}": g for i, g in zip(places, found)}
@@ -291,6 +291,8 @@ def _near(expected: Tensor, found: Tensor, tolerance: float | int, relative: boo
 
 def _should_be(a: numbers.Number, b: numbers.Number) -> str:
     "With as many digits as tell the two apart."
+    if isinstance(a, bool):
+        return f"should be {a} and is {b}"
     for digits in (6, 9, 12, 17):
         wanted, found = f"{a:.{digits}g}", f"{b:.{digits}g}"
         if wanted != found:
@@ -327,7 +329,7 @@ def _tensor_difference(a: Tensor, b: Any, tolerance: float | int, tell: bool) ->
 def _dict_difference(a: dict, b: dict, tolerance: float | int, tell: bool) -> str | None:
     for key in a:
         if isinstance(a[key], Tensor) and b.get(key) is None and key in b and key != "result":
-            return f"{key}: none comes back; is there a `detach`, an `item` or a `no_grad`?"
+            return f"{key}: none comes back: a `detach`, `item`, `tolist` or `no_grad` cuts it off"
         if key in b and (line := difference(a[key], b[key], tolerance, tell)):
             return f"{key}: {line}"
     return None if a.keys() == b.keys() else f"expected {kind_of(a)}, got {kind_of(b)}"

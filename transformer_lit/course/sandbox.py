@@ -116,15 +116,16 @@ def _no_input() -> Iterator[None]:
 
 
 def _your_line(steps: Iterable[tuple[FrameType, int]]) -> str:
-    "The first line, from the deepest call outwards, that is not a library's."
+    "The deepest line of the answer's own file; `steps` lead from the deepest call outwards."
     package = importlib.import_module("transformer_lit").__path__[0]
     libraries = (package, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<frozen")
-    for frame, number in steps:
-        name = frame.f_code.co_filename
-        line = linecache.getline(name, number).strip()
-        if line and not name.startswith(libraries):
-            return f" Line {number}: {line}"
-    return ""
+    lines = [(frame.f_code.co_filename, number) for frame, number in steps]
+    found = [
+        (name, f" Line {number}: {line}")
+        for name, number in lines
+        if not name.startswith(libraries) and (line := linecache.getline(name, number).strip())
+    ]  # the outermost is the answer; a function of the chapter that it calls has another file
+    return next((line for name, line in found if name == found[-1][0]), "")
 
 
 class _Stop(BaseException):  # no `except Exception` of an answer may catch it
@@ -193,7 +194,7 @@ def call_safely(function: Callable[[], Any], seconds: float | int, prints: Print
             raise Found(
                 f"It changes an input or a weight in place. Work on a copy.{line}"
             ) from None
-        raise Found(f"Your code raised {_readable(words[:200])}.{line}") from None
+        raise Found(f"Your code raised {_readable(words[:200]).rstrip('.')}.{line}") from None
 
 
 # --- a look from outside ------------------------------------------------------------------------

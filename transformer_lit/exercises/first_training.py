@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, with_gradients, wrong
 
 def loss_cases():
     def one(*lengths, pad=0):
@@ -14,8 +14,14 @@ def loss_cases():
         tgt = (tgt * keep + pad) % 11
         return torch.randn(len(lengths), T, 11), tgt, *([pad] if pad else [])
 
-    cases = {"one sentence": one(5), "no padding": one(3, 3), "with padding": one(7, 2, 5)}
-    return cases | {"padding with another id": one(2, 5, pad=4)}
+    logits, *large = one(5, 3)
+    return {
+        "no padding": one(3, 3),
+        "one sentence": one(5),
+        "with padding": one(7, 2, 5),
+        "padding with another id": one(2, 5, pad=4),
+        "large logits": (1000 * logits, *large),
+    }
 
 def descent_cases():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -61,7 +67,7 @@ def first_loss():
 def lowest_loss():
     return 2 * math.log(2) / 40
 
-@exercise("first_training.3", cases=loss_cases)
+@exercise("first_training.3", cases=loss_cases, run=with_gradients)
 @wrong("""
     You compare with what the model has just read. The target is one step further on.
         tgt_out[..., None] → tgt[:, :-1, None]
@@ -69,6 +75,10 @@ def lowest_loss():
         picked[tgt_out != pad] → picked
     `pad` is an argument: padding need not be 0.
         != pad → != 0
+    e to a large logit is infinite: let `log_softmax` take the largest away first.
+        logits.log_softmax(-1) → (logits.exp() / logits.exp().sum(-1, keepdim=True)).log()
+    The sign: the logarithm of a probability is negative, and a loss is positive.
+        return -picked → return picked
     This is the sum. The loss is the mean over the real tokens.
         .mean() → .sum()
     Padding is left out above and counted below: divide by the number of real tokens.

@@ -12,7 +12,7 @@ def perplexity_cases():
     whole = torch.ones(2, 5, dtype=torch.bool)
     padded = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]).bool()
     return {
-        "no padding": (logits, targets, whole),
+        "no padding": (torch.randn(3, 2, 11), torch.randint(11, (3, 2)), whole.view(5, 2)[:3]),
         "a short sentence": (logits, targets, padded),
         "equal scores": (torch.zeros(2, 5, 7), targets, padded),
         "large logits": ((4 * logits).round() / 4 + 1000.0, targets, padded),
@@ -23,10 +23,12 @@ def logit_cases():
     logits, targets = torch.randn(5, 7), torch.randint(7, (5,))
     sure = logits.clone()
     sure[:, 0] += 2000.0
+    low = logits - 7000.0 * (torch.arange(7) == 0)
     return {
         "ordinary logits": (logits, targets),
         "large logits": (logits + 1000.0, targets),
         "one token far above the others": (sure, (targets + 1).clamp(max=6)),
+        "one token far below the others": (low, (targets + 1).clamp(max=6)),
         "rows at different heights": (logits + 1000.0 * torch.arange(5)[:, None], targets),
     }
 
@@ -67,6 +69,10 @@ def pushes():
         return → losses = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0] * keep⏎return (losses.sum(-1) / keep.sum(-1)).mean().exp()⏎return
     First the mean, then the exponential; not the mean of exponentials.
         (total / tokens).exp() → (-logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0])[keep].exp().mean()
+    A mean of the sentences' perplexities: first the mean over all tokens, then e to it.
+        return → losses = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0] * keep⏎return (losses.sum(-1) / keep.sum(-1)).exp().mean()⏎return
+    The loss is in nats: take e to it, not 2.
+        (total / tokens).exp() → 2 ** (total / tokens)
     That is the mean loss. The perplexity is e to it.
         .exp() →
     """)
@@ -80,6 +86,8 @@ def batch_perplexity(logits, targets, keep):
         -logits.log_softmax(-1)[torch.arange(len(targets)), targets] → -(logits.softmax(-1)[torch.arange(len(targets)), targets] + 1e-12).log()
     The softmax is safe, but a probability may still round to 0 before the logarithm.
         log_softmax(-1)[torch.arange(len(targets)), targets] → softmax(-1)[torch.arange(len(targets)), targets].log()
+    Take the largest logit of a row away, not its mean: e to the rest may still be infinite.
+        return → z = logits - logits.mean(-1, keepdim=True)⏎return z.exp().sum(-1).log() - z[torch.arange(len(targets)), targets]⏎return
     Take its own largest logit away from each row, not the largest of all.
         return → z = logits - logits.max()⏎return z.exp().sum(-1).log() - z[torch.arange(len(targets)), targets]⏎return
     """)

@@ -91,6 +91,9 @@ def linear_gradients(x, W, g):
 @wrong("""
     For large logits an exponential is infinite. Subtract the largest logit first.
         - z.amax(-1, keepdim=True) →
+    e to a large logit is infinite, and divided by itself nan. Subtract the largest first.
+        z = z - z.amax(-1, keepdim=True) → p = z.exp() / z.exp().sum(-1, keepdim=True)
+        z.exp().sum(-1).log() - right → -p.gather(-1, v[:, None])[:, 0].log()
     A tiny probability becomes 0: take the logarithm of the sum, before you divide.
         z.exp().sum(-1).log() - right → -(right.exp() / z.exp().sum(-1)).log()
     Subtract from each row its own largest logit, not the largest of all rows.

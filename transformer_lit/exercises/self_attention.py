@@ -44,6 +44,8 @@ def cross_cases():
         q, k, v = → k, q, v =
     The mean is taken of the words. It must be one of their values, x @ w_v.
         x @ w_v → x
+    e to a large score is infinite: let `softmax` take the largest away first.
+        scores.softmax(-1) → scores.exp() / scores.exp().sum(-1, keepdim=True)
     There is no softmax: the scores are not weights yet.
         .softmax(-1) →
 """)
@@ -61,6 +63,8 @@ def self_attention(x, w_q, w_k, w_v):
         [49, 11904, 10, 1]
     All positions share the three projections: they do not grow.
         [49, 11904, 100, 10]
+    A factor of 1 says that it stays; 0 would say that nothing is left.
+        [49, 11904, 100, 0]
     A position looks at itself too.
         [42, 11904, 100, 1]
 """)

@@ -30,6 +30,7 @@ def word_cases():
         "a merge that occurs twice": ("kikiki", ranks("k+i")),
         "a later pair that stands further left": ("abc", ranks("b+c a+b a+bc")),
         "an early merge that takes a letter away": ("biting", ranks("i+t b+i bi+t n+g")),
+        "three pairs that overlap": ("abcd", ranks("b+c a+b c+d b+cd")),
         "one letter": ("a", rank),
         "three of a letter": ("aaa", ranks("a+a")),
         "a piece whose end is another merge's start": ("hibhi", ranks("b+h h+i")),
@@ -63,6 +64,10 @@ def piece_cases():
         ["in", "rin"]
     Right, and written as pairs: a piece is one word, such as "ab".
         [("i", "n"), ("in", "g")]
+    Right, and written as in the table: a piece is one word, without a plus.
+        ["i+n", "in+g"]
+    Right, and written as in the text: a piece is one word, without a space.
+        ["i n", "in g"]
 """)
 def first_two():
     return ["in", "ing"]
@@ -88,6 +93,8 @@ def how_many():
 @wrong("""
     The leftmost pair is not the first merge: take the pair of the lowest rank.
         min(pairs, key=rank.get) → min(pairs, key=list(pairwise(parts)).index)
+    The lowest rank was learned first: take the lowest, not the highest.
+        min(pairs → max(pairs
     Longest piece first is another rule: apply merges in the order of their rank.
         longest_first
     That is one merge. Go on until no pair of the word is a merge.

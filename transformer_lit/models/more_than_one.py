@@ -24,7 +24,7 @@ class MTPModule(nn.Module):
     """One token further: a state, and the token behind its own prediction's place, to a new state.
 
     `layer` is a causal layer, with positions of its own. Source: DeepSeek-V3 (arXiv:2412.19437),
-    equations 21 and 22, with the norm before the output head that its released weights have.
+    equations 21 and 22, with the norm behind the layer that its released weights have.
     """
 
     def __init__(self, d_model: int, layer: nn.Module, *, eps: float = 1e-6):
