@@ -350,7 +350,9 @@ class TestCommand:
         train = ("train", "translation", "--pairs", *files, *FEW_PAIRS, "steps=2", "average=1")
         code, out, err = run(*train, "--out", "run")
         assert (code, err) == (0, "") and "BLEU" in out and out.count("\n→ ") == 3
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n\ntwo\n")))
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\r\n\rtwo\n"))
+        )
         code, out, err = run("translate", "-", "--model", "run", "--json")
         rows = [json.loads(line) for line in out.splitlines()]
         assert [row["source"] for row in rows] == ["one", "", "two"] and rows[1]["target"] == ""

@@ -42,6 +42,7 @@ def attend_fused(
     only, and for a positive scale, since it hides with -inf before it scales; it takes one mask,
     Boolean or added, and values as wide as the keys; what it makes of a row that the mask hides is
     left to no version. It computes a score before it hides it, so what is hidden must be finite.
+    On a CPU the kernel makes zeros of a query that is nan, where `attend` shows the nan.
     """
     check_attention(q, k, v, mask=mask, bias=bias)
     (B, H, T, D), (_, K, S, E) = q.shape, v.shape

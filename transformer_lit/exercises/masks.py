@@ -117,7 +117,7 @@ def window_mask(T, S, n):
     Clearing nan away hides the fault: where a hidden score is large, visible keys get 0.
         return scores.masked_fill(~mask & some, -math.inf) → w = scores
         * some → * mask⏎return (w / w.sum(-1, keepdim=True)).nan_to_num()
-    A small number below the line hides the fault: where a hidden score is large, visible keys get 0.
+    A small number below the line hides it: where a hidden score is large, visible keys get 0.
         return scores.masked_fill(~mask & some, -math.inf) → w = scores
         * some → * mask⏎return w / (w.sum(-1, keepdim=True) + 1e-9)
     A row that sees nothing should be zeros; the softmax of −∞ alone is nan.

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROBERTA', 'DISTILBERT', 'MODERNBERT', 'FAMILIES', 'WHOLE', 'INDEX', 'Scaled', 'InBlocks', 'Nothing', 'TwoSidedWindow',
-           'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'Published', 'load_published', 'save_hf']
+           'Tensors', 'shared_names', 'fill', 'Undrawn', 'load_hf', 'Published', 'load_published', 'told_apart',
+           'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
@@ -19,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.attention.multihead import MultiHeadAttention
@@ -636,7 +638,7 @@ def _facts(model: nn.Module) -> dict[str, Any]:
         facts[name] = type(part)
         for key, x in vars(part).items():
             if not (key.startswith("_") or key in _UNSAID or isinstance(x, Tensor)):
-                facts[f"{name}.{key}"] = x
+                facts[f"{name}.{key}"] = _as_said(x)
     for first, *others in shared_names(model):
         facts[first] = (*model.get_parameter(first).shape,), others
     return facts
@@ -646,15 +648,27 @@ _UNSAID = ("config", "settings", "training", "dropout", "p")  # what no answer d
 _STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model
 
 
+def _as_said(x: Any) -> Any:
+    if isinstance(x, partial):  # which equals itself alone
+        return x.func, x.args, x.keywords
+    return attend_fused if x is attend else x  # two kernels of one sum
+
+
+def told_apart(model: nn.Module, other: nn.Module) -> str | None:
+    "The first of what `model` has otherwise than `other`, beside numbers; None for nothing."
+    here, there = _facts(model), _facts(other)
+    for name in {**here, **there}:
+        one, two = (x.get(name, "nothing") for x in (here, there))
+        if one != two:
+            one, two = (x.__name__ if isinstance(x, type) else x for x in (one, two))
+            return f"{name or 'the model'} is {one}, and would be read as {two}"
+    return None
+
+
 def _check_facts(model: nn.Module, c: Settings) -> None:
     "`InputError` where a folder with these settings would be read as another model."
-    here, there = _facts(model), _facts(_empty(c, "the model's settings"))
-    for name in {**here, **there}:
-        one, other = (x.get(name, "nothing") for x in (here, there))
-        if one != other:
-            one, other = (x.__name__ if isinstance(x, type) else x for x in (one, other))
-            said = f"{name or 'the model'} is {one}, and would be read as {other}"
-            raise InputError(f"it cannot be written as a {c.architecture}: {said}")
+    if said := told_apart(model, _empty(c, "the model's settings")):
+        raise InputError(f"it cannot be written as a {c.architecture}: {said}")
 
 
 def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:

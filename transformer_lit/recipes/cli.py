@@ -82,9 +82,10 @@ def _bar(total: int | None, what: str, *, hidden: bool = False, **more: Any) -> 
 
 
 def _typed_in() -> str:
-    "Standard input, as UTF-8."
+    "Standard input, as UTF-8; a line ends as in a file."
     try:
-        return sys.stdin.buffer.read().decode()
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
 

@@ -62,6 +62,9 @@ class LineStream(TextStream):
         return starts[torch.randperm(len(starts), generator=generator)]
 
 # %% ../../nbs/recipes/03_language_model.ipynb #writer
+_SCORED = 1024  # tokens of a block at most, for a published model that reads longer ones
+
+
 class LanguageModel(Trained):
     "A trained model with its tokenizer: text in, text out."
 
@@ -137,12 +140,15 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         self, examples: str, *, progress: Callable[[int], Any] = lambda done: None
     ) -> dict[str, Any]:
         "Loss on a text in nats per token and in bits per byte, in blocks as it learned, or lines."
+        if not examples.strip():
+            raise InputError("there is no text to score")
         if self.lines:
             rows = line_rows(self.tokenizer, examples)
             tokens, step, blocks = int((rows[:, 1:] >= 0).sum()), line_step, line_batches(rows, 64)
         else:
             ids = self.tokenizer.encode_text(examples)
-            length = self.info.get("length", self.model.config.max_len)
+            longest = min(self.model.config.max_len, _SCORED, len(ids) - 1)
+            length = self.info.get("length", longest)  # as it learned, where that is known
             blocks = text_blocks(ids, length, 64)
             tokens, step = len(ids), language_step
         loss = mean_loss(self.model, (step(self.model, block.to(self.device)) for block in blocks))

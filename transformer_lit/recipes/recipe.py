@@ -49,6 +49,7 @@ from transformer_lit.course.tensors import check_fit
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.hf_build import told_apart
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
@@ -139,8 +140,15 @@ class Trained(ABC):
         "Metrics as one line for people."
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
-        "Write weights, tokenizer and description to a new folder, atomically, with their hashes."
+        """Write weights, tokenizer and description to a new folder, atomically, with their hashes.
+
+        `InputError` for a model that its sizes do not tell, as some published ones: see `save_hf`.
+        """
         sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
+        with torch.device("meta"):
+            told = build(sizes["family"], **sizes["model"])
+        if said := told_apart(self.model, told):
+            raise InputError(f"it cannot be written here: {said}; `save_hf` may write it")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
@@ -192,6 +200,15 @@ class Recipe(ABC):
 
     def __post_init__(self):
         check_sizes(self)
+        good = {
+            "lr": self.lr > 0,
+            "clip": self.clip > 0,
+            "betas": all(0 <= beta < 1 for beta in self.betas),
+            "eps": self.eps > 0,
+            "weight_decay": self.weight_decay >= 0,
+        }
+        if bad := next((name for name, is_good in good.items() if not is_good), None):
+            raise ValueError(f"{bad} cannot be {getattr(self, bad)}")
 
     @classmethod
     def from_files(cls, *files: str | Path, name: str = "own", **changes: Any) -> "Recipe":
@@ -370,20 +387,21 @@ def open_training(
         before = _steps_before(out, recipe) if begun and resume else recipe.steps
         if begun:
             claim({**settings, "steps": before})
-        tokenizer = _tokenizer(out if begun else None, recipe, examples["train"], start)
+        how = {name: getattr(recipe, name) for name in ("betas", "eps", "weight_decay")}
         with _told():
+            tokenizer = _tokenizer(out if begun else None, recipe, examples["train"], start)
             stream = recipe.stream(tokenizer, examples["train"], seed)
             held = {
                 name: recipe.batches(tokenizer, examples[name]) for name in ("val", recipe.test)
             }
             torch.manual_seed(seed)
             model = _model(recipe, tokenizer, start)
+            make_optimizer(recipe.optimizer, model, **how)  # once more below, where it lies then
         if not begun:  # nothing is left to fail
             claim(settings)
         if not (out / "tokenizer.json").exists():
             tokenizer.save(out / "tokenizer.json")
     model = world.place(model.to(where))
-    how = {name: getattr(recipe, name) for name in ("betas", "eps", "weight_decay")}
     trainer = Trainer(
         model,
         recipe.step,
@@ -428,25 +446,10 @@ def _model(recipe: Recipe, tokenizer: Tokenizer, start: Trained | None) -> nn.Mo
         return recipe.build(tokenizer.vocab_size)
     model, weights = recipe.build_from(start.model, tokenizer.vocab_size), start.model.state_dict()
     check_fit(model, weights, "what it starts from")
-    ours, theirs = _parts(model), _parts(start.model)
-    if odd := sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name)):
-        raise InputError(
-            f"what it starts from has another {odd[0]} than its sizes tell, so it could not be "
-            "opened again; a Trainer trains it as it is"
-        )
+    if said := told_apart(start.model, model):
+        raise InputError(f"it could not be opened again: {said}; a Trainer trains it as it is")
     model.load_state_dict(weights)
     return model
-
-
-def _parts(model: nn.Module) -> dict[str, str]:
-    "The plugs of a model that have no weights: windows, scaled rotations."
-    found = [
-        (f"{name}.{key}", plug)
-        for name, part in model.named_modules(remove_duplicate=False)
-        for key, plug in vars(part).items()
-        if callable(plug)
-    ]
-    return {name: getattr(plug, "__qualname__", type(plug).__qualname__) for name, plug in found}
 
 
 @contextmanager
@@ -455,7 +458,8 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
+        said = f"unknown: {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(said) from error
 
 
 def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> dict[str, str]:

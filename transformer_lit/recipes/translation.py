@@ -215,6 +215,13 @@ class Translation(Recipe):
     named = ("source", "target", "form")
     reads = "pairs"
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing cannot be {self.smoothing}")
+        if not 0 <= self.alpha < float("inf"):  # the search would say so, after the training
+            raise ValueError(f"alpha cannot be {self.alpha}")
+
     @property
     def direction(self) -> str:
         return f"{self.source}-{self.target}"

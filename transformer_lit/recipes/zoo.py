@@ -51,11 +51,11 @@ def load(
     when there is no such model or device, or files are damaged.
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
-    if str(name_or_folder) in PUBLISHED:
-        folder = _fetched(str(name_or_folder))
+    if name_or_folder in PUBLISHED:
+        folder = _fetched(name_or_folder)
     if folder.suffix == ".gguf":
         return _published(folder, device, weights)
-    if str(name_or_folder) in model_names():
+    if name_or_folder in model_names():
         folder = _WEIGHTS / folder
     elif (folder / "model").is_dir():  # where a training leaves it
         folder = folder / "model"

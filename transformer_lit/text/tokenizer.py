@@ -10,6 +10,7 @@ __all__ = ['SPECIALS', 'byte_alphabet', 'readable', 'train_bpe', 'BPETokenizer',
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -327,11 +328,14 @@ class PublishedTokenizer(BPETokenizer):
 
     def encode_ordinary(self, text: str) -> list[int]:
         "The ids of what a person typed: `<|im_end|>` in it is letters, and no token."
-        self.backend.encode_special_tokens = True
-        try:
-            return self.encode_part(text)
-        finally:
-            self.backend.encode_special_tokens = False
+        return self._ordinary.encode(_unicode(text), add_special_tokens=False).ids
+
+    @cached_property
+    def _ordinary(self) -> Backend:
+        # a second one: the switch belongs to a backend, and another thread may use the first
+        backend = Backend.from_str(self.backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, and ids that a model has and no token."
