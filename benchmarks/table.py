@@ -55,7 +55,7 @@ def decoding_table(record: Measurement) -> str:
 
 
 def memory_table(record: Measurement) -> str:
-    "What a training step adds to the memory of a process: ours, and each peer."
+    "The most that the tensors of a training step hold: ours, and each peer's."
     lines = ["| training step | ours, MiB | others, MiB | ours / least of the others |"]
     lines.append("|---|---|---|---|")
     for _, sides in groupby(record.rows, lambda row: row["row"]):

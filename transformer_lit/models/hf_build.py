@@ -635,7 +635,7 @@ def _facts(model: nn.Module) -> dict[str, Any]:
     "What a model is beside its numbers: kinds of parts, their settings, shapes, what is shared."
     facts: dict[str, Any] = {}
     for name, part in model.named_modules(remove_duplicate=False):
-        facts[name] = type(part)
+        facts[name] = next(kind for kind in type(part).__mro__ if not _lays_out(kind))
         for key, x in vars(part).items():
             if not (key.startswith("_") or key in _UNSAID or isinstance(x, Tensor)):
                 facts[f"{name}.{key}"] = _as_said(x)
@@ -646,6 +646,10 @@ def _facts(model: nn.Module) -> dict[str, Any]:
 
 _UNSAID = ("config", "settings", "training", "dropout", "p")  # what no answer depends on
 _STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model
+
+
+def _lays_out(kind: type) -> bool:
+    return kind.__module__.startswith("torch.distributed")  # a layer's class over processes
 
 
 def _as_said(x: Any) -> Any:
