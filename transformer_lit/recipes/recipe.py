@@ -183,7 +183,7 @@ class Recipe(ABC):
     lr: float  # the highest learning rate
     test: str = "test"  # split of the final score
     optimizer: str = "adamw"  # or "muon"
-    clip: float = 1.0  # bound of the gradient's norm
+    clip: float | None = 1.0  # bound of the gradient's norm
     betas: tuple[float, float] = (0.9, 0.98)  # of the optimiser's running means
     eps: float = 1e-9  # of the optimiser; the model's own is sizes.eps
     weight_decay: float = 0.0  # of matrices
@@ -202,7 +202,7 @@ class Recipe(ABC):
         check_sizes(self)
         good = {
             "lr": self.lr > 0,
-            "clip": self.clip > 0,
+            "clip": self.clip is None or self.clip > 0,
             "betas": all(0 <= beta < 1 for beta in self.betas),
             "eps": self.eps > 0,
             "weight_decay": self.weight_decay >= 0,
