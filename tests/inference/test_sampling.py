@@ -99,7 +99,8 @@ def test_a_p_that_is_zero_in_its_dtype_still_keeps_the_best(dtype):
 @pytest.mark.parametrize(
     "wrong",
     [{"top_p": p} for p in (0.0, -0.1, 1.5, math.nan)]
-    + [{"temperature": t} for t in (-0.5, INF, math.nan)],
+    + [{"temperature": t} for t in (-0.5, INF, math.nan)]
+    + [{"top_k": k} for k in (0, -1)],
 )
 def test_settings_that_would_choose_something_else_in_silence(wrong):
     ((name, value),) = wrong.items()

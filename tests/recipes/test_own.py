@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import signal
 import sys
 from dataclasses import dataclass, fields, replace
@@ -65,6 +66,16 @@ def test_a_folder_is_its_txt_files_and_a_tenth_of_each_is_held_out(here):
     assert val == "\n".join(text[-(len(text) // 10) :] for text in texts)
     assert train == "\n".join(text[: -(len(text) // 10)] for text in texts)
     assert own_text(["mytext/a.txt", "mytext/b"], "train") == train
+
+
+@pytest.mark.parametrize("lengths", [[7] * 53, [40, *[7] * 29], [331], [100, 97], []])
+def test_what_is_held_out_begins_a_line_where_one_begins_near(here, lengths):
+    text = "".join("x" * (n - 1) + "\n" for n in lengths) or "\n".join("abcdefgh")
+    (here / "one.txt").write_text(text)
+    train, val = (own_text(["one.txt"], split) for split in ("train", "val"))
+    assert train + val == text and len(text) // 10 <= len(val) <= len(text) // 5
+    begins = 2 * (len(text) // 10) > len(text) - (text[: -(len(text) // 10)].rfind("\n") + 1)
+    assert train.endswith("\n") if begins else len(val) == len(text) // 10
 
 
 def test_a_hash_knows_names_and_texts_of_a_folder(here):
@@ -181,6 +192,7 @@ class TestSettings:
             ("tokens", "letters", "tokens must be characters or a whole number"),
             ("tied", "maybe", "tied must be true or false"),
             ("model", "mamba", "unknown model 'mamba'"),
+            ("model", "bert", "model must be gpt or llama or assembly, got 'bert'"),
         ],
     )
     def test_a_wrong_name_or_value_is_told_with_the_nearest(self, name, value, told):
@@ -204,13 +216,21 @@ class TestSettings:
         assert set(field_words(kind)) == {field.name for field in fields(kind)}
         assert field_words(LlamaConfig)["d_model"] == "C"
 
-    def test_the_command_repeats_what_was_changed(self):
+    def test_the_command_repeats_what_was_changed(self, here):
+        (here / "my text").write_text("A man is riding a bike.\n")
         recipe = LanguageModeling.from_files("my text", steps=300, d_model=96, lr=0.002)
         assert recipe.command("own", seed=1) == (
             "transformer-lit train language-model --text 'my text' --preset own --seed 1 "
             "--steps 300 --set lr=0.002 d_model=96"
         )
-        assert recipe.run_name("own", seed=1) == ("own-my-text-steps300-lr0.002-d_model96-seed1")
+        name = re.fullmatch(
+            r"own-my-text-(\w{6})-steps300-lr0.002-d_model96-seed1", recipe.run_name("own", seed=1)
+        )
+        moved = (here / "elsewhere").mkdir() or (here / "my text").rename("elsewhere/my text")
+        recipe = LanguageModeling.from_files(str(moved))
+        assert recipe.run_name("own", seed=1) == f"own-my-text-{name[1]}-seed1"
+        moved.write_text("another text of that name")
+        assert recipe.run_name("own", seed=1) != f"own-my-text-{name[1]}-seed1"
 
 
 class TestStart:
@@ -331,6 +351,10 @@ class TestCommand:
         assert (code, scored.strip()) == (0, said.split(";")[0]), err
         metrics = json.loads(run("evaluate", "--checkpoint", "runs/my", "--json")[1])
         assert metrics["val_loss"] == pytest.approx(record["metrics"]["val_loss"])
+        with open("mytext/a.txt", "a") as file:
+            file.write("What was held out may be trained on now.\n")
+        code, _, err = run("evaluate", "--checkpoint", "runs/my")
+        assert code == 2 and "mytext: not what it was trained on" in err
         say = ("generate", "A bike", "--model", "runs/my", "--max-new-tokens", "5", "--seed", "0")
         told = json.loads(run(*say, "--json")[1])
         assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
@@ -365,7 +389,10 @@ class TestCommand:
             ((*FEW_LM, "steps"), "--set takes NAME=VALUE, got 'steps'"),
             ((*FEW_LM, "n_kv_heads=3"), "not a multiple of"),
             ((*FEW_LM, "length=999"), "too short for blocks of 999"),
-            (("train", "language-model", "--text", "nowhere"), "cannot read nowhere: No such"),
+            (
+                ("train", "language-model", "--text", "nowhere"),
+                "cannot read nowhere: it is not a file",
+            ),
             (("train", "language-model", "--pairs", "src", "tgt"), "training has no pairs"),
             (("train", "translation", "--text", "src"), "training has no text"),
             (("train", "translation", "--pairs", "src"), "src, line 1 has no tab"),

@@ -55,6 +55,8 @@ def test_several_translations_and_their_scores(exact):
     assert [[text for text, _ in row] for row in scored] == several
     assert all(row[0][1] >= row[1][1] >= row[2][1] for row in scored)
     assert exact.translate(sentences, scores=True) == [row[0] for row in scored]
+    with pytest.raises(ValueError, match="n_best=0"):
+        exact.translate(sentences, n_best=0)
 
 
 def test_progress_counts_every_sentence(tiny_translator):

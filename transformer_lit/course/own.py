@@ -39,14 +39,16 @@ def _text(path: Path) -> str:
 def own_text(files: Sequence[str | Path], split: str) -> str:
     """The running text of files, and of the .txt files below folders; splits train and val.
 
-    Held out is the last tenth of the characters of each file.
+    Held out is the last tenth of the characters of each file, and the beginning of its first line
+    where that takes no other tenth.
     """
     _split(split, ("train", "val"))
     if not files:
         raise InputError("give your files: --text, or from_files in Python")
     parts = []
     for text in (_text(member) for path in files for member in _members(Path(path))):
-        cut = len(text) - len(text) // 10
+        tenth = len(text) // 10
+        cut = text.rfind("\n", -2 * tenth, -tenth) + 1 or len(text) - tenth
         parts.append(text[:cut] if split == "train" else text[cut:])
     return "\n".join(parts)
 

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
     "The k largest logits; all others become -inf. What ties with the k-th stays."
+    if k < 1:
+        raise ValueError(f"top_k must be 1 or more, got {k}")
     least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]  # … 1
     return logits.masked_fill(logits < least, -math.inf)
 
@@ -85,6 +87,8 @@ def stream(
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be a tensor B T, got {got}; a text: load(…).generate(text)")
+    if max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished

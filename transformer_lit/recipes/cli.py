@@ -484,12 +484,16 @@ def evaluate(
 
 def _recipe_of(model: Any, dataset: str | None) -> Any:
     "The recipe that a model was trained with, as far as it matters for what to score it on."
+    from transformer_lit.course.own import own_hashes
     from transformer_lit.recipes.recipe import preset
     from transformer_lit.recipes.zoo import RECIPES
 
     kind = RECIPES[model.task]
     about = {key: told for key, told in model.info.items() if key in kind.remembers}
     about |= {"dataset": dataset, "paths": ()} if dataset else {}
+    paths, known = about.get("paths", ()), model.info.get("data", {})
+    if not own_hashes(paths).items() <= known.items():
+        raise InputError(f"{', '.join(paths)}: not what it was trained on; see --dataset")
     like = (name for name, one in kind.presets.items() if one.dataset == about["dataset"])
     return preset(kind, next(like, None), **about)
 

@@ -175,6 +175,7 @@ It knows the letters and the manner of its text, and no facts. The weights are f
 class LanguageModeling(Recipe):
     "Running text to a decoder-only model; its context is `length`, so `sizes` has no max_len."
 
+    model: Literal["gpt", "llama", "assembly"]  # gpt, llama or assembly
     length: int  # T, of a row; the context of a model that starts from nothing
     lines: bool = False  # each line is a text of its own, and a row
     batch_size: int  # blocks of a step

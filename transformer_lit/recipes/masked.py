@@ -8,7 +8,7 @@ __all__ = ['hide', 'masked_step', 'MaskedModel', 'MaskedModeling']
 # %% ../../nbs/recipes/04_masked.ipynb #imports
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -69,6 +69,8 @@ class MaskedModel(Trained):
 @dataclass(frozen=True, kw_only=True)
 class MaskedModeling(LanguageModeling):
     "Running text to an encoder, whose vocabulary has one more id: the one that hides."
+
+    model: Literal["bert"] = "bert"  # bert
 
     kind = MaskedModel
     variant = "masked"  # a preset of the same name may be another task's

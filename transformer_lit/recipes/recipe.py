@@ -176,7 +176,7 @@ class Recipe(ABC):
 
     dataset: str  # a data set of the course; "own" where paths are given
     paths: tuple[str, ...] = ()  # files of your own, in place of a data set of the course
-    model: str  # transformer, gpt, llama, assembly, bert or gru
+    model: str  # of those in MODELS
     sizes: dict[str, Any]  # of the model's config, without those of `given_sizes`
     steps: int  # optimiser steps
     warmup: int  # steps in which the rate rises
@@ -265,6 +265,7 @@ class Recipe(ABC):
         other = [f"{name}{value}" for name, value in changed.items()]
         other += [] if dtype == torch.float32 else [_name(dtype)]
         files = [Path(path).resolve().stem for path in self.paths[:1]]
+        files += [sha256(repr([*own_hashes(self.paths).values()]).encode())[:6]] if files else []
         parts = (preset, *files, self.variant, *other, f"seed{seed}")
         return re.sub(r"[^\w.,+=-]+", "-", "-".join(filter(None, parts)))
 
@@ -414,7 +415,7 @@ def open_training(
         world=world,
     )
     info = dict(start.info) if start else {}  # a chat template, say, and what ends an answer
-    info |= {name: getattr(recipe, name) for name in recipe.remembers}
+    info |= {name: getattr(recipe, name) for name in recipe.remembers} | {"data": data}
     run = Run(
         out,
         trainer,

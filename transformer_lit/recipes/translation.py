@@ -84,7 +84,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         "The best translation of each sentence. Sentences of similar length are searched together."
         alpha = self.info["alpha"] if alpha is None else alpha
         rows, out = self.encode(sentences), [None] * len(sentences)
-        settings = {"beam": beam, "alpha": alpha, "n_best": n_best or 1}
+        settings = {"beam": beam, "alpha": alpha, "n_best": 1 if n_best is None else n_best}
         lengths = [(len(row) + 1, 0) for row in rows]
         batches = bucket_by_length(lengths, max([_SEARCH_TOKENS, *(n for n, _ in lengths)]))
         for batch in batches:
@@ -195,7 +195,7 @@ _Pairs = Sequence[tuple[str, str]]
 class Translation(Recipe):
     "Sentence pairs to an encoder–decoder."
 
-    model: str = "transformer"
+    model: Literal["transformer", "gru"] = "transformer"  # transformer or gru
     vocab_size: int  # of one tokenizer for both languages
     max_tokens: int  # a side and batch, padding included
     smoothing: float = 0.1  # of the labels, in training
