@@ -7,6 +7,7 @@ from pathlib import Path
 
 import compilers
 import pytest
+import torch
 
 SCRIPT = Path(compilers.__file__)
 EXPORTED = [name for name in compilers.MODELS if name not in compilers.SEVERAL]
@@ -59,6 +60,13 @@ def test_what_is_several_graphs_learns_the_same_too():
 )
 def test_onnx(names):
     run("onnx", names)
+
+
+@pytest.mark.parametrize("name", compilers.PUBLISHED)
+def test_settings_without_dropout_are_read_as_such(name):
+    model = compilers.build(name).train()
+    words = compilers.inputs(model, masked=False)
+    assert torch.equal(model(**words), model(**words))
 
 
 @often

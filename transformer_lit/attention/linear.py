@@ -194,7 +194,8 @@ class GatedDeltaNet(nn.Module):
         group = self.n_heads // self.n_key_heads
         q, k = (_unit(x).repeat_interleave(group, dim=1) for x in (q, k))  # B H T D
         beta = self.b_proj(x).sigmoid().mT  # B H T
-        g = -(self.A_log.exp() * F.softplus(self.a_proj(x) + self.dt_bias)).mT  # B H T
+        rate = (self.a_proj(x) + self.dt_bias).mT.contiguous()  # B H T; compilers expect it so
+        g = -self.A_log.exp()[:, None] * F.softplus(rate)  # B H T
         wide = torch.promote_types(x.dtype, torch.float32)  # a state adds up: not in 16 bits
         given = (y.to(wide) for y in (q * self.d_head**-0.5, k, v, g, beta))
         out, state = self.rule(*given, cache.state)  # B H T D

@@ -61,8 +61,8 @@ class SoftCap:
             logits = logits + bias.expand_as(logits)
         capped = self.cap * (logits / self.cap).tanh()
         capped = capped.masked_fill(logits == -math.inf, -math.inf)
-        # Vectors of no numbers have products of 0: what is added to them is all there is.
-        q, k = q[..., :0], k[..., :0]  # B H T 0, B K S 0
+        # Vectors of zeros have products of 0: what is added to them is all there is.
+        q, k = (x.new_zeros(*x.shape[:-1], 1) for x in (q, k))  # B H T 1, B K S 1
         return attend(q, k, v, mask=mask, bias=capped, causal=causal, scale=1.0, dropout=dropout)
 
 # %% ../../nbs/attention/12_steady.ipynb #z-loss

@@ -237,6 +237,7 @@ def _distilbert(c: Settings) -> Bert:
     c.only(activation="gelu", sinusoidal_pos_embds=False)
     told = {"hidden_size": c["dim"], "intermediate_size": c["hidden_dim"], "layer_norm_eps": 1e-12}
     told |= {"num_hidden_layers": c["n_layers"], "num_attention_heads": c["n_heads"]}
+    told |= {"hidden_dropout_prob": c.get("dropout", 0.1)}
     return _encoder(Settings({**c, **told}))
 
 
