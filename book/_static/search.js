@@ -31,6 +31,9 @@
     return query.toLowerCase().split(/[\s-]+/).every((word) => all.includes(word.slice(0, Math.ceil(word.length / 2))));
   };
 
+  // a page that lists the query among its words comes first
+  const lists = (query) => ({ meta }) => (meta.words ?? "").toLowerCase().split(" · ").includes(query.toLowerCase());
+
   // a question is asked without the words that every question has
   const ASKING = new Set("a an and are can do does for from how i in is it me my of on or the to what when where which who why with you".split(" "));
   const asked = (query) => query.toLowerCase().replace(/[?!]/g, "").split(/\s+/).filter(Boolean);
@@ -86,7 +89,8 @@
           else better = "";
         } else better = "";
         if (query !== field.value.trim()) return; // typed on
-        list.replaceChildren(...found.map(show));
+        const isMeant = lists(better || meant(query));
+        list.replaceChildren(...found.toSorted((a, b) => isMeant(b) - isMeant(a)).map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;
         const part = results.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
         const instead = better && found.length ? ` for “${better}”` : "";

@@ -394,6 +394,15 @@ def test_the_right_page_is_among_the_first_three(wide):
     assert not wide.said
 
 
+def test_a_word_that_a_page_lists_leads_to_it_first(wide):
+    listed = yaml.safe_load((ROOT / "book/search.yml").read_text(encoding="utf-8"))
+    pages = {name: cards.page(path) for name, path in cards.chapters().items()}
+    led = {word: pages.get(name, name) for name, words in listed.items() for word in words}
+    first = {word: searched(wide, word)[:1] for word in led}
+    missed = {word: first[word] for word, page in led.items() if first[word] != [f"{page}.html"]}
+    assert not missed
+
+
 def test_the_count_of_a_search_is_that_of_all_pages(wide):
     searched(wide, "attention")
     said, shown = wide.inner_text("#search-count"), wide.locator("#search-results > li").count()

@@ -354,7 +354,7 @@ class TestCommand:
         with open("mytext/a.txt", "a") as file:
             file.write("What was held out may be trained on now.\n")
         code, _, err = run("evaluate", "--checkpoint", "runs/my")
-        assert code == 2 and "mytext: not what it was trained on" in err
+        assert code == 2 and "mytext: not as in its training" in err
         say = ("generate", "A bike", "--model", "runs/my", "--max-new-tokens", "5", "--seed", "0")
         told = json.loads(run(*say, "--json")[1])
         assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"

@@ -493,7 +493,8 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     about |= {"dataset": dataset, "paths": ()} if dataset else {}
     paths, known = about.get("paths", ()), model.info.get("data", {})
     if not own_hashes(paths).items() <= known.items():
-        raise InputError(f"{', '.join(paths)}: not what it was trained on; see --dataset")
+        said = ", ".join(paths)
+        raise InputError(f"{said}: not as in its training; load(…).score(…) scores any data")
     like = (name for name, one in kind.presets.items() if one.dataset == about["dataset"])
     return preset(kind, next(like, None), **about)
 
