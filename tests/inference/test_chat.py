@@ -70,6 +70,27 @@ class TestCache:
             if len(answer) < SETTINGS["max_new_tokens"]:
                 assert logits[-1].argmax() in chat.ends
 
+    def test_the_next_turn_ends_an_answer_and_is_what_it_is_alone(self, chat, model, tokenizer):
+        alone = Chat(model, tokenizer, TEMPLATE, "Be brief.", max_len=300)
+        alone.messages += [("user", tokenizer.encode("Who?")), ("assistant", [])]
+        expected = said(alone, "What is a bike?")
+        answers = [chat.say(text, **SETTINGS) for text in ("Who?", "What is a bike?")]
+        assert ["".join(answer) for answer in answers] == ["", expected]
+        begun = chat.say("Who?", **SETTINGS)
+        next(begun)
+        said(chat, "What?")
+        before, logits = self.anew(chat)
+        assert "".join(begun) == ""
+        greedy = logits[len(before) - 1 : -1].argmax(-1).tolist()
+        assert chat.messages[-1][1] == greedy[: len(chat.messages[-1][1])]
+
+    @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"temprature": 1}, {"top_k": 0}])
+    def test_a_wrong_setting_leaves_the_conversation_and_draws_nothing(self, chat, wrong):
+        before, random = [*chat.messages], torch.get_rng_state()
+        with pytest.raises((ValueError, TypeError)):
+            chat.say("Who?", **wrong)
+        assert chat.messages == before and torch.equal(torch.get_rng_state(), random)
+
     def test_a_turn_reads_what_is_new_in_one_step(self, chat, model, monkeypatch):
         steps, step = [], model.step
 
@@ -169,8 +190,8 @@ class TestSpecialTokens:
         (end,) = tokenizer.encode("<|end|>")
         assert chat.ends == {end, tokenizer.eos_id}
         for stop in chat.ends:
-            row = iter([*tokenizer.encode("A bike."), stop, 5])
-            drawn = partial(lambda row, logits: torch.tensor(next(row)), row)
+            row = iter([0, *tokenizer.encode("A bike."), stop, 5])  # the first is a trial
+            drawn = partial(lambda row, logits, **choose: torch.tensor(next(row)), row)
             monkeypatch.setattr("transformer_lit.inference.chat.next_token", drawn)
             assert "".join(chat.say("What?")) == "A bike." and next(row) == 5
 

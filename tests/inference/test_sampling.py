@@ -487,6 +487,12 @@ def test_no_more_is_held_back_than_could_begin_a_stop_string(stop):
     assert given == text or any(given.endswith(s) for s in stop)  # nothing is taken after the end
 
 
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, math.nan])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match="min_p must be in"):
+        keep_min_p(torch.zeros(5), share)
+
+
 @pytest.mark.parametrize("stop", ["abc", ["a", ""]])
 def test_stop_strings_that_would_stop_at_once_are_refused_at_once(stop):
     with pytest.raises(ValueError, match="stop must be a list"):
@@ -539,6 +545,12 @@ def test_padded_texts_are_each_as_alone(eos, adjust):
 def test_padding_by_hand():
     ids, lengths = pad_left([[3, 5, 7], [2], [11, 13]])
     assert ids.tolist() == [[3, 5, 7], [2, 2, 2], [11, 11, 13]] and lengths.tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("prompts", [[[], [1, 2]], [[1, 2], []], [[]]])
+def test_an_empty_prompt_is_refused(prompts):
+    with pytest.raises(ValueError, match="a prompt is empty"):
+        pad_left(prompts)
 
 
 def test_no_prompt_at_all():

@@ -243,6 +243,10 @@ def test_it_stops_at_the_end_token():
         rounds = list(speculate(target, draft, prompt, ahead=ahead, choice=best, **settings))
         assert flat(rounds) == expected
         assert all(1 <= len(said) <= ahead + 1 for said in rounds)  # none where it comes first
+        draft = ModelDraft(target, max_len=40, choice=best)
+        settings["eos"] = [eos, 99]
+        several = speculate(target, draft, prompt, ahead=ahead, choice=best, **settings)
+        assert [*several] == rounds
         lengths.add(len(expected))
     assert len(lengths) > 2  # some end early
 

@@ -2,8 +2,10 @@
 
 import ast
 import contextlib
+import copy
 import io
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,15 @@ def test_texts_are_cut_where_the_folder_says_or_the_table_ends(tmp_path):
     assert len(cut.tokenizer.encode(long)) == 13
     assert len(whole.tokenizer.encode(long)) == 71  # the positions of the model
     assert whole.encode([long]).isfinite().all()
+    for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        assert len(copied(cut.tokenizer).encode(long)) == 13 == len(cut.tokenizer.encode(long))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_of_no_text_is_refused(tmp_path, batch_size):
+    encoder = load_sentence_encoder(write_sentence_folder(tmp_path / "x"))
+    with pytest.raises(ValueError, match="batch_size must be"):
+        encoder.encode(WORDS, batch_size=batch_size)
 
 
 def test_encode_uses_no_dropout_and_leaves_the_mode(tmp_path):

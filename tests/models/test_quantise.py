@@ -87,6 +87,13 @@ class TestRows:
         assert 0.49 < share.max() <= 0.5 and q.abs().max() <= 127
         assert (q[~w.any(-1)] == 0).all()
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_so_do_weights_of_few_bits(self, dtype):
+        w = torch.randn(101, 509).to(dtype)
+        q, d = quantise.quantise_rows(w)
+        d = d.double()[:, None]
+        assert ((w.double() - q * d).abs() <= d * (0.5 + 1e-5)).all()
+
     @pytest.mark.usefixtures("single")
     def test_a_scale_is_rounded_up_and_by_little(self):
         w = torch.rand(10_000, 1) * 10 ** (12 * torch.rand(10_000, 1) - 9)

@@ -165,6 +165,7 @@ FAILURES = {
     "a rate below 0": ((*TRAIN, "--set", "lr=-1"), "lr cannot be -1"),
     "no room for a gradient": ((*TRAIN, "--set", "clip=0"), "clip cannot be 0"),
     "a penalty that no search takes": ((*TRAIN, "--set", "alpha=-1"), "alpha cannot be -1"),
+    "less than no weight": ((*TRAIN, "--set", "rdrop=-1"), "rdrop cannot be -1"),
     "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "smoothing cannot be 2"),
     "unknown optimiser": ((*TRAIN, "--set", "optimizer=sgd"), "sgd"),
     "parts of one": ((*TRAIN, "--shard"), "use torchrun"),

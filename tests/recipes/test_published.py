@@ -256,6 +256,13 @@ class TestSaved:
             assert reader.decode(new, skip_special_tokens=True) == text and text
         return reader, model
 
+    def test_a_line_ends_where_it_ends_or_at_a_stop(self):
+        stories = load("stories")
+        line = stories.generate("Tom", seed=1)
+        assert stories.generate("Tom", seed=1, stop=["e "]) == line.partition("e ")[0] != line
+        with pytest.raises(ValueError, match="stop must be a list"):
+            stories.generate("Tom", stop="dog")
+
     def test_a_model_trained_here(self, tmp_path):
         stories = load("stories")
         writer = LanguageModel(stories.model, stories.tokenizer, {})  # no line is put around a text

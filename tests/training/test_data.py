@@ -232,6 +232,15 @@ def test_a_data_loader_hands_out_the_stream(workers):
         assert same(found, wanted)
 
 
+@pytest.mark.parametrize("texts", [False, True])
+def test_several_workers_are_refused(texts):
+    "Each would hand out every batch."
+    lines = TextStream(torch.arange(101), length=7, batch_size=3, seed=5)
+    loader = DataLoader(lines if texts else open_stream(), batch_size=None, num_workers=2)
+    with pytest.raises(ValueError, match="several workers"):
+        next(iter(loader))
+
+
 def test_a_data_loader_collates_pairs():
     pairs = corpus()
     loader = DataLoader(pairs, batch_size=13, collate_fn=partial(collate, **SPECIAL))

@@ -53,6 +53,13 @@ def paths(trainer, steps):
     return [copy.deepcopy(trainer.model.state_dict()) for _ in trainer.run(steps)]
 
 
+@pytest.mark.parametrize("decay", [1.0, 1.5, -0.5])
+def test_a_decay_that_averages_nothing_is_refused(decay):
+    model = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="decay must be in"):
+        WeightAverage(model, torch.optim.SGD(model.parameters()), decay=decay)
+
+
 @pytest.mark.parametrize("optimizer", [adamw, sgd])
 @pytest.mark.parametrize("decay", [0.0, 0.7, 0.99])
 def test_the_average_is_the_sum_of_its_shares(optimizer, decay):

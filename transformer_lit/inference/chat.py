@@ -92,8 +92,11 @@ class Chat:
     def say(self, text: str, *, max_new_tokens: int = 512, **choose: Any) -> Iterator[str]:
         """The answer to `text`, a piece at a time; `choose`: see `next_token`.
 
-        It may be left at any piece: what was said until then belongs to the conversation.
+        It may be left at any piece: what was said until then belongs to the conversation. The next
+        `say` ends it.
         """
+        # A trial, so that a wrong setting is told before anything changes.
+        next_token(torch.zeros(1, 2), **choose | {"generator": torch.Generator()})
         messages = [*self.messages, ("user", self.tokenizer.encode_ordinary(text))]
         first = 1 - len(messages) % 2  # 1: behind a system prompt
         ids = self._ids(messages)
@@ -109,8 +112,11 @@ class Chat:
     def _answer(
         self, ids: list[int], answer: list[int], max_new_tokens: int, choose: dict[str, Any]
     ) -> Iterator[bytes]:
-        new = self._unread(ids)  # prefill: all that is new, in one step
+        new: list[int] = []
         for _ in range(max_new_tokens):
+            if self.messages[-1][1] is not answer:  # the cache is another answer's by now
+                return
+            new = new or self._unread(ids)  # prefill: all that is new, in one step
             token = int(next_token(self._next(new), **choose))
             if token in self.ends:
                 return

@@ -133,6 +133,8 @@ def keep_min_p(logits: Float[Tensor, "... V"], share: float | int) -> Float[Tens
 
     Source: Nguyen et al. 2024 (arXiv:2407.01082).
     """
+    if not 0 < share <= 1:
+        raise ValueError(f"min_p must be in (0, 1], got {share}")
     below = logits - logits.amax(-1, keepdim=True)
     return logits.masked_fill(below < math.log(share), -math.inf)
 
@@ -182,6 +184,8 @@ def _until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
 def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
     "Prompts of unequal length as one batch that ends together, and their lengths."
     lengths = [len(prompt) for prompt in prompts]
+    if not all(lengths):
+        raise ValueError("a prompt is empty; give it a token to begin with")
     T = max(lengths, default=1)
     rows = [[*prompt[:1]] * (T - len(prompt)) + [*prompt] for prompt in prompts]
     return torch.tensor(rows, dtype=torch.long).view(-1, T), torch.tensor(lengths).long()

@@ -6,7 +6,8 @@
 __all__ = ['judge', 'Draft', 'probabilities', 'speculate', 'ModelDraft', 'PromptLookup', 'expected_tokens']
 
 # %% ../../nbs/inference/04_speculative.ipynb #imports
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -64,7 +65,7 @@ def speculate(
     max_new_tokens: int,
     ahead: int = 4,  # guesses in a round, at most
     choice: Callable[[Tensor], Tensor] = probabilities,  # logits ... V -> probabilities ... V
-    eos: int | None = None,  # ends the text; it is not given
+    eos: int | Sequence[int] | None = None,  # it, or one of them, ends the text and is not given
     generator: torch.Generator | None = None,
     **source: Tensor,  # src and src_mask of a model that reads one
 ) -> Iterator[list[int]]:
@@ -75,7 +76,7 @@ def speculate(
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
         raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
-    text, held = ids[0], 0
+    text, held, ends = ids[0], 0, [eos] if isinstance(eos, int) else eos or []
     end, state = len(text) + max_new_tokens, model.start(1, len(text) + max_new_tokens, **source)
     while len(text) < end:
         with torch.inference_mode():  # not around the yield: the caller is no part of it
@@ -88,11 +89,11 @@ def speculate(
             held = len(text) + len(said) - 1  # the last token was not read
             state.truncate(held)
             text = torch.cat([text, text.new_tensor(said)])
-        if eos in said:
-            if before := said[: said.index(eos)]:
-                yield before
+        before = [*takewhile(lambda token: token not in ends, said)]
+        if before:
+            yield before
+        if len(before) < len(said):
             return
-        yield said
 
 # %% ../../nbs/inference/04_speculative.ipynb #drafts
 class ModelDraft:

@@ -78,6 +78,8 @@ class SentenceEncoder(nn.Module):
         "The vectors of texts, or of one, without dropout and without gradients."
         if isinstance(texts, str):
             return self.encode([texts], progress=progress)[0]
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
         rows, training = self.tokenizer.encode_all(texts), self.training
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         vectors = self.bert.tok_emb.weight.new_empty(len(rows), self.bert.config.d_model)
@@ -140,16 +142,17 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     if said.get("do_lower_case"):
         raise InputError(f"{folder} makes letters small before the tokenizer does; not built")
     try:
-        tokenizer = PublishedTokenizer(Backend.from_str(read_text(folder / "tokenizer.json")))
+        backend = Backend.from_str(read_text(folder / "tokenizer.json"))
         most = said.get("max_seq_length") or bert.config.max_len
-        tokenizer.backend.enable_truncation(min(most, bert.config.max_len))
+        backend.enable_truncation(min(most, bert.config.max_len))
+        backend.no_padding()
     except InputError:
         raise
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"{folder}/tokenizer.json is not read ({error})") from error
-    if (size := tokenizer.backend.get_vocab_size()) > bert.config.vocab_size:
+    if (size := backend.get_vocab_size()) > bert.config.vocab_size:
         raise InputError(f"{folder} has {size} tokens for {bert.config.vocab_size} rows")
-    return tokenizer
+    return PublishedTokenizer(backend)
 
 
 def load_sentence_encoder(

@@ -128,9 +128,9 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         most = {"max_new_tokens": max_new_tokens, "max_len": self.model.config.max_len}
         most["eos"] = self.ends
         steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
-        stop = (*stop, "\n") if self.lines else stop  # a line ends where it ends
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
-        return until(characters(tokens), stop)
+        text = characters(tokens)
+        return until(until(text, ["\n"]) if self.lines else text, stop)  # a line ends where it ends
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         "The whole continuation of the prompt; `settings` are those of `stream`."

@@ -219,6 +219,8 @@ class Translation(Recipe):
         super().__post_init__()
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing cannot be {self.smoothing}")
+        if not self.rdrop >= 0:
+            raise ValueError(f"rdrop cannot be {self.rdrop}")
         if not 0 <= self.alpha < float("inf"):  # the search would say so, after the training
             raise ValueError(f"alpha cannot be {self.alpha}")
 

@@ -278,8 +278,6 @@ class PublishedTokenizer(BPETokenizer):
     ):
         super().__init__(backend)
         backend.encode_special_tokens = False
-        backend.no_truncation()  # a file may ask for either
-        backend.no_padding()
         self.pad_id, self.bos_id, self.eos_id = pad_id, bos_id, eos_id
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
@@ -292,6 +290,8 @@ class PublishedTokenizer(BPETokenizer):
     def load(cls, path: str | Path) -> "PublishedTokenizer":
         "From tokenizer.json; which tokens have a role, tokenizer_config.json beside it says."
         path, backend = Path(path), _read(path)
+        backend.no_truncation()  # a file may ask for either
+        backend.no_padding()
         said = read_table(path.with_name("tokenizer_config.json"), optional=True)
         named = {role: said.get(f"{role}_token") for role in ("pad", "bos", "eos")}
         named = {role: x["content"] if isinstance(x, dict) else x for role, x in named.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 # %% ../../nbs/training/02_data.ipynb #batch
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
@@ -114,6 +114,12 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
     ]
 
 # %% ../../nbs/training/02_data.ipynb #text-stream
+def _in_one_process() -> None:
+    "`ValueError` in one of several workers of a `DataLoader`: each would give every batch."
+    if (worker := get_worker_info()) and worker.num_workers > 1:
+        raise ValueError("several workers would each give every batch; take num_workers=1 or 0")
+
+
 class TextStream(IterableDataset):
     """An endless, repeatable stream of blocks: each epoch at a new offset and in a new order.
 
@@ -138,6 +144,7 @@ class TextStream(IterableDataset):
         return starts[torch.randperm(len(starts), generator=generator)]
 
     def __iter__(self) -> Iterator[TextBatch]:
+        _in_one_process()
         number, starts, within = None, None, torch.arange(self.length)
         while True:
             epoch, i = self.position
@@ -182,6 +189,7 @@ class PairStream(IterableDataset):
         return bucket_by_length(lengths, self.max_tokens, seed=self.seed * 1_000_003 + number)
 
     def __iter__(self) -> Iterator[PairBatch]:
+        _in_one_process()
         number, batches = None, []
         while True:
             epoch, i = self.position

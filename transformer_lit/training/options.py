@@ -39,6 +39,8 @@ class WeightAverage:
                 f"this optimiser has an average already, of decay {other.decay}; use that one, or "
                 "make another optimiser"
             )
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be in [0, 1), got {decay}")
         self.model, self.optimizer, self.decay = model, optimizer, decay
         optimizer.averaged_by = self  # of this object; a state that it loads may have an average
         optimizer.register_step_post_hook(self._move)

@@ -35,7 +35,7 @@ def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Calla
     def rate(step: int) -> float:
         u = min(1.0, max(0, step - warmup) / max(1, steps - warmup))
         fall = final + (1 - final) * (1 + math.cos(math.pi * u)) / 2
-        return peak * min(step / warmup, 1.0) * fall
+        return peak * min(step / max(1, warmup), 1.0) * fall
 
     return rate
 

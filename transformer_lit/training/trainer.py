@@ -114,6 +114,8 @@ class Trainer:
     def __post_init__(self):
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be positive, got {self.clip}")
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate must be 1 or more, got {self.accumulate}")
         if self.dtype not in (torch.float32, torch.bfloat16):  # float16 would need loss scaling
             raise ValueError(f"dtype must be float32 or bfloat16, got {self.dtype}")
         self.device = torch.device(self.device)
@@ -124,7 +126,10 @@ class Trainer:
         self.model.train()
         stream = iter(self.batches)
         while self.done < until:
-            yield self.one_step(list(islice(stream, self.accumulate)))
+            batches = list(islice(stream, self.accumulate))
+            if len(batches) < self.accumulate:
+                raise ValueError(f"the batches ended after step {self.done} of {until}")
+            yield self.one_step(batches)
 
     def one_step(self, batches: list[Any]) -> StepLog:
         "One optimiser step on the mean loss over the tokens of `batches`."
