@@ -18,13 +18,18 @@ from wide import Wide
 
 from transformer_lit.course import data
 from transformer_lit.course.book import paragraphs
+from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.embed import (
+    SentenceEncoder,
     ask_book,
     contrastive_loss,
+    first_state,
     load_sentence_encoder,
+    mean_pool,
     nearest,
 )
 from transformer_lit.models.hf_build import load_hf
+from transformer_lit.text.tokenizer import BPETokenizer
 
 V = 103
 MODELS = {  # book/family.yml names them
@@ -143,12 +148,28 @@ def test_a_batch_of_no_text_is_refused(tmp_path, batch_size):
         encoder.encode(WORDS, batch_size=batch_size)
 
 
+@pytest.mark.parametrize("pool", [mean_pool, first_state])
+def test_a_sentence_of_no_token_is_0_in_any_company(pool):
+    torch.manual_seed(0)
+    tokenizer = BPETokenizer.train(["A man is riding a bike."], 270)
+    bert = Bert(BertConfig(tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=13))
+    encoder = SentenceEncoder(bert, tokenizer, pool=pool).double()
+    together = encoder.encode(["", "A bike."])
+    assert not together[0].any() and not encoder.encode("").any() and together[1].any()
+    assert encoder.encode([]).shape == (0, 12)
+
+
 def test_encode_uses_no_dropout_and_leaves_the_mode(tmp_path):
     encoder = load_sentence_encoder(write_sentence_folder(tmp_path / "x"))
     expected = encoder.encode(WORDS)
     encoder.train()
     assert torch.equal(encoder.encode(WORDS), expected) and encoder.training
-    assert encoder.encode([]).shape == (0, 42)
+    encoder.bert.eval()  # frozen
+    assert torch.equal(encoder.encode(WORDS), expected)
+    with pytest.raises(IndexError):
+        encoder.bert.tok_emb.register_forward_pre_hook(lambda *_: [][0])
+        encoder.encode(WORDS)
+    assert encoder.training and not any(part.training for part in encoder.bert.modules())
 
 
 @pytest.mark.parametrize(

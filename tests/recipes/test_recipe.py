@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from transformer_lit.attention.attend import attend
-from transformer_lit.course.files import InputError, read_json, write_json
+from transformer_lit.course.files import InputError, read_json, seal, unseal, write_json
 from transformer_lit.course.records import read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -240,9 +241,14 @@ def test_weights_that_are_not_numbers_are_refused(folder):
     model = LanguageModel.load(folder)
     with torch.no_grad():
         model.model.layers[0].attn.k_proj.weight[3, 1] = torch.nan
-    model.save(folder.parent / "broken")
     with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight holds numbers"):
-        LanguageModel.load(folder.parent / "broken")
+        model.save(folder.parent / "broken")
+    assert not (folder.parent / "broken").exists()
+    about = unseal(folder / "config.json")
+    save_file(model.model.state_dict(), folder / "model.safetensors")  # by another hand
+    seal(folder / "config.json", about, ["model.safetensors", "tokenizer.json"])
+    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight holds numbers"):
+        LanguageModel.load(folder)
 
 
 @pytest.mark.parametrize("damage", ["lost", "twice", "swapped", "whole"])

@@ -21,7 +21,8 @@ def save_tensors(
     """Write tensors to a file. Those that share storage are written once, under the first name.
 
     The other names stand as `aliases` in the file's metadata. `dtype` is for floating-point tensors
-    only. A full disk is an OSError.
+    only. A full disk is an OSError; `InputError` for numbers that are not finite, which no reader
+    would take.
     """
     first, kept, aliases = {}, {}, {}
     for name, x in tensors.items():
@@ -30,6 +31,7 @@ def save_tensors(
             kept[name] = x.detach().to("cpu", dtype if x.is_floating_point() else None).contiguous()
         else:
             aliases[name] = told
+    check_finite(kept, "what is to be written")
     # others ask for the format; one key alone, for of two the order is by chance
     metadata = {"aliases": json.dumps(aliases)} if aliases else {"format": "pt"}
     try:

@@ -35,8 +35,11 @@ def mean_pool(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Floa
 
 
 def first_state(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
-    "The state of the first token, which some models are trained to make the sentence's vector."
-    return states[:, 0]  # B C
+    """The state of the first token, which some models are trained to make the sentence's vector.
+
+    0 for a sentence of no token.
+    """
+    return states[:, :1].masked_fill(~mask[:, :1, None], 0).sum(1)  # B C
 
 # %% ../../nbs/models/13_embed.ipynb #encoder
 class SentenceEncoder(nn.Module):
@@ -80,15 +83,19 @@ class SentenceEncoder(nn.Module):
             return self.encode([texts], progress=progress)[0]
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
-        rows, training = self.tokenizer.encode_all(texts), self.training
+        rows = self.tokenizer.encode_all(texts)
+        modes = [(module, module.training) for module in self.modules()]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         vectors = self.bert.tok_emb.weight.new_empty(len(rows), self.bert.config.d_model)
         self.eval()
-        for start in range(0, len(order), batch_size):
-            some = order[start : start + batch_size]
-            vectors[some] = self(*self.batch([rows[i] for i in some]))
-            progress(len(some))
-        self.train(training)
+        try:
+            for start in range(0, len(order), batch_size):
+                some = order[start : start + batch_size]
+                vectors[some] = self(*self.batch([rows[i] for i in some]))
+                progress(len(some))
+        finally:  # a part of it may be frozen
+            for module, mode in modes:
+                module.training = mode
         return vectors
 
 # %% ../../nbs/models/13_embed.ipynb #loss
