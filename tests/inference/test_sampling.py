@@ -547,6 +547,11 @@ def test_padding_by_hand():
     assert ids.tolist() == [[3, 5, 7], [2, 2, 2], [11, 11, 13]] and lengths.tolist() == [3, 1, 2]
 
 
+def test_fewer_tokens_than_none_are_refused():
+    with pytest.raises(ValueError, match="max_new_tokens must be 0 or more"):
+        generate(small("rope"), torch.tensor([[1]]), max_new_tokens=-1)
+
+
 @pytest.mark.parametrize("prompts", [[[], [1, 2]], [[1, 2], []], [[]]])
 def test_an_empty_prompt_is_refused(prompts):
     with pytest.raises(ValueError, match="a prompt is empty"):

@@ -176,7 +176,7 @@ class Recipe(ABC):
 
     dataset: str  # a data set of the course; "own" where paths are given
     paths: tuple[str, ...] = ()  # files of your own, in place of a data set of the course
-    model: str  # of those in MODELS
+    model: str  # its family: a name in MODELS
     sizes: dict[str, Any]  # of the model's config, without those of `given_sizes`
     steps: int  # optimiser steps
     warmup: int  # steps in which the rate rises
