@@ -7,6 +7,8 @@ import jaxtyping
 import pytest
 import torch
 
+from transformer_lit.course import data
+
 SEED = int(os.environ.get("TEST_SEED", "0"))  # another one, and every test draws other numbers
 
 
@@ -16,7 +18,7 @@ def seed(request):
     torch.manual_seed(SEED + zlib.crc32(request.node.nodeid.encode()))
 
 
-EXACT = {"attention", "position", "block", "text", "inference"}  # parts, by their folders
+EXACT = {"attention", "position", "block", "text", "inference", "oracle"}  # parts, by their folders
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +47,8 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture
-def data_folder(monkeypatch, tmp_path):
-    "An empty folder for data, and an empty cache: nothing lies here but what the test puts here."
+def data_folder(newcomer, monkeypatch, tmp_path):
+    "A folder for data, with only what the test puts into it."
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("TRANSFORMER_LIT_DATA", str(folder))
@@ -54,52 +56,51 @@ def data_folder(monkeypatch, tmp_path):
     return folder
 
 
-REAL_DATA = os.environ.get("TRANSFORMER_LIT_DATA", "")  # before any test changes it
+# --- what only some machines have ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def real_data_folder():
-    "The folder with the real data; for tests marked with one of MARKERS, skipped without it."
-    return REAL_DATA
-
-
-def multi30k_is_here():
-    "Whether the real Multi30k lies in the folder that TRANSFORMER_LIT_DATA names."
-    places = (f"{REAL_DATA}/multi30k/raw/train.en", f"{REAL_DATA}/multi30k/raw/train.en.gz")
-    return bool(REAL_DATA) and any(map(os.path.isfile, places))
-
-
-def texts_are_here():
-    "Whether the running texts and word lists lie there: plays, novels, judgements of words."
-    folders = ("tinyshakespeare", "english_novels", "word_eval")
-    return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
-
-
-def tatoeba_is_here():
-    "Whether Tatoeba's sentences lie there: in Chinese and in German with English, and a test set."
-    folders = ("tatoeba/cmn-eng", "tatoeba/deu-eng", "tatoeba/test")
-    return bool(REAL_DATA) and all(os.path.isdir(f"{REAL_DATA}/{folder}") for folder in folders)
-
-
-MARKERS = {
-    "multi30k": multi30k_is_here,
-    "real_data": texts_are_here,
-    "tatoeba": tatoeba_is_here,
-}
+def is_here(name):
+    "Whether a data set, a published model or the texts of the errata clinic are on this machine."
+    if name == "sources":
+        return os.path.isdir(os.environ.get("TRANSFORMER_LIT_SOURCES", ""))
+    return data.available(name)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "multi30k: needs the real Multi30k in TRANSFORMER_LIT_DATA")
-    config.addinivalue_line("markers", "real_data: needs plays, novels and word lists there")
-    config.addinivalue_line("markers", "tatoeba: needs Tatoeba's sentences there")
+    config.addinivalue_line("markers", "needs(names): runs on data that a newcomer lacks")
 
 
 def pytest_collection_modifyitems(items):
-    missing = [marker for marker, here in MARKERS.items() if not here()]
     for item in items:
-        for marker in filter(item.get_closest_marker, missing):
-            reason = f"data of {marker} do not lie in the folder that TRANSFORMER_LIT_DATA names"
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for name in {"smollm2", "minilm"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.needs(name))
+        for name in {name for mark in item.iter_markers("needs") for name in mark.args}:
+            if not is_here(name):
+                how = "TRANSFORMER_LIT_SOURCES" if name == "sources" else f"data fetch {name}"
+                item.add_marker(pytest.mark.skip(reason=f"{name} is not on this machine: {how}"))
+
+
+@pytest.fixture(autouse=True)
+def newcomer(request, monkeypatch, tmp_path_factory):
+    "A test sees only the data that the package brings, unless it is marked with what it needs."
+    if not request.node.get_closest_marker("needs"):
+        empty = tmp_path_factory.getbasetemp() / "empty"
+        monkeypatch.delenv("TRANSFORMER_LIT_DATA", raising=False)
+        monkeypatch.delenv("TRANSFORMER_LIT_SOURCES", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(empty))  # for the processes that it starts
+        monkeypatch.setattr("pooch.os_cache", lambda project: empty / project)
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    "The file of a published chat model."
+    return data.paths("smollm2")[0]
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    "The folder of a published sentence encoder."
+    return data.paths("minilm")[0].parent
 
 
 @pytest.fixture(scope="session")

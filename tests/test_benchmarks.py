@@ -10,7 +10,6 @@ from benchmarks import __main__ as command
 from benchmarks import attention, block, decoding, memory, models, peers, swap
 from benchmarks.attention import peak_in_child
 from benchmarks.common import interval, store, take_turns
-from transformer_lit.course import data
 from transformer_lit.course.records import read_measurement
 from transformer_lit.recipes.bakeoff import bakeoff_presets
 
@@ -33,9 +32,7 @@ def test_attention_and_decoding_store_nothing_when_quick(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_published_model_is_compared_in_several_numbers_of_bits(capsys, tmp_path):
-    if not data.available("smollm2"):
-        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
+def test_a_published_model_is_compared_in_several_numbers_of_bits(smollm2, capsys, tmp_path):
     decoding.main(["smollm2", "--quick", "--threads", "1", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
     assert all(

@@ -150,7 +150,7 @@ def test_a_source_has_a_place_a_short_quote_and_english():
             assert english and ("(" in place or not re.search(CHINESE, place)), cell
 
 
-@pytest.mark.skipif(not FOLDER, reason="TRANSFORMER_LIT_SOURCES names no folder with the texts")
+@pytest.mark.needs("sources")
 def test_each_quote_stands_in_its_text():
     for cell, said in CITED.items():
         for name, place, formula, phrase in sources.quotes(said):

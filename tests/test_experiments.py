@@ -51,8 +51,8 @@ def fields(rows):
 # the bake-offs differ in their entries alone, and each of those is built below
 QUICK = sorted(set(command.EXPERIMENTS) - {"block_rates", "swap_rates", "swap_fair"})
 TEXTS = {
-    "domains": [pytest.mark.real_data, pytest.mark.multi30k],
-    "streaming": pytest.mark.real_data,
+    "domains": pytest.mark.needs("novels", "tinyshakespeare", "multi30k"),
+    "streaming": pytest.mark.needs("novels"),
 }
 
 
@@ -399,7 +399,7 @@ def test_every_rate_with_one_seed_and_the_best_with_the_others():
         assert cell.about["rate"] == best.get(cell.about["entry"], 3e-3)
 
 
-@pytest.mark.real_data
+@pytest.mark.needs("tinyshakespeare")
 def test_what_the_bakeoff_recorded_is_not_trained_again(tmp_path):
     (recipe,) = (r for name, r in bakeoffs.entries("swap").items() if name == "rope")
     training = open_training(recipe, tmp_path / "run", seed=1, device="cpu")

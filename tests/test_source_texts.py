@@ -65,7 +65,7 @@ def cells_named():
                 yield f"{text['text']}, {row['heading']}", place
 
 
-@pytest.mark.skipif(not FOLDER, reason="TRANSFORMER_LIT_SOURCES names no folder with the texts")
+@pytest.mark.needs("sources")
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_section_and_each_formula_of_a_text_leads_to_a_cell(name):
     text = (Path(FOLDER or "") / TEXTS[name]["file"]).read_text(encoding="utf-8")

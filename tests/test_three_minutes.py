@@ -111,6 +111,7 @@ def test_what_was_kept_is_what_the_seeds_tell_apart():
     assert ladder.kept(rows) == ["convolution"] and ladder.kept(rows[:3]) == []
 
 
+@pytest.mark.needs("tinyshakespeare")
 def test_the_ladder_does_not_read_the_validation_text():
     parts = [ladder.BASE.examples(split) for split in ("train", "val")]
     assert "".join(parts) == load_text(ladder.BASE.dataset, "train")

@@ -392,7 +392,7 @@ def test_the_same_german_at_any_width(engine, translator, beam):
     assert [one["text"] for one in found] == translator.translate(CAPTIONS, beam=beam)
 
 
-@pytest.mark.multi30k
+@pytest.mark.needs("multi30k")
 def test_the_same_german_for_100_captions(engine, captions):
     texts = [pair[0] for pair in load_pairs("multi30k", "en", "de", "test_2016_flickr")[:100]]
     found = engine.evaluate(TRANSLATE, [texts, 5])

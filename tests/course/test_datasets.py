@@ -30,8 +30,9 @@ from transformer_lit.course.files import DataFile, InputError, read_file, sha256
 
 
 @pytest.fixture(autouse=True)
-def empty(data_folder):
-    return data_folder
+def empty(request):
+    if not request.node.get_closest_marker("needs"):
+        request.getfixturevalue("data_folder")
 
 
 def put(folder, path, data):
@@ -140,12 +141,8 @@ class TestLoadPairs:
         assert all(data_hashes("numbers")[key] != value for key, value in before.items())
 
 
-@pytest.mark.multi30k
+@pytest.mark.needs("multi30k")
 class TestRealMulti30k:
-    @pytest.fixture(autouse=True)
-    def named(self, monkeypatch, real_data_folder):
-        monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
-
     @pytest.mark.parametrize("form", ["raw", "tok"])
     @pytest.mark.parametrize(
         ("split", "count"),
@@ -262,12 +259,8 @@ def test_what_is_no_text_and_no_split_is_named():
         load_text("tinyshakespeare", "test")
 
 
-@pytest.mark.real_data
+@pytest.mark.needs("tinyshakespeare", "novels")
 class TestRealTexts:
-    @pytest.fixture(autouse=True)
-    def named(self, monkeypatch, real_data_folder):
-        monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
-
     def test_the_plays_are_split_after_nine_tenths(self):
         train, val = (load_text("tinyshakespeare", split) for split in ("train", "val"))
         assert (len(train), len(val)) == (1_003_854, 111_540)

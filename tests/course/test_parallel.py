@@ -235,19 +235,13 @@ class TestTatoeba:
 
 
 @pytest.fixture(scope="module")
-def pairs(real_data_folder):
+def pairs():
     "Every split of the real set, Chinese first."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
-        return {split: load_pairs("tatoeba", "zh", "en", split) for split in TATOEBA_SPLITS}
+    return {split: load_pairs("tatoeba", "zh", "en", split) for split in TATOEBA_SPLITS}
 
 
-@pytest.mark.tatoeba
+@pytest.mark.needs("tatoeba")
 class TestRealTatoeba:
-    @pytest.fixture(autouse=True)
-    def named(self, monkeypatch, real_data_folder):
-        monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
-
     def test_sizes(self, pairs):
         assert {split: len(some) for split, some in pairs.items()} == {
             "released": 24_818,
@@ -279,10 +273,9 @@ class TestRealTatoeba:
         assert b"Attribution: www.manythings.org/anki and tatoeba.org" in read_file(about)
 
 
-@pytest.mark.tatoeba
+@pytest.mark.needs("everyday")
 @pytest.mark.usefixtures("no_shape_checks")  # a million sentences are compared
-def test_no_part_of_the_everyday_set_has_a_sentence_of_another(monkeypatch, real_data_folder):
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+def test_no_part_of_the_everyday_set_has_a_sentence_of_another():
     splits = DATASETS["everyday"].pairs.splits
     parts = {split: load_pairs("everyday", "en", "de", split) for split in splits}
     sizes = {"train": 165_320, "val": 1_355, "test": 1_341}

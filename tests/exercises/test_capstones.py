@@ -13,7 +13,6 @@ from gguf_files import TOKENS, by_reference, theirs, write_model
 from torch.testing import assert_close
 from wide import Wide
 
-from transformer_lit.course import data
 from transformer_lit.exercises import answers, check, find_exercise, repair_shop
 from transformer_lit.exercises.thread import solved_file
 from transformer_lit.models.gguf import load_gguf
@@ -367,18 +366,15 @@ def test_the_readers_file_opens_what_the_gguf_package_wrote(own_file, tmp_path):
 
 
 @pytest.mark.machinery
-def test_the_readers_file_gives_the_stored_answer(own_file):
-    if not data.available("smollm2"):
-        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
-    (path,) = data.paths("smollm2")
-    (mine, vocabulary), page = in_file(own_file, path), {}
+def test_the_readers_file_gives_the_stored_answer(own_file, smollm2):
+    (mine, vocabulary), page = in_file(own_file, smollm2), {}
     exec(source(cells_of("04_it_answers"), "stored"), page)
     text = f"<|im_start|>user\n{page['question']}<|im_end|>\n<|im_start|>assistant\n"
     assert own_file["encode"](text, vocabulary) == page["read_ids"]
     said = own_file["answer"](mine, vocabulary, [("user", page["question"])], 20)
     assert list(said) == page["answer_ids"]
     ids = torch.tensor([page["read_ids"] + page["answer_ids"]])
-    package = load_gguf(path)  # tests/models/test_gguf.py compares it with the reference library
+    package = load_gguf(smollm2)  # tests/models/test_gguf.py compares it with the reference library
     logits = package.model(ids).detach()
     assert_close(mine(ids), logits, atol=2e-4, rtol=0)
     assert logits[0, len(page["read_ids"]) - 1 :].argmax(-1).tolist() == [*page["answer_ids"], 2]

@@ -9,7 +9,6 @@ from gguf_files import by_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_lit.course import data
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.chat import Chat, characters, render
 from transformer_lit.models.gguf import load_gguf
@@ -234,15 +233,12 @@ class TestCharacters:
 class TestSmolLM2:
     QUESTIONS = ("What is the capital of France?", "And of Germany?")
 
-    def test_answers_and_ids_are_those_of_the_reference(self):
+    def test_answers_and_ids_are_those_of_the_reference(self, smollm2):
         "Two turns, greedy; the reference library reads the whole conversation in each."
-        if not data.available("smollm2"):
-            pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
         torch.set_default_dtype(torch.float32)
-        (path,) = data.paths("smollm2")
-        published = load_gguf(path)
-        reference = by_reference(path)
-        reader = hf.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        published = load_gguf(smollm2)
+        reference = by_reference(smollm2)
+        reader = hf.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
         for system in (None, "Answer like a poet."):
             chat = Chat(published.model, published.tokenizer, published.chat_template, system)
             messages = [] if system is None else [{"role": "system", "content": system}]

@@ -16,7 +16,6 @@ from checkpoints import assert_refused, reconfigure, rewrite, wide_model
 from sentence_folders import WORDS, backend, models_of, write_sentence_folder
 from wide import Wide
 
-from transformer_lit.course import data
 from transformer_lit.course.book import paragraphs
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.embed import (
@@ -233,14 +232,6 @@ def test_the_book_is_read_from_a_checkout_and_else_from_the_edition(tmp_path):
 
 
 # --- MiniLM -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    "The folder where it is at hand."
-    if not data.available("minilm"):
-        pytest.skip("MiniLM is not here: transformer-lit data fetch minilm")
-    return data.paths("minilm")[0].parent
 
 
 @pytest.mark.machinery

@@ -28,7 +28,6 @@ from gguf_files import (
 )
 from tokenizers import pre_tokenizers
 
-from transformer_lit.course import data
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.sampling import LeftPadded, generate, pad_left
 from transformer_lit.models.gguf import GGUF, KINDS, Reader, half_split_rows, load_gguf
@@ -38,15 +37,6 @@ from transformer_lit.models.quantise import Linear4, dequantise_q4_1, quantised
 pytestmark = pytest.mark.usefixtures("single")
 PROMPTS = Path(__file__).with_name("prompts.txt").read_text("utf-8").splitlines()
 ALL = [kind.name for kind in KINDS.values()]
-
-
-@pytest.fixture(scope="module")
-def smollm2():
-    "The file where it is at hand."
-    if not data.available("smollm2"):
-        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
-    (path,) = data.paths("smollm2")
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -212,11 +212,9 @@ class TestQuantised:
 
 @pytest.mark.machinery
 @pytest.mark.usefixtures("single")
-def test_few_bits_move_the_perplexity_of_smollm2_by_one_percent_at_most():
+def test_few_bits_move_the_perplexity_of_smollm2_by_one_percent_at_most(smollm2):
     "On 1,536 tokens of this book, which SmolLM2 has not seen; as its file is, and by kernels."
-    if not data.available("smollm2"):
-        pytest.skip("the file of SmolLM2 is not here: transformer-lit data fetch smollm2")
-    found = load_gguf(*data.paths("smollm2"))
+    found = load_gguf(smollm2)
     ids = torch.tensor(found.tokenizer.encode(data.load_text("book", "train")[20_000:30_000]))
     ids = ids[: 3 * 512].view(3, 512)
 
@@ -227,7 +225,7 @@ def test_few_bits_move_the_perplexity_of_smollm2_by_one_percent_at_most():
 
     before = perplexity(found.model)
     assert 20 < before < 100  # it reads
-    four = load_gguf(*data.paths("smollm2"), weights="int4").model
+    four = load_gguf(smollm2, weights="int4").model
     for few in (quantise.quantised(found.model, "int8"), four):
         after = perplexity(few)
         assert before * 0.99 < after < before * 1.01 and after != before

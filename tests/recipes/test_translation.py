@@ -204,11 +204,8 @@ def test_a_recurrent_model_is_trained_searched_and_read_back(tmp_path, monkeypat
 
 
 @pytest.mark.machinery
-@pytest.mark.multi30k
-def test_real_pairs_become_batches_that_a_model_learns_from(
-    real_data_folder, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+@pytest.mark.needs("multi30k")
+def test_real_pairs_become_batches_that_a_model_learns_from(tmp_path):
     sizes = {"d_model": 10, "d_ff": 13, "n_heads": 2, "n_layers": 1, "dropout": 0.1, "max_len": 97}
     small = preset(Translation, "multi30k-tiny", steps=3, every=3, max_tokens=1500)
     small = replace(small, sizes=sizes, vocab_size=400)
@@ -218,20 +215,16 @@ def test_real_pairs_become_batches_that_a_model_learns_from(
     assert len(rows) == 3 and rows[-1]["val_loss"] < 6.5
 
 
-@pytest.mark.multi30k
-def test_captions_are_as_long_as_the_chapter_says(real_data_folder, monkeypatch):
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+@pytest.mark.needs("multi30k")
+def test_captions_are_as_long_as_the_chapter_says():
     recipe = preset(Translation, "multi30k-tuned", form="tok")
     words = [[len(said.split()) for _, said in recipe.examples(s)] for s in ("val", recipe.test)]
     assert [round(sum(counts) / len(counts), 2) for counts in words] == [12.65, 12.10]
 
 
 @pytest.mark.machinery
-@pytest.mark.tatoeba
-def test_chinese_pairs_become_batches_and_the_preset_reads_them_forty_times(
-    real_data_folder, monkeypatch
-):
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+@pytest.mark.needs("tatoeba")
+def test_chinese_pairs_become_batches_and_the_preset_reads_them_forty_times():
     recipe = preset(Translation, "tatoeba-cpu")
     examples = recipe.examples("train")
     tokenizer = recipe.train_tokenizer(examples)

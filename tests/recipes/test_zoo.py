@@ -148,10 +148,9 @@ def test_the_shipped_model_translates_the_running_sentence():
 
 
 @pytest.mark.machinery
-@pytest.mark.real_data
-def test_a_shipped_model_has_the_score_of_its_record(real_data_folder, monkeypatch):
+@pytest.mark.needs("everyday")
+def test_a_shipped_model_has_the_score_of_its_record():
     name = "everyday-en-de"
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
     (record,) = (one for one in read_results("results") if model_card(name) == card_text(name, one))
     source, target = record.direction.split("-")
     pairs = load_pairs(record.dataset, source, target, record.split)
@@ -175,15 +174,13 @@ def test_the_shipped_writer_writes():
     ("name", "record", "dataset"),
     [
         pytest.param(
-            "shakespeare", "shakespeare-cpu-seed0", "tinyshakespeare", marks=pytest.mark.real_data
+            *("shakespeare", "shakespeare-cpu-seed0", "tinyshakespeare"),
+            marks=pytest.mark.needs("tinyshakespeare"),
         ),
         ("stories", "stories-seed0", "stories"),
     ],
 )
-def test_the_shipped_writers_have_the_losses_of_their_records(
-    name, record, dataset, real_data_folder, monkeypatch
-):
-    monkeypatch.setenv("TRANSFORMER_LIT_DATA", real_data_folder)
+def test_the_shipped_writers_have_the_losses_of_their_records(name, record, dataset):
     (record,) = read_results("results", name=record)
     assert record.data_sha256 == data_hashes(dataset)  # the text that it learned from
     measured = load(name).score(load_text(dataset, "val"))

@@ -1,0 +1,92 @@
+"""Damages one line of a chapter's code and runs the chapter: which cell notices?
+
+python tests/damage.py tests/damages/attention.yml          # all rows: does the named cell notice?
+python tests/damage.py nbs/attention/03_attend.ipynb OLD NEW    # try one
+
+A row of a file in tests/damages has `label` (of the formula that the line carries; or the idea, in
+words), `notebook`, `old` and `new` (the line, and what it becomes) and `cell` (the id of the cell
+that must fail). Each run is a process of its own, so a damaged chapter can't spoil the next one.
+"""
+
+import contextlib
+import io
+import json
+import linecache
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+NEVER = ("eval: false", "@exercise(")  # cells for show, and the solutions of exercises
+LIMIT = 300  # seconds for a chapter
+
+
+def first_failure(notebook, old, new):
+    "Id of the first cell that fails once `old` is `new`, and its error; or None, and what was run."
+    cells = json.loads((ROOT / notebook).read_text())["cells"]
+    cells = [(c["id"], "".join(c["source"])) for c in cells if c["cell_type"] == "code"]
+    where = [name for name, source in cells if old in source]
+    if not where:
+        return None, f"{old!r} is in no cell"
+    os.chdir((ROOT / notebook).parent)
+    page = {"__name__": "__main__", "display": lambda *_: None}
+    for name, source in cells:
+        if any(word in source for word in NEVER) or source.lstrip().startswith("check("):
+            continue
+        if name == where[0]:
+            source = source.replace(old, new, 1)
+        lines = [line for line in source.split("\n") if not line.startswith(("%", "!"))]
+        source = "\n".join(lines)
+        linecache.cache[name] = len(source), None, source.splitlines(True), name
+        quiet = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+                exec(compile(source, name, "exec"), page)
+        except BaseException as error:
+            return name, f"{type(error).__name__}: {str(error)[:100]}"
+    return None, "every cell passes"
+
+
+def in_fork(*job):
+    "`first_failure` in a process of its own."
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        signal.alarm(LIMIT)
+        warnings.simplefilter("ignore")
+        found = first_failure(*job)
+        os.write(write, json.dumps(found).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(said or f'[null, "ended before {LIMIT} s, or died"]')
+
+
+def main(given):
+    os.environ["MPLBACKEND"] = "Agg"
+    import matplotlib.pyplot  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    if given[0].endswith(".ipynb"):
+        print(*in_fork(*given), sep=": ")
+        return 0
+    rows = [row for path in given for row in yaml.safe_load(Path(path).read_text())]
+    missed = 0
+    for row in rows:
+        cell, said = in_fork(row["notebook"], row["old"], row["new"])
+        missed += cell != row["cell"]
+        mark = "ok    " if cell == row["cell"] else "MISSED"
+        print(f"{mark} {row['label']}: {cell}: {said}", flush=True)
+    print(f"{len(rows) - missed} of {len(rows)} noticed by the cell that is named")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
