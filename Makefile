@@ -9,26 +9,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 THREADS ?= 1
 WORKERS = OMP_NUM_THREADS=$(THREADS) python -m pytest -q -n 2 --dist loadfile
 # What a processor with older instructions computes: torch, oneDNN and MKL are all held to them.
-ISA_native =
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
-# Native: all. Older, at each push: the folders whose claims are of numbers, in tests and notebooks; text, commands and
-# files do not differ. `make test-processors` runs all of it, with all of the older instructions.
-COMPUTE = attention position block text models training inference
-TESTS_native = tests --ignore tests/book
-TESTS_avx2 = $(addprefix tests/,$(COMPUTE))
-TESTS_default = $(TESTS_avx2)
-# Shapes and types of what is called are checked once, natively: they are the same on every processor.
-CHECKS_native =
-CHECKS_avx2 = -o addopts='-m "not slow and not machinery"'
-CHECKS_default = $(CHECKS_avx2)
-NOTEBOOKS_native = nbs
-NOTEBOOKS_avx2 = $(addprefix nbs/,$(COMPUTE))
-NOTEBOOKS_default = $(NOTEBOOKS_avx2)
 
-.PHONY: help check setup book pdf serve lab handout copies export test test-native test-avx2 \
-	test-default package-native package-avx2 package-default cells-native cells-avx2 \
-	cells-default test-machinery test-book test-book-slow test-processors test-fast test-slow bench lint clean
+.PHONY: help setup check test package cells test-needs test-machinery test-book test-book-all \
+	test-default test-avx2 test-slow weekly book pdf serve lab handout copies export bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -71,38 +56,39 @@ lint: setup  ## ruff: rules and form
 	ruff check .
 	ruff format --check .
 
-check: export lint  ## what you changed: exported, its form, its tests, its cells
+check: export lint  ## what you changed: exported, its form, its tests, its cells; then the balance
 	OMP_NUM_THREADS=$(THREADS) python tests/changed.py
 
-test: test-native  ## everything: form, package, rules of the house, every cell of every notebook
+test: lint package cells  ## form, the package's tests, every cell of every notebook
 
-test-native test-avx2 test-default: test-%: lint package-% cells-%
-
-package-native package-avx2 package-default: package-%: setup
-	$(ISA_$*) $(WORKERS) -p no:nbval $(CHECKS_$*) $(TESTS_$*)
-
-cells-native cells-avx2 cells-default: cells-%: setup
-	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider $(NOTEBOOKS_$*)
-
-test-machinery: setup  ## processes, compilers, trainings of seconds: what pushes run too
-	$(WORKERS) --dist loadscope -p no:nbval -m machinery tests --ignore tests/book
-
-test-book: book  ## what the pages do, in Chromium
-	BOOK_HTML=_build/html $(WORKERS) tests/book
-
-test-book-slow: book  ## each article for readers with a screen reader, times, the whole PDF
-	BOOK_HTML=_build/html $(WORKERS) -m slow tests/book
-
-test-processors: setup  ## all as older processors compute, with 1 and 2 threads, another seed
-	for threads in 1 2; do for isa in default avx2; do \
-		TEST_SEED=$$threads $(MAKE) test-$$isa THREADS=$$threads TESTS_$$isa='$(TESTS_native)' NOTEBOOKS_$$isa=nbs \
-		|| exit 1; done; done
-
-test-fast: setup  ## the package's tests alone
+package: setup  ## the package's tests
 	$(WORKERS) -p no:nbval tests --ignore tests/book
 
-test-slow: setup  ## the tests of benchmarks and experiments
-	$(WORKERS) -m slow tests
+cells: setup  ## every cell of every notebook
+	$(WORKERS) --nbval -p no:cacheprovider nbs
+
+test-needs: setup  ## what needs data sets or published models: fetch them first
+	$(WORKERS) -p no:nbval -m "needs and not slow" tests --ignore tests/book
+	WITH_DATA=1 $(WORKERS) --nbval -p no:cacheprovider $$(grep -lr --include='*.ipynb' 'available(' nbs)
+
+test-machinery: setup  ## processes, compilers, trainings of seconds
+	$(WORKERS) --dist loadscope -p no:nbval -m "machinery and not needs" tests --ignore tests/book
+
+test-book: book  ## the pages in Chromium: each page for errors, links and width; a sample for the rest
+	BOOK_HTML=_build/html $(WORKERS) -p no:nbval tests/book
+
+test-book-all: book  ## all that the pages do; screen readers, times, the whole PDF
+	BOOK_HTML=_build/html $(WORKERS) -p no:nbval -m "not needs" tests/book
+
+test-default test-avx2: test-%: setup  ## the tests and all cells, as older processors compute
+	$(ISA_$*) $(WORKERS) -p no:nbval tests --ignore tests/book
+	$(ISA_$*) $(WORKERS) --nbval -p no:cacheprovider nbs
+
+test-slow: setup  ## the tests of benchmarks
+	$(WORKERS) -p no:nbval -m "slow and not needs" tests --ignore tests/book
+
+weekly: book  ## what pushes don't run: machinery, other processors, Pythons and pins; up to 90 minutes
+	.ci/weekly
 
 bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, README
 	python -m benchmarks

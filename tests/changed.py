@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from budget import balance
+
 ROOT = Path(__file__).parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 TWO = ["-n", "2", "--dist", "loadfile"]
@@ -28,7 +30,7 @@ def changed():
 
 def tests_of(paths):
     "Test files and folders: of the part that a file belongs to, or the test itself."
-    found = {"tests/test_architecture.py"}
+    found = {"tests/test_architecture.py", "tests/test_budget.py"}
     for path in (path.relative_to(ROOT) for path in paths):
         top, part = path.parts[0], path.parts[1] if len(path.parts) > 2 else ""
         if top == "tests" and path.name.startswith("test_"):
@@ -61,6 +63,7 @@ def main():
         print(" ".join(command[1:]), flush=True)
         if subprocess.run(command, cwd=ROOT).returncode not in (0, 5):  # 5: nothing is selected
             return 1
+    print(balance())
     return 0
 
 

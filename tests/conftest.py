@@ -66,10 +66,6 @@ def is_here(name):
     return data.available(name)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(names): runs on data that a newcomer lacks")
-
-
 def pytest_collection_modifyitems(items):
     for item in items:
         for name in {"smollm2", "minilm"} & {*getattr(item, "fixturenames", ())}:
