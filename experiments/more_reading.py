@@ -39,6 +39,11 @@ ARMS: dict[str, tuple[int, str, dict[str, Any]]] = {  # seeds, preset, what is n
     "rdrop-raw": (3, "multi30k-tuned", RDROP | {"form": "raw"}),
     # the published model with its own warm-up and tokens, and with its own rate or a lower one
     "published": (1, "multi30k-tiny", PUBLISHED | {"lr": 5e-3}),
+    "published-whole": (
+        3,
+        "multi30k-tiny",
+        PUBLISHED | {"lr": 5e-3, "steps": 10_000, "every": 500},
+    ),
     "published-lower": (1, "multi30k-tiny", PUBLISHED | {"lr": 3e-3}),
 }
 
