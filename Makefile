@@ -104,7 +104,7 @@ test-fast: setup  ## the package's tests alone
 test-slow: setup  ## the tests of benchmarks and experiments
 	$(WORKERS) -m slow tests
 
-bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, README
+bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, book/runs.md
 	python -m benchmarks
 
 clean:  ## remove what was built; .venv stays
