@@ -90,7 +90,7 @@ test-slow: setup  ## the tests of benchmarks
 weekly: book  ## what pushes don't run: machinery, other processors, Pythons and pins; up to 90 minutes
 	.ci/weekly
 
-bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, README
+bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, book/runs.md
 	python -m benchmarks
 
 clean:  ## remove what was built; .venv stays

@@ -1,9 +1,9 @@
 """Our models beside other libraries, all rows: `python -m benchmarks`, or `make bench`.
 
-Writes results/benchmarks-DEVICE.json after each row, and at the end the README's table. A row that
-was measured at this commit, here, is kept; so a run that was cut off goes on where it stopped.
-`--seconds` begins no row after that time: run it again until it exits with 0. Rows that are named
-are measured anew. `--quick` takes tiny sizes and few turns, and stores nothing.
+Writes results/benchmarks-DEVICE.json after each row, and at the end the table of the results page,
+book/runs.md. A row that was measured at this commit, here, is kept; so a run that was cut off goes
+on where it stopped. `--seconds` begins no row after that time: run it again until it exits with 0.
+Rows that are named are measured anew. `--quick` takes tiny sizes and few turns, and stores nothing.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def chosen(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row after")
     parser.add_argument("--quick", action="store_true", help="tiny sizes; stores nothing")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the record")
-    parser.add_argument("--page", type=Path, default=Path("README.md"), help="has the table")
+    parser.add_argument("--page", type=Path, default=Path("book/runs.md"), help="has the table")
     given = parser.parse_args(arguments)
     known = {row.name for row in ROWS}
     if wrong := [name for name in given.rows if name not in known]:

@@ -1,8 +1,8 @@
 """The memory of a training step: our models beside other libraries' of the same sizes and weights.
 
 `python -m benchmarks.memory` counts what torch holds for tensors during one step, and writes the
-README's table. A count is exact, so nothing needs to be quiet. `--quick` takes tiny sizes and
-stores nothing.
+table of the results page. A count is exact, so nothing needs to be quiet. `--quick` takes tiny
+sizes and stores nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,9 +48,9 @@ def measured(setting: Setting) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    "Count, print and store; the README gets its table."
+    "Count, print and store; the results page gets its table."
     parser = command_line(__doc__, quick="tiny sizes")
-    parser.add_argument("--page", type=Path, default="README.md", help="has the table")
+    parser.add_argument("--page", type=Path, default="book/runs.md", help="has the table")
     given = parser.parse_args(arguments)
     torch.manual_seed(0)
     rows, name = measured(TINY if given.quick else Setting()), "training_memory"

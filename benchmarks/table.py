@@ -1,4 +1,4 @@
-"""The README's tables of speed, made from the records that the benchmarks write."""
+"""The tables of speed and memory on the results page, made from the records of the benchmarks."""
 
 import re
 from itertools import groupby

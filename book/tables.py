@@ -5,7 +5,7 @@
     ```{exercise-count}
     ```                     how many there are of each kind and mark, and their minutes
 
-The README has the table of records, too.
+`python book/tables.py` writes the table of all records into results/README.md.
 """
 
 import json
@@ -19,7 +19,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-from transformer_lit.course.records import Result
+from transformer_lit.course.records import Result, read_results
 from transformer_lit.exercises.thread import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
@@ -57,9 +57,10 @@ def score(seeds: Sequence[dict]) -> str:
 
 
 def _minutes(of_seeds: Sequence[float]) -> str:
-    "Their mean on one machine; seconds are told as a tenth."
-    found = statistics.mean(of_seeds)
-    return f"{found:.0f}" if found >= 1 else f"{found:.1f}"
+    "The mean on one device, or shortest and longest if they differ by more than a half."
+    alike = max(of_seeds) <= 1.5 * min(of_seeds)
+    shown = [statistics.mean(of_seeds)] if alike else [min(of_seeds), max(of_seeds)]
+    return " to ".join(f"{found:.0f}" if found >= 1 else f"{found:.1f}" for found in shown)
 
 
 def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
@@ -91,6 +92,11 @@ def result_table(results: Iterable[Result], columns: Sequence[str] = COLUMNS) ->
     rows = [record_row(name, group) for name, group in sorted(trainings.items())]
     lines = [columns, ["---"] * len(columns), *([row[c] for c in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_table(page: str, results: Iterable[Result]) -> str:
+    "The page, which ends with the table of the records."
+    return f"{page.partition('| training |')[0]}{result_table(results)}\n"
 
 
 # --- exercises ------------------------------------------------------------------------------------
@@ -147,3 +153,9 @@ def setup(app):
     app.add_directive("exercise-table", Made)
     app.add_directive("exercise-count", Made)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    RESULTS = cards.ROOT / "results"
+    README = RESULTS / "README.md"
+    README.write_text(with_table(README.read_text(encoding="utf-8"), read_results(RESULTS)))

@@ -1,97 +1,199 @@
-"""What README.md and the book's first page say is true: code runs, numbers are records.
+"""README.md, the first page and the results page are true: code runs, numbers come from records.
 
-And no page of the book's back matter is loose: terms are linked, works are cited.
+And nothing in the book's back matter is unused: terms are linked, works are cited.
 """
 
 import json
 import re
 import statistics
+from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from chapter_widgets import FIRST
 from family_tree import TREE
-from tables import result_table
+from tables import result_table, with_table
 
 from benchmarks import table
 from transformer_lit import load
 from transformer_lit.course.data import load_text
 from transformer_lit.course.records import read_measurement, read_results
+from transformer_lit.exercises import check
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
 
 ROOT = Path(__file__).parents[1]
+README, RUNS = "README.md", "book/runs.md"
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/use.md"])
-def test_the_python_on_the_page_runs(page, monkeypatch, tmp_path):
+def words(page):
+    "The text of a page, with single spaces."
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("page", [README, "book/use.md"])
+def test_the_python_on_the_page_prints_what_its_comments_show(page, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
-    assert blocks
+    shown = re.findall(r"^print.*  # (\[.*?\])", "".join(blocks), re.M)
+    assert shown
     names = {}
     for block in blocks:
         exec(block, names)
+    printed = capsys.readouterr().out
+    assert [one for one in shown if one not in printed] == []
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_picture_shows_what_check_answers(mode, monkeypatch, tmp_path):
+    "Its program runs as it is drawn."
+    monkeypatch.chdir(tmp_path)
+    path = f"book/_static/verdict-{mode}.svg"
+    texts = [*ElementTree.parse(ROOT / path).iter("{http://www.w3.org/2000/svg}text")]
+    (verdict,) = ("".join(one.itertext()) for one in texts if one.get("class") == "verdict")
+    *program, call = ("".join(one.itertext()) for one in texts if one.get("class") == "code")
+    names = {"check": check}
+    exec("\n".join(program), names)
+    assert str(eval(call, names)).splitlines()[0] == verdict
+    assert path in words(README) and verdict.split(": ", 1)[1] in words(README)
+
+
+def test_the_readme_is_short():
+    assert len(words(README).split()) <= 900
+
+
+def test_the_readme_quotes_the_records():
+    page, records = words(README), read_results(ROOT / "results")
+    bleu = {}
+    for record in records:
+        bleu.setdefault(record.name.rpartition("-seed")[0], []).append(record.metrics.get("bleu"))
+    on_a_gpu = {name: scores for name, scores in bleu.items() if name.startswith("multi30k-more-")}
+    ours = on_a_gpu.pop("multi30k-more-rdrop-en-de-tok")
+    others = sorted(statistics.mean(scores) for scores in on_a_gpu.values())
+    assert len(ours) == len(others) == 3
+    assert f"{statistics.mean(ours):.2f} ± {statistics.stdev(ours):.2f} BLEU on Multi30k" in page
+    assert f"others scored {others[0]:.1f} to {others[-1]:.1f}" in page
+    rdrop = [r for r in records if r.name.startswith("multi30k-more-rdrop")]
+    assert max(r.minutes for r in rdrop) < 6 and "under six minutes on one GPU" in page
+    assert {r.parameters for r in rdrop} == {2491904} and "2.5 million parameters" in page
+    (everyday,) = (r for r in records if r.name == "everyday-en-de-raw-seed0")
+    scored = f"{everyday.metrics['bleu']:.2f} BLEU on {everyday.metrics['sentences']:,} Tatoeba"
+    assert scored in page and f"after {everyday.minutes:.0f} minutes on one CPU thread" in page
+    rows = read_measurement(ROOT / "results/benchmarks-cpu.json").rows
+    assert len(rows) == 11 and "eleven training and decoding tasks" in page
+    ratios = sorted(row["ratio"] for row in rows)
+    assert f"take {ratios[0]:.2f} to {ratios[-1]:.2f} times as long" in page
+    ratio = {
+        row["side"]: row["ratio"]
+        for row in read_measurement(ROOT / "results/measurements/decoding_smollm2.json").rows
+        if "tokens_s" in row
+    }
+    few, most = (round(ratio[side] / ratio["llama.cpp"]) for side in ("int4", "float32"))
+    assert (few, most) == (3, 5) and "llama.cpp is three to five times as fast" in page
 
 
 def test_the_table_is_made_from_the_records():
-    readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- results:.*?-->\n(.*?)<!-- end of results -->", readme, re.S)[1]
-    assert shown.strip() == result_table(read_results(ROOT / "results"))
+    page = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert with_table(page, read_results(ROOT / "results")) == page
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/runs.md"])
-def test_the_teachers_are_counted_too(page):
+@pytest.mark.parametrize("page", [README, RUNS, "results/README.md", "benchmarks/README.md"])
+def test_the_modules_that_a_page_runs_are_there(page):
+    for name in re.findall(r"`python -m ([\w.]+)", words(page)):
+        assert find_spec(name), name
+
+
+def test_the_teachers_are_counted_too():
     "Of the model whose command is `experiments.diverse --forth 1 2 --back 1 2`."
     names = [
         f"multi30k-tuned-{way}-tok-seed{seed}" for way in ("en-de", "de-en") for seed in (1, 2)
     ]
     took = sum(record.minutes for record in read_results(ROOT / "results") if record.name in names)
-    assert f"its four teachers took {took:.0f} minutes" in (ROOT / page).read_text()
+    assert f"its four teachers took {took:.0f} minutes" in words(RUNS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "book/runs.md"])
-def test_a_claim_about_a_score_stands_beside_its_numbers(page):
-    "Each is a record's, and each word that compares it with the published 41.02 is so."
-    text = " ".join((ROOT / page).read_text().split())
-    (claims,) = re.findall(r"41\.02 is .*?our [\d.]+ ± [\d.]+", text)
+def test_a_claim_about_a_score_is_next_to_its_numbers():
+    "Each score is from a record, and each comparison with the published 41.02 is true."
+    (claims,) = re.findall(r"41\.02 is published.*?greedy decoding", words(RUNS))
     records = read_results(ROOT / "results")
     rows = {line.split("`")[1]: line for line in result_table(records).splitlines() if "`" in line}
 
     def bleu(name):
         return [r.metrics["bleu"] for r in records if r.name.rpartition("-seed")[0] == name]
 
+    def validated(name):  # with the length penalty that is best for the mean of the seeds
+        seeds = [r.metrics["val_bleu"] for r in records if r.name.rpartition("-seed")[0] == name]
+        return max(statistics.mean(one[alpha] for one in seeds) for alpha in seeds[0])
+
     same, made = "multi30k-tuned-en-de-tok", "multi30k-tuned-diverse-forth1_2-back1_2-last16000"
     fair, muon = "multi30k-more-rdrop-en-de-tok", "multi30k-muon-en-de-tok"
-    rebuilt, brief = "multi30k-more-published-en-de-tok", "multi30k-tiny-en-de-tok-steps6500"
+    plain, brief = "multi30k-more-plain-en-de-tok", "multi30k-tiny-en-de-tok-steps6500"
+    rebuilt, lower = "multi30k-more-published-en-de-tok", "multi30k-more-published-lower-en-de-tok"
     below, above = bleu(fair) + bleu(muon) + bleu(same), bleu(f"{made}-en-de-tok")
     assert len(below) == 9 and len(above) == 3 and max(below) < 41.02 < min(above)
     assert 0.8 < (statistics.mean(above) - 41.02) / statistics.stdev(above) < 1.2
-    assert "Below it with the same 29,000 pairs**: 40.46 ± 0.26, three seeds" in claims
+    separated = 4.303  # of three seeds: two degrees of freedom, 95 %
+    assert 41.02 - statistics.mean(bleu(fair)) < separated * statistics.stdev(bleu(fair)) / 3**0.5
+    assert "Each seed below it, with the same 29,000 pairs**: 40.46 ± 0.26, three seeds" in claims
     assert "BLEU 40.46 ± 0.26," in rows[fair]
-    assert f"39.58 ± 0.49 in the same way (`{muon}`)" in claims
+    assert validated(rebuilt) > validated(fair) > validated(plain)
+    assert validated(lower) > validated(fair) and len(bleu(lower)) == len(bleu(rebuilt)) == 1
+    assert f"three seeds, which has 40.27 ± 0.35 (`{plain}`)" in claims
+    assert "BLEU 40.27 ± 0.35," in rows[plain]
+    assert "validation set, but only 39.30 and 39.18 on the test set" in claims
+    assert "BLEU 39.30," in rows[rebuilt] and "BLEU 39.18," in rows[lower]
+    assert "One has 39.58 ± 0.49, again with a length penalty that the validation set" in claims
     assert "BLEU 39.58 ± 0.49," in rows[muon]
-    assert "40.21 ± 0.57 with a length penalty that was settled after a look" in claims
+    assert "40.21 ± 0.57 with a length penalty that was chosen after a look" in claims
     assert "BLEU 40.21 ± 0.57," in rows[same]
-    assert "trained here**: 39.30, one seed" in claims and len(bleu(rebuilt)) == 1
-    assert "BLEU 39.30," in rows[rebuilt] and "1.7 below what is published" in claims
-    assert "came to 14.57 (" in claims
-    assert "BLEU 14.57," in rows[brief]
-    assert "Above it with made pairs**: 41.22 ± 0.19," in claims
+    assert "trained here**: 39.30, one seed" in claims and "1.7 below the published" in claims
+    assert f"it had 14.57 (`{brief}`)" in claims and "BLEU 14.57," in rows[brief]
+    assert "Each seed above it, with pairs made by other models**: 41.22 ± 0.19," in claims
     assert "BLEU 41.22 ± 0.19," in rows[f"{made}-en-de-tok"]
-    assert "compare with our 40.67 ± 0.63" in claims
+    assert "the 40.67 ± 0.63 that the models of `multi30k-tuned-de-en-tok` have" in claims
     assert "greedy 40.67 ± 0.63 " in rows["multi30k-tuned-de-en-tok"]
+
+
+def test_the_other_models_do_as_well_as_the_results_page_says():
+    page = words(RUNS)
+    (everyday,) = read_results(ROOT / "results", name="everyday-en-de-raw-seed0")
+    score, sentences = everyday.metrics["bleu"], everyday.metrics["sentences"]
+    assert f"has {score:.2f} BLEU on {sentences:,} sentences from Tatoeba" in page
+    domains = read_measurement(ROOT / "results/measurements/domains.json").rows
+    (captions,) = (
+        row["bleu"]
+        for row in domains
+        if (row["model"], row["dataset"]) == ("everyday-en-de", "multi30k")
+    )
+    assert f"only {captions:.1f} BLEU" in page
+    rows = read_measurement(ROOT / "results/measurements/three_minutes.json").rows
+    changed = [row for row in rows if row["changes"]]
+    assert len(changed) == 5 and max(row["minutes"] for row in changed) < 3
+    losses = [row["val_loss"] for row in changed]
+    said = f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f} nats per character"
+    assert {row["parameters"] for row in changed} == {747136}
+    assert f"With 747,136 parameters, a model reaches {said} (five seeds" in page
+    assert "747,136 parameters and under three minutes" in words(README)
+    assert said in words(README)
+    larger = read_results(ROOT / "results", task="language-model")
+    larger = [r for r in larger if r.name.startswith("shakespeare-steps1000-bfloat16")]
+    found = [r.metrics["val_loss"] for r in larger]
+    assert f"{statistics.mean(found):.3f} ± {statistics.stdev(found):.3f} here after a" in page
+    fast = [60 * r.minutes for r in larger if r.minutes < 1]
+    assert len(found) == 3 and len(fast) == 2 and all(24 < seconds < 26 for seconds in fast)
 
 
 def test_the_tables_of_speed_are_made_from_the_records():
     record = read_measurement(ROOT / "results/benchmarks-cpu.json")
     assert len(record.rows) == 11
-    readme = (ROOT / "README.md").read_text()
-    assert table.speed_table(record) in readme
-    assert table.written(readme, "speed", table.speed_table(record)) == readme
+    page = (ROOT / RUNS).read_text(encoding="utf-8")
+    assert table.speed_table(record) in page
+    assert table.written(page, "speed", table.speed_table(record)) == page
     record = read_measurement(ROOT / "results/measurements/decoding_smollm2.json")
-    assert table.written(readme, "decoding", table.decoding_table(record)) == readme
+    assert table.written(page, "decoding", table.decoding_table(record)) == page
     record = read_measurement(ROOT / "results/measurements/training_memory.json")
     assert len(record.rows) == 20
-    assert table.written(readme, "memory", table.memory_table(record)) == readme
+    assert table.written(page, "memory", table.memory_table(record)) == page
 
 
 def test_every_row_that_loses_is_explained():
@@ -171,9 +273,12 @@ def test_the_first_page_says_how_large_its_models_are():
 
 
 def test_links_between_files_of_the_repository_lead_somewhere():
-    for page in ("README.md", "CONTRIBUTING.md", "WEIGHTS-NOTICE.md"):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text()):
-            assert (ROOT / target).exists(), f"{page} links to {target}"
+    folders = "results/README.md", "benchmarks/README.md"
+    for page in (README, "CONTRIBUTING.md", "WEIGHTS-NOTICE.md", *folders):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)|src(?:set)?=\"([^\"]+)", text):
+            there = (ROOT / page).parent / "".join(target)
+            assert there.exists(), f"{page} links to {there}"
 
 
 def texts():

@@ -31,10 +31,20 @@ def test_seeds_of_one_training_share_a_row():
     rows = result_table([*runs, alone]).splitlines()[2:]
     assert [row.split(" | ")[0] for row in rows] == ["| `a`", "| `b`"]
     assert "| exact 300.0% ± 264.6%, beam 5 | 30.000 ± 26.458 |" in rows[1]
-    assert "| 0, 1, 2 | 3 |" in rows[1]
+    assert "| 0, 1, 2 | 1 to 6 |" in rows[1] and "| 0 | 1 |" in rows[0]
     assert "±" not in rows[0]
     few = result_table([alone], ["score", "training"]).splitlines()
     assert few == ["| score | training |", "| --- | --- |", "| exact 100.0%, beam 5 | `a` |"]
+
+
+def test_minutes_are_a_mean_where_the_seeds_agree():
+    "2 and 3 differ by a half, 2 and 5 by more; each device has its own."
+    run = replace(RUN, metrics={"bits_per_byte": 2.0, "val_loss": 1.5})
+    runs = [
+        replace(run, name=f"a-seed{seed}", seed=seed, minutes=minutes, device=device)
+        for seed, (minutes, device) in enumerate([(2.0, "x"), (3.0, "x"), (2.0, "y"), (5.0, "y")])
+    ]
+    assert "| 0, 1, 2, 3 | 2, 2 to 5 | x, y |" in result_table(runs)
 
 
 def test_every_score_names_how_it_was_taken():

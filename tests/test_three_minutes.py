@@ -120,7 +120,7 @@ def test_the_ladder_does_not_read_the_validation_text():
     assert whole.examples("train") == "".join(parts)
 
 
-def test_the_record_is_whole_and_the_readme_says_it():
+def test_the_record_is_whole_and_the_page_says_it():
     rows = read_measurement(RECORDS / "three_minutes_ladder.json").rows
     assert len(rows) == (1 + len(ladder.RUNGS)) * len(ladder.SEEDS)
     changes = ladder.kept(rows)
@@ -128,4 +128,6 @@ def test_the_record_is_whole_and_the_readme_says_it():
     assert [row["changes"] for row in end] == [", ".join(changes)] * 5 + [""] * 3
     losses = [row["val_loss"] for row in end[:5]]
     said = f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f} nats"
-    assert said in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "book/runs.md").read_text(encoding="utf-8").split())
+    assert said in page
+    assert (len(ladder.RUNGS), len(changes)) == (8, 2) and "Out of eight changes" in page

@@ -226,7 +226,7 @@ def counts(root=ROOT):
     exercises = sum(len(chapter.exercises(book["cells"])) for book in books)
     run = sum(cell["cell_type"] == "code" for cell in cells)
     return [
-        (formulas, "numbered formulas, each checked by a cell"),
+        (formulas, "numbered formulas, derived and put into code"),
         (run, "cells, run again at every change"),
         (exercises, "exercises that answer"),
         (len(FAMILIES), "published architectures that it opens, equal to the reference"),
