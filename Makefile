@@ -56,7 +56,7 @@ lint: setup  ## ruff: rules and form
 	ruff check .
 	ruff format --check .
 
-check: export lint  ## what you changed: exported, its form, its tests, its cells; then the balance
+check: setup  ## what you changed: exported, its form, its tests, its cells; then the balance
 	OMP_NUM_THREADS=$(THREADS) python tests/changed.py
 
 test: lint package cells  ## form, the package's tests, every cell of every notebook

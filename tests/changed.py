@@ -1,6 +1,6 @@
-"""What `make check` runs: the rules, and the tests and cells of what changed since the last commit.
+"""What `make check` does to all that changed since the last commit: exports it, lints it, tests it.
 
-python tests/changed.py    # prints the two commands, and runs them
+python tests/changed.py    # the tests of the parts that changed, beside the cells of the notebooks
 """
 
 import json
@@ -12,59 +12,66 @@ from pathlib import Path
 from budget import balance
 
 ROOT = Path(__file__).parents[1]
-PYTEST = [sys.executable, "-m", "pytest", "-q"]
-TWO = ["-n", "2", "--dist", "loadfile"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p"]
+RULES = {"tests/test_architecture.py", "tests/test_budget.py"}
 
 
 def changed():
-    "Files that differ from the last commit, new ones too."
-    said = subprocess.run(
-        ["git", "status", "--porcelain", "--no-renames", "--untracked-files=all"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    ).stdout
-    return [path for line in said.splitlines() if (path := ROOT / line[3:]).exists()]
+    "Files that differ from the last commit, new ones too, as paths from the root."
+    command = ["git", "status", "--porcelain", "--no-renames", "--untracked-files=all"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return [line[3:] for line in said.splitlines() if (ROOT / line[3:]).is_file()]
 
 
 def tests_of(paths):
-    "Test files and folders: of the part that a file belongs to, or the test itself."
-    found = {"tests/test_architecture.py", "tests/test_budget.py"}
-    for path in (path.relative_to(ROOT) for path in paths):
+    "The rules, the tests of the parts that changed, and what compares them with other libraries."
+    found, modules = set(RULES), set()
+    for path in map(Path, paths):
         top, part = path.parts[0], path.parts[1] if len(path.parts) > 2 else ""
         if top == "tests" and path.name.startswith("test_"):
             found.add(str(path))
         elif top in ("nbs", "transformer_lit") and (ROOT / "tests" / part).is_dir():
             found.add(f"tests/{part}")
+            modules.add(f"transformer_lit.{part}.{re.sub(r'^[0-9]+_', '', path.stem)}")
+    for path in (ROOT / "tests/oracle").glob("test_*.py"):
+        if any(module in path.read_text() for module in modules):
+            found.add(str(path.relative_to(ROOT)))
     return sorted(found)
 
 
 def exercises_of(notebooks):
-    "The topics whose exercises stand in these notebooks."
-    text = "".join(path.read_text() for path in notebooks)
+    "The topics whose exercises are in these notebooks."
+    text = "".join((ROOT / path).read_text() for path in notebooks)
     return sorted(set(re.findall(r"#\| export exercises\.(\w+)", text)))
 
 
+def run(*commands):
+    "Side by side; whether all of them passed."
+    started = [subprocess.Popen(command, cwd=ROOT) for command in commands]
+    return {one.wait() for one in started} <= {0, 5}  # 5: nothing is selected
+
+
 def main():
+    notebooks = [path for path in changed() if path.endswith(".ipynb")]
+    for path in notebooks:
+        json.loads((ROOT / path).read_text())  # before nbdev reads it
+    export = [[sys.executable, "book/export.py", *notebooks]] if notebooks else []
+    marks = [sys.executable, "book/marks.py"]
+    clean = [["nbdev_clean", "--fname", path] for path in notebooks]
+    for command in (*export, marks, *clean):
+        if not run(command):
+            return 1
     paths = changed()
-    notebooks = [path for path in paths if path.suffix == ".ipynb" and json.loads(path.read_text())]
-    tests = [*PYTEST, *TWO, "-p", "no:nbval", *tests_of(paths)]
+    code = [path for path in paths if path.endswith((".py", ".ipynb"))]
+    tests = [*PYTEST, "no:nbval", *tests_of(paths)]
     if topics := exercises_of(notebooks):
         some = " or ".join(["not every_exercise", *(f"{topic}." for topic in topics)])
         tests += ["tests/exercises/test_every_exercise.py", "-k", some]
-    commands = [tests]
-    if notebooks:
-        workers = TWO if len(notebooks) > 1 else []
-        commands.append(
-            [*PYTEST, *workers, "-p", "no:cacheprovider", "--nbval", *map(str, notebooks)]
-        )
-    for command in commands:
-        print(" ".join(command[1:]), flush=True)
-        if subprocess.run(command, cwd=ROOT).returncode not in (0, 5):  # 5: nothing is selected
-            return 1
+    lint = [["ruff", "check", *code], ["ruff", "format", "--check", *code]] if code else []
+    cells = [[*PYTEST, "no:cacheprovider", "--nbval", *notebooks]] if notebooks else []
+    passed = run(*lint) and run(tests, *cells)
     print(balance())
-    return 0
+    return int(not passed)
 
 
 if __name__ == "__main__":
