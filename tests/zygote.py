@@ -14,9 +14,9 @@ import time
 
 IMPORTS = """
 import IPython.core.debugger, ipykernel.debugger, ipykernel.kernelapp, psutil, sqlite3
-import jaxtyping, torch, torch._dynamo, torch.distributed.fsdp, torch.testing, torch.utils.flop_counter
+import torch, torch._dynamo, torch.distributed.fsdp, torch.testing, torch.utils.flop_counter
 import matplotlib.backends.backend_svg, matplotlib.pyplot, matplotlib_inline.backend_inline
-import filelock, jinja2.sandbox, pooch, sacrebleu, safetensors.torch, tokenizers, tqdm.auto, typer
+import filelock, jaxtyping, jinja2.sandbox, sacrebleu, safetensors.torch, tokenizers, typer
 """
 
 
@@ -45,7 +45,7 @@ class Fork:
         self.pid = pid
 
     def poll(self):
-        "None while it lives. One that was killed a moment ago gets 20 ms to go: managers wait longer."
+        "None while it lives. A process just killed gets 20 ms to end: callers sleep longer."
         for _ in range(20):
             try:
                 os.kill(self.pid, 0)
@@ -96,6 +96,7 @@ def become_kernel(order, answers):
 def main():
     "Fork once for each line of standard input."
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it
+    sys.modules["debugpy"] = None  # the debugger of a kernel: a second to import, and not used here
     exec(IMPORTS, {})
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
     answers = os.dup(1)
