@@ -12,7 +12,12 @@ import subprocess
 import sys
 import time
 
-IMPORTS = "import torch, matplotlib.pyplot, jaxtyping, IPython, ipykernel.kernelapp, torch._dynamo"
+IMPORTS = """
+import IPython.core.debugger, ipykernel.debugger, ipykernel.kernelapp, psutil, sqlite3
+import torch, torch._dynamo, torch.distributed.fsdp, torch.testing, torch.utils.flop_counter
+import matplotlib.backends.backend_svg, matplotlib.pyplot, matplotlib_inline.backend_inline
+import filelock, jaxtyping, jinja2.sandbox, sacrebleu, safetensors.torch, tokenizers, typer
+"""
 
 
 class Zygote:
@@ -40,11 +45,13 @@ class Fork:
         self.pid = pid
 
     def poll(self):
-        "None while it lives."
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return 0
+        "None while it lives. A process just killed gets 20 ms to end: callers sleep longer."
+        for _ in range(20):
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return 0
+            time.sleep(0.001)
         return None
 
     def wait(self, timeout=60):
@@ -67,8 +74,8 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
-def become_kernel(order):
-    "What a fork does; it never returns."
+def become_kernel(order, answers):
+    "What a fork does; it never returns. It gives its id when it can be talked to."
     from ipykernel.kernelapp import IPKernelApp
 
     os.environ.clear()
@@ -76,30 +83,32 @@ def become_kernel(order):
     os.chdir(order["cwd"] or ".")
     sys.argv[1:] = ["-f", order["file"], "--HistoryManager.hist_file=:memory:"]
     sys.path[0] = ""  # as for a kernel that was started afresh
-    IPKernelApp.launch_instance()
+    app = IPKernelApp.instance()
+    try:
+        app.initialize()
+    finally:
+        os.write(answers, f"{os.getpid()}\n".encode())
+        os.close(answers)
+    app.start()
     os._exit(0)
 
 
 def main():
     "Fork once for each line of standard input."
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it
+    sys.modules["debugpy"] = None  # the debugger of a kernel: a second to import, and not used here
     exec(IMPORTS, {})
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
     answers = os.dup(1)
     os.dup2(2, 1)
     for line in sys.stdin:
         order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
+        if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            os.close(answers)
+            os.setsid()  # a signal to its group must not reach ours
             os.close(0)
             os.open(os.devnull, os.O_RDONLY)
-            become_kernel(order)
-        while os.getpgid(pid) != pid:  # a signal to its group must not reach ours
-            time.sleep(0.001)
-        os.write(answers, f"{pid}\n".encode())
+            become_kernel(order, answers)
 
 
 if __name__ == "__main__":
