@@ -3,14 +3,17 @@
     python book/notebooks.py copies [FOLDER]     # each stands alone: for Colab, GitHub, any Jupyter
     python book/notebooks.py handout [FOLDER]    # for a class: blanks, and nothing of a solution
     python book/notebooks.py verdicts FOLDER     # runs what a class handed in: verdicts as JSON
+    python book/notebooks.py run FOLDER [PAGE …] # runs all cells of copies; 1 if one fails
 
 FOLDER is _build/copies or _build/handout where none is named. In a copy all links lead to the site,
 solutions are folded and the first cell brings what the notebook needs; the site makes the copies
 too, with an archive, and they are published on a branch of the repository. In a handout chapters
 lead to each other, nothing has been run, and a folder waits for what students hand in; the package
-must be installed where its notebooks run.
+must be installed where its notebooks run. A weekly job calls `run` in an environment with other
+versions of packages, such as Colab's, in which it has installed the package from a wheel.
 """
 
+import ast
 import functools
 import json
 import os
@@ -21,10 +24,13 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellControlSignal, DeadKernelError
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +40,7 @@ import chapter  # noqa: E402
 import ways  # noqa: E402
 from chapter import source  # noqa: E402
 
-from transformer_lit.course.files import InputError, atomic_path, remove_folder  # noqa: E402
+from transformer_lit.course.files import InputError, atomic_path, read_text, remove_folder  # noqa: E402
 from transformer_lit.exercises.thread import STEPS, check_file, write_starter  # noqa: E402
 
 ARCHIVE = "notebooks.zip"
@@ -56,6 +62,10 @@ if not Path("../../results").is_dir():  # what was measured lies in the reposito
 START_PACKAGE = """
 if importlib.util.find_spec("{package}") is None:
     %pip install -q git+{code}"""
+START_OTHERS = """
+for package in {others}:
+    if importlib.util.find_spec(package) is None:
+        %pip install -q {{package}}"""
 
 
 def addresses(root: Path = ROOT) -> dict[str, str]:
@@ -192,37 +202,40 @@ def book(alone: bool, root: Path = ROOT) -> Book:
 # --- exercises ------------------------------------------------------------------------------------
 
 
+def without_solutions(cells: list[dict]) -> list[dict]:
+    "The cells outside the section that solves, checks and proves the exercises."
+    kept, inside = [], False
+    for cell in cells:
+        if cell["cell_type"] != "code" and (heading := cards.HEADING.search(source(cell))):
+            inside = heading[1].startswith("Solutions")
+        if not inside and not chapter.CHECKS.match(source(cell)):
+            kept.append(cell)
+    return kept
+
+
+def restated(cells: list[dict], text: Callable[[chapter.Exercise], str]) -> list[dict]:
+    "The cells without solutions; each statement of an exercise is what `text` makes of it."
+    texts = {cells[one.place]["id"]: text(one) for one in chapter.exercises(cells)}
+    kept = without_solutions(cells)
+    return [with_text(c, texts[c["id"]]) if c["id"] in texts else c for c in kept]
+
+
 def folded(cells: list[dict]) -> list[dict]:
     "The cells with each solution in one fold: text, code and what others wrote."
-    solved = [one for one in chapter.exercises(cells) if one.text and one.solution]
-    statements = {one.place: one.asked for one in solved}
-    folds, kept = {one.place: one for one in solved}, []
-    gone = {one.solution_place for one in solved}
-    for place, cell in enumerate(cells):
-        parts = [statements[place]] if place in statements else []
-        if one := folds.get(place):
-            code = f"```python\n{one.solution.strip()}\n```"
-            fold = f"<details><summary>Solution of {one.id}</summary>\n\n{one.text}\n\n{code}\n\n"
-            parts.append(f"{fold}{chapter.others(one)}</details>")
-        if place not in gone and not chapter.CHECKS.match(source(cell)):
-            kept.append(with_text(cell, "\n\n".join(parts)) if parts else cell)
-    return kept
+
+    def text(one):
+        code = f"```python\n{one.solution.strip()}\n```"
+        fold = f"<details><summary>Solution of {one.id}</summary>\n\n{one.text}\n\n{code}\n\n"
+        return f"{one.asked}\n\n{fold}{chapter.others(one)}</details>"
+
+    return restated(cells, text)
 
 
 def asked(cells: list[dict]) -> list[dict]:
     "The cells as nobody has run them, without what gives an answer away."
-    statements, kept, section = {one.place: one for one in chapter.exercises(cells)}, [], False
-    for place, cell in enumerate(cells):
-        text, code = source(cell), cell["cell_type"] == "code"
-        if not code and (heading := cards.HEADING.search(text)):
-            section = heading[1].startswith("Solutions")
-        if section or chapter.CHECKS.match(text):
-            continue
-        if place in statements:
-            text = statements[place].asked
-        cell = with_text(cell, text)
-        kept.append({**cell, "outputs": [], "execution_count": None} if code else cell)
-    return kept
+    fresh = {"outputs": [], "execution_count": None}
+    kept = restated(cells, lambda one: one.asked)
+    return [cell | fresh if cell["cell_type"] == "code" else cell for cell in kept]
 
 
 # --- both modes -----------------------------------------------------------------------------------
@@ -259,12 +272,32 @@ def readme(name: str, root: Path = ROOT, **more) -> str:
 # --- copies ---------------------------------------------------------------------------------------
 
 
+TOLD = re.compile(r"`pip install ([\w ]+)`")
+
+
+def others(cells: list[dict], root: Path = ROOT) -> list[str]:
+    "What the cells need beside our package: what they import, and what the page says to install."
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    brought = {re.match(r"\w+", line)[0] for line in project["dependencies"]}
+    brought |= {cards.settings(root)["lib_name"], "IPython", *sys.stdlib_module_names}
+    found = {name for cell in cells for line in TOLD.findall(source(cell)) for name in line.split()}
+    code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.split(".")[0])
+    return sorted(found - brought)
+
+
 def start(cells: list[dict], page: str, root: Path = ROOT) -> dict:
-    "The first cell of a copy: it installs the package and gets records, where they are missing."
+    "The first cell of a copy: it installs packages and gets records, where they are missing."
     found, code = cards.settings(root), addresses(root)["code"]
-    needed = any(RECORDS in source(cell) for cell in cells)
+    needed, more = any(RECORDS in source(cell) for cell in cells), others(cells, root)
     text = (START + START_RECORDS if needed else START) + START_PACKAGE
+    text += START_OTHERS if more else ""
     names = {"name": found["repo"], "package": found["lib_name"], "folder": Path(page).parent}
+    names["others"] = json.dumps(more)
     cell = {"cell_type": "code", "id": "start", "metadata": {}, "outputs": []}
     return with_text({**cell, "execution_count": None}, text.format(**names, code=code))
 
@@ -295,6 +328,27 @@ def pack(folder: Path, archive: Path) -> None:
             entry = zipfile.ZipInfo(f"notebooks/{path.relative_to(folder)}", DAY)
             entry.external_attr = 0o644 << 16
             packed.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def run(folder: Path, *pages: str) -> Iterator[tuple[str, str | None]]:
+    """Run copies where they lie, all or these: each page with the error that it ends in, if any.
+
+    As "Run all" does: each in a kernel of this Python, with its packages and an empty home.
+    """
+    paths = [folder / f"{page}.ipynb" for page in pages] or sorted(folder.glob("nbs/*/*.ipynb"))
+    if not paths:
+        raise InputError(f"no notebooks in {folder}; write them: notebooks.py copies {folder}")
+    for path in paths:
+        notebook, error = nbformat.reads(read_text(path), 4), None
+        where = {"metadata": {"path": str(path.parent)}}
+        client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where)
+        with tempfile.TemporaryDirectory() as home:
+            bare = {"HOME": home, "XDG_CACHE_HOME": home, "TRANSFORMER_LIT_DATA": ""}
+            try:
+                client.execute(env=os.environ | bare)
+            except (CellControlSignal, DeadKernelError) as stopped:
+                error = str(stopped)
+        yield cards.page(path, folder), error
 
 
 # --- the handout ----------------------------------------------------------------------------------
@@ -402,8 +456,11 @@ def verdicts(folder: Path) -> dict[str, dict]:
     return found
 
 
+USAGE = "usage: notebooks.py copies|handout [FOLDER], verdicts FOLDER, or run FOLDER [PAGE …]"
+
+
 def main(args: list[str]) -> int:
-    "2 for what the user can mend."
+    "2 for what the user can correct, 1 for a copy that ends in an error."
     try:
         match args:
             case ["copies", *folder] if len(folder) < 2:
@@ -414,8 +471,14 @@ def main(args: list[str]) -> int:
                 print(f"handout in {out}")
             case ["verdicts", folder]:
                 print(json.dumps(verdicts(Path(folder)), indent=1))
+            case ["run", folder, *pages]:
+                failed = False
+                for page, error in run(Path(folder), *pages):
+                    print(f"{page}: {error or 'all cells ran'}", flush=True)
+                    failed |= error is not None
+                return int(failed)
             case _:
-                raise InputError("usage: notebooks.py copies|handout [FOLDER], or verdicts FOLDER")
+                raise InputError(USAGE)
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,13 @@
 """Every set of the registry is read as its entry says; what there is not is named."""
 
 import io
+import itertools
 import os
+import random
 import subprocess
 import tarfile
 import zipfile
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,46 +43,51 @@ def put(folder, path, data):
     (folder / path).write_bytes(data)
 
 
-class TestFetch:
-    def test_fetch_and_available(self, monkeypatch, homes):
-        one = DataFile("toy/train.en", sha256(b"bike"), ("https://one/train.en",))
-        other = DataFile("toy/train.de", sha256(b"Fahrrad"), ("https://one/train.de",))
-        monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", (one, other)))
-        homes["https://one/train.en"] = b"bike"
-        assert not available("toy")
-        with pytest.raises(InputError, match=r"train\.de"):
-            fetch("toy")
-        assert not available("toy")  # one of two is not all
-        homes["https://one/train.de"] = b"Fahrrad"
-        assert fetch("toy") == ["toy/train.en", "toy/train.de"]
-        assert available("toy")
-
-    def test_a_generated_set_is_always_here(self, homes):
-        assert available("numbers")
-        assert fetch("numbers") == []
-        assert homes.asked == []
-
-    @pytest.mark.parametrize("call", [available, fetch, data_hashes])
-    def test_an_unknown_set_is_named_with_the_known_ones(self, call):
-        with pytest.raises(InputError, match="'wmt14'; known are: book, everyday"):
-            call("wmt14")
+def test_a_set_is_here_when_all_its_files_are(monkeypatch, homes):
+    one = DataFile("toy/train.en", sha256(b"bike"), ("https://one/train.en",))
+    other = DataFile("toy/train.de", sha256(b"Fahrrad"), ("https://one/train.de",))
+    monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", (one, other)))
+    homes["https://one/train.en"] = b"bike"
+    with pytest.raises(InputError, match=r"train\.de"):
+        fetch("toy")
+    assert not available("toy")  # one of two is not all
+    homes["https://one/train.de"] = b"Fahrrad"
+    assert fetch("toy") == ["toy/train.en", "toy/train.de"] and available("toy")
+    assert available("numbers") and fetch("numbers") == []  # it is generated
 
 
-class TestRegistry:
-    def test_every_file_can_be_checked_and_found(self):
-        for dataset in DATASETS.values():
-            paths = [file.path for file in dataset.files]
-            assert len(set(paths)) == len(paths)
-            for file in dataset.files:
-                assert len(file.sha256) == 64
-                assert "/" in file.path and not file.path.startswith("/")
-                if not file.homes[0].startswith("pip:"):
-                    assert len(file.homes) >= 2
-                    assert all(home.startswith("https://") for home in file.homes)
+def test_every_file_of_the_registry_can_be_checked_and_found():
+    files = [file for dataset in DATASETS.values() for file in dataset.files]
+    assert len({file.path for file in files}) == len(files) == len({f.sha256 for f in files})
+    for file in files:
+        assert len(file.sha256) == 64 and "/" in file.path[1:] and not file.path.endswith(".gz")
+        if not file.homes[0].startswith("pip:"):
+            assert len(file.homes) >= 2
+            assert all(home.startswith("https://") for home in file.homes)
+    assert numbers._addresses("gh:o/r@c0ffee/a/b/x.en") == (  # a commit is pinned
+        "https://raw.githubusercontent.com/o/r/c0ffee/a/b/x.en",
+        "https://cdn.jsdelivr.net/gh/o/r@c0ffee/a/b/x.en",
+    )
 
-    def test_every_file_has_another_hash(self):
-        hashes = [file.sha256 for dataset in DATASETS.values() for file in dataset.files]
-        assert len(set(hashes)) == len(hashes)
+
+REFUSED = [
+    (("wmt14", "en", "de", "train"), "raw", "unknown data set 'wmt14'; known are: book, everyday"),
+    (("multi30k", "en", "fr", "train"), "raw", "'en' to 'fr'"),
+    (("numbers", "en", "en", "train"), "raw", "'en' to 'en'"),
+    (("multi30k", "en", "de", "dev"), "raw", "no split 'dev'; known are: .*val"),
+    (("multi30k", "en", "de", "train"), "bpe", "no form 'bpe'; known are: raw, tok"),
+    (("numbers", "en", "de", "train"), "bpe", "no form 'bpe'"),
+    (("book", "en", "de", "train"), "raw", "book holds no sentence pairs; these do: multi30k, n"),
+    (("multi30k", "en", "de", "train"), "raw", r"multi30k/raw/train\.en is not in"),
+    (("numbers", "train"), None, "numbers holds no running text; these do: stories, book, tiny"),
+    (("tinyshakespeare", "test"), None, "no split 'test'; known are: train, val"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "form", "told"), REFUSED)
+def test_what_there_is_not_is_named(arguments, form, told):
+    with pytest.raises(InputError, match=told):
+        load_pairs(*arguments, form=form) if form else load_text(*arguments)
 
 
 class TestLoadPairs:
@@ -101,38 +109,20 @@ class TestLoadPairs:
         )
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "", "", files, pairs=pairs))
         assert load_pairs("toy", "fr", "en", "all") == [("un", "one"), ("trois", "three")]
-        with pytest.raises(InputError, match="these do: multi30k, numbers, everyday, tatoeba, toy"):
-            load_pairs("book", "fr", "en", "all")
 
-    @pytest.mark.parametrize(
-        ("arguments", "form", "message"),
-        [
-            (("wmt14", "en", "de", "train"), "raw", "unknown data set 'wmt14'"),
-            (("multi30k", "en", "fr", "train"), "raw", "'en' to 'fr'"),
-            (("numbers", "en", "en", "train"), "raw", "'en' to 'en'"),
-            (("multi30k", "en", "de", "dev"), "raw", "no split 'dev'; known are: .*val"),
-            (("multi30k", "en", "de", "train"), "bpe", "no form 'bpe'; known are: raw, tok"),
-            (("numbers", "en", "de", "train"), "bpe", "no form 'bpe'"),
-            (("tinyshakespeare", "en", "de", "train"), "raw", "tinyshakespeare holds no sentence"),
-            (("multi30k", "en", "de", "train"), "raw", r"multi30k/raw/train\.en is not in"),
-        ],
-    )
-    def test_what_there_is_not_is_named(self, arguments, form, message):
-        with pytest.raises(InputError, match=message):
-            load_pairs(*arguments, form=form)
-
-    def test_lines_break_at_line_feeds_only(self, monkeypatch, tmp_path):
+    @pytest.mark.parametrize(("form", "end"), [("raw", ""), ("tok", "lc.norm.tok.")])
+    def test_captions_lie_by_form_and_lines_break_at_line_feeds_only(
+        self, monkeypatch, tmp_path, form, end
+    ):
         # This catches str.splitlines, which shifts one language against the other.
         texts = {"en": "a\x0cb\nc\u2028d\n\ne\n", "de": "A\nB\n\nE\n"}
-        files = tuple(
-            DataFile(f"multi30k/raw/val.{language}", sha256(text.encode()), ())
-            for language, text in texts.items()
-        )
-        for file, text in zip(files, texts.values(), strict=True):
-            put(tmp_path / "data", file.path, text.encode())
+        files = ()
+        for language, text in texts.items():
+            files += (DataFile(f"multi30k/{form}/val.{end}{language}", sha256(text.encode()), ()),)
+            put(tmp_path / "data", files[-1].path, text.encode())
         monkeypatch.setitem(DATASETS, "multi30k", replace(DATASETS["multi30k"], files=files))
         expected = [("a\x0cb", "A"), ("c\u2028d", "B"), ("", ""), ("e", "E")]
-        assert load_pairs("multi30k", "en", "de", "val") == expected
+        assert load_pairs("multi30k", "en", "de", "val", form=form) == expected
 
     def test_hashes_of_a_generated_set_follow_its_text(self, monkeypatch):
         before = data_hashes("numbers")
@@ -166,79 +156,111 @@ class TestRealMulti30k:
         assert load_pairs("multi30k", "de", "en", "test_2016_flickr")[0] == pairs[0][::-1]
 
 
-def packed(files, mode):
+def tarred(files, mode, kind=tarfile.REGTYPE):
     "A tar archive of names and contents."
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
-            member.size = len(content)
+            member.size, member.type, member.linkname = len(content), kind, "/etc/hostname"
             tar.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
-class TestNovels:
-    "An archive is joined in the order of names; what may not be used is left out."
+def zipped(files, how):
+    "A zip archive of names and contents."
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", how) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
-    def test_joined_whatever_the_archive_is_packed_with(self, homes, tmp_path):
-        texts = {
-            "x/B_Two_1900.txt": b"\xef\xbb\xbftwo\r\nlines\r\n",
-            "x/A_One_1899.txt": b"one\n",
-            "x/Forster_Howards_1910.txt": b"left out",
-            "x/README.md": b"no novel",
-        }
-        expected = b"\x1cA_One_1899\none\n\x1cB_Two_1900\ntwo\nlines\n"
-        join = DATASETS["novels"].files[0].unpack
-        file = DataFile("toy/novels.txt", sha256(expected), ("https://one/a.tar.gz",), join)
-        for mode in ("w:gz", "w:xz", "w"):
-            homes[file.homes[0]] = packed(texts, mode)
-            assert read_file(file) == expected
-            (tmp_path / "cache/transformer_lit/toy/novels.txt").unlink()  # what it kept
-        put(tmp_path / "data", "toy/novels.tar.xz", packed(texts, "w:xz"))
-        del homes[file.homes[0]]
-        assert read_file(file) == expected
 
-    def test_an_archive_of_other_texts_is_refused(self, homes, tmp_path):
-        file = DATASETS["novels"].files[0]
-        for home in file.homes:
-            homes[home] = packed({"a.txt": b"another"}, "w:gz")
-        with pytest.raises(InputError, match="expected"):
-            read_file(file)
-        homes.update(dict.fromkeys(file.homes, b"no archive at all"))
-        with pytest.raises(InputError, match="is damaged"):
-            read_file(file)
+NOVELS = DATASETS["novels"].files[0]
+(PAIRS,) = (file for file in DATASETS["tatoeba"].files if file.path == "tatoeba/cmn-eng/cmn.txt")
+TEXTS = {  # in the order of names; what may not be used is left out
+    "x/B_Two_1900.txt": b"\xef\xbb\xbftwo\r\nlines\r\n",
+    "x/A_One_1899.txt": b"one\n",
+    "x/Forster_Howards_1910.txt": b"left out",
+    "x/README.md": b"no novel",
+}
+JOINED = b"\x1cA_One_1899\none\n\x1cB_Two_1900\ntwo\nlines\n"
+LINE = "Hi.\t嗨。\tCC-BY 2.0\n".encode()
+TERMS = {"_about.txt": b"terms", "cmn.txt": LINE}
+ZIPS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+PACKED = [
+    *((NOVELS, tarred(TEXTS, mode), JOINED) for mode in ("w:gz", "w:xz", "w")),
+    *((PAIRS, zipped(TERMS, how), LINE) for how in ZIPS),
+]
+
+
+class TestArchives:
+    @pytest.mark.parametrize(("entry", "packed", "content"), PACKED, ids=range(len(PACKED)))
+    def test_a_file_is_taken_out_whatever_it_is_packed_with(self, homes, entry, packed, content):
+        file = replace(entry, sha256=sha256(content))
+        homes[file.homes[-1]] = packed  # the other homes are down
+        for _ in range(2):
+            assert read_file(file) == content
+        assert homes.asked == list(file.homes)  # then it is kept, unpacked
+
+    def test_a_file_that_lies_here_needs_no_archive(self, homes, tmp_path):
+        put(tmp_path / "data", PAIRS.path, LINE)
+        assert read_file(replace(PAIRS, sha256=sha256(LINE))) == LINE
+        put(tmp_path / "data", "toy/novels.tar.xz", tarred(TEXTS, "w:xz"))
+        file = replace(NOVELS, path="toy/novels.txt", sha256=sha256(JOINED))
+        assert read_file(file) == JOINED and homes.asked == []
+
+    @pytest.mark.parametrize(
+        ("entry", "sent", "told"),
+        [
+            (NOVELS, tarred({"a.txt": b"another"}, "w:gz"), "expected"),
+            (NOVELS, b"no archive at all", "is damaged"),
+            (PAIRS, zipped({"cmn.txt": b"another"}, ZIPS[1]), "expected"),
+            (PAIRS, zipped({"deu.txt": b"x"}, ZIPS[1]), "is damaged .*no zip archive with cmn.txt"),
+            (PAIRS, b"<html>404</html>", "is damaged .*connect to the network"),
+        ],
+        ids=range(5),
+    )
+    def test_another_archive_is_refused(self, homes, tmp_path, entry, sent, told):
+        homes.update(dict.fromkeys(entry.homes, sent))
+        with pytest.raises(InputError, match=told):
+            read_file(entry)
         assert not (tmp_path / "cache").exists()
 
     @pytest.mark.parametrize(
         "kind", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE]
     )
-    def test_what_is_no_file_in_an_archive_is_named(self, tmp_path, monkeypatch, kind):
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:xz") as tar:
-            member = tarfile.TarInfo("x/A_One_1899.txt")
-            member.type, member.linkname = kind, "/etc/hostname"
-            tar.addfile(member)
-        put(tmp_path / "data", "english_novels/english_novels.tar.xz", buffer.getvalue())
-        with pytest.raises(InputError, match=r"damaged \('x/A_One_1899\.txt' .*remove it"):
-            available("novels")
+    def test_what_is_no_file_in_an_archive_is_named(self, kind):
+        with pytest.raises(tarfile.TarError, match=r"'x/A_One\.txt' in it is no novel"):
+            NOVELS.unpack(tarred({"x/A_One.txt": b""}, "w:xz", kind))
 
     def test_an_archive_that_unpacks_to_more_than_may_come_in_is_refused(self, monkeypatch):
         "A few bytes may stand for gigabytes: what they say of themselves is summed before a read."
         monkeypatch.setattr(numbers, "LARGEST", 1000)
-        unpack = DATASETS["novels"].files[0].unpack
-        assert len(unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(500)}, "w:xz"))) > 1000
-        with pytest.raises(tarfile.TarError, match=r"x/B\.txt"):
-            unpack(packed({"x/A.txt": bytes(500), "x/B.txt": bytes(501)}, "w:xz"))
+        for more, name in ((0, None), (1, r"x/B\.txt")):
+            bomb = tarred({"x/A.txt": bytes(500), "x/B.txt": bytes(500 + more)}, "w:xz")
+            with pytest.raises(tarfile.TarError, match=name) if name else nullcontext():
+                NOVELS.unpack(bomb)
 
     def test_a_damaged_archive_gives_one_clear_error(self, tmp_path):
-        whole = packed({f"x/{i}_1900.txt": os.urandom(700) for i in range(5)}, "w")
-        for place in range(0, 5 * 1536, 41):
-            broken = bytearray(whole)
-            broken[place] ^= 0xFF
-            for content in (bytes(broken), whole[:place]):
-                put(tmp_path / "data", "english_novels/english_novels.tar.xz", content)
-                with pytest.raises(InputError, match=r"tar\.xz (is damaged|has sha256)"):
-                    available("novels")
+        texts = {f"x/{i}_1900.txt": os.urandom(700) for i in range(5)}
+        letters = bytes(random.Random(5).choices(b"abcdefgh\n", k=400))
+        packed = zipped({**TERMS, "cmn.txt": letters}, zipfile.ZIP_DEFLATED)
+        for entry, whole, step in ((NOVELS, tarred(texts, "w"), 41), (PAIRS, packed, 1)):
+            content = entry.unpack(whole)
+            file = replace(entry, sha256=sha256(content))
+            refused, places = 0, range(0, len(whole), step)
+            for place, flip in itertools.product(places, (0x01, 0xFF, None)):
+                broken = bytearray(whole[: place if flip is None else None])
+                if flip:
+                    broken[place] ^= flip
+                put(tmp_path / "data", file.path, bytes(broken))
+                try:
+                    assert read_file(file) == content  # a date, a permission: harmless
+                except InputError as error:
+                    refused += 1
+                    assert "is damaged" in str(error) or "expected" in str(error)
+            assert refused > len(places)
 
     def test_whole_novels_are_held_out(self, monkeypatch, tmp_path):
         text = "".join(f"\x1cname{i}\nnovel {i}" for i in range(40)).encode()
@@ -248,15 +270,6 @@ class TestNovels:
         val, train = (load_text("novels", split).split("\n") for split in ("val", "train"))
         assert val == ["novel 9", "novel 28"]
         assert sorted(train + val) == sorted(f"novel {i}" for i in range(40))
-
-
-def test_what_is_no_text_and_no_split_is_named():
-    with pytest.raises(
-        InputError, match="numbers holds no running text; these do: stories, book, tiny"
-    ):
-        load_text("numbers", "train")
-    with pytest.raises(InputError, match="no split 'test'; known are: train, val"):
-        load_text("tinyshakespeare", "test")
 
 
 @pytest.mark.needs("tinyshakespeare", "novels")

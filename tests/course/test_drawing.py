@@ -4,19 +4,13 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from transformer_lit.course.figures import KINDS, THICK, Box, Sketch
+from transformer_lit.course.figures import KINDS, THICK, Sketch
 
 
 @pytest.fixture
 def sketch():
     yield Sketch(7, 3)
     plt.close()
-
-
-def test_the_sides_of_a_box():
-    box = Box(3.0, 2.0, 1.8, 0.6)
-    assert (box.top, box.bottom) == ((3.0, 2.3), (3.0, 1.7))
-    assert box.left == pytest.approx((2.1, 2.0)) and box.right == pytest.approx((3.9, 2.0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 """The checker: whatever is handed to it gets one helpful line, and leaves nothing behind."""
 
+import functools
 import json
 import sys
 import threading
@@ -10,7 +11,7 @@ from torch import nn
 
 from transformer_lit.course import exercises as engine
 from transformer_lit.course.exercises import EXERCISES, Verdict, edited, with_gradients, wrong
-from transformer_lit.exercises import check, find_exercise
+from transformer_lit.exercises import check
 
 
 def exercise(id, mistakes=(), **options):
@@ -59,36 +60,7 @@ def row_sums():
     return row_sums
 
 
-# --- functions that are right, or nearly ---------------------------------------------------------
-
-
-def test_a_right_answer_passes_however_it_sums(row_sums):
-    def loops(x, factor):
-        return torch.stack([sum(factor * number for number in row) for row in x])
-
-    verdict = check("test.1", loops)
-    assert verdict and verdict.state == "passed"
-    assert verdict.line == "2 cases agree, to within 1e-06."
-
-
-def test_an_object_that_can_be_called_is_a_function_too(row_sums):
-    class Sums(nn.Module):
-        def forward(self, x, factor):
-            return row_sums(x, factor)
-
-    assert check("test.1", Sums())
-
-
-def test_a_known_mistake_gets_its_line_and_the_case(row_sums):
-    verdict = check("test.1", lambda x, factor: factor * x.sum(0))
-    assert not verdict and verdict.line == OVER_ROWS
-    assert "five rows" in verdict.notes[0]
-
-
-def test_of_two_mistakes_at_once_the_first_is_named(row_sums):
-    "The second case is wrong in another way; the first tells what to mend first."
-    verdict = check("test.1", lambda x, factor: x.sum(-1) * (1 if len(x) == 5 else 3))
-    assert verdict.line == NOT_SCALED
+# --- a repair, and what draws ---------------------------------------------------------------------
 
 
 def test_in_a_repair_the_damage_itself_is_not_named():
@@ -114,7 +86,16 @@ def test_an_answer_that_draws_draws_what_the_reference_draws():
     assert not check("test.2", lambda x: torch.nn.functional.dropout(x, 0.4))
 
 
-# --- functions of every other kind: answer, and what the line must say ---------------------------
+# --- functions: answer, and what the line must say -----------------------------------------------
+
+
+def loops(x, factor):
+    return torch.stack([sum(factor * number for number in row) for row in x])
+
+
+class Sums(nn.Module):
+    def forward(self, x, factor):
+        return factor * x.sum(-1)
 
 
 def blank(x, factor):
@@ -122,6 +103,15 @@ def blank(x, factor):
 
 
 def blank_dots(x, factor): ...
+
+
+@functools.wraps(blank)
+def passes(x, factor):
+    pass
+
+
+def annotated(x: int, *, y: float = 0.5) -> str:
+    return x
 
 
 def returns_dots(x, factor):
@@ -197,9 +187,14 @@ class NoEqual:
 
 
 OPEN = "Write row_sums(x, factor), then run this cell again"
-ANSWERS = [
+ANSWERS = [  # None where it passes
+    (loops, None),
+    (Sums(), None),
+    (lambda x, f: f * x.sum(0), OVER_ROWS),
+    (lambda x, f: x.sum(-1) * (1 if len(x) == 5 else 3), NOT_SCALED),  # of two the first
     (blank, OPEN),
     (blank_dots, OPEN),
+    (passes, OPEN),
     (returns_dots, OPEN),
     (to_do, OPEN),
     (None, OPEN),
@@ -222,6 +217,8 @@ ANSWERS = [
     (NoEqual(), "got an object of type NoEqual"),
     (lambda x: x, "must take the arguments of row_sums(x, factor), and takes (x)"),
     (lambda x, y, z: x, "and takes (x, y, z)"),
+    (annotated, "and takes (x, *, y=0.5)"),
+    (waits, "got an object of type coroutine"),
     (lambda x, f: Hostile(), ""),
     (lambda x, f: NoEqual(), "expected a tensor of shape (5,), got an object of type NoEqual"),
     (lambda x, f: (f * x.sum(-1)).sum().item(), "got a number: no `item`, no `float`"),
@@ -240,19 +237,17 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:coroutine")  # nobody awaits it
 @pytest.mark.parametrize("answer,line", ANSWERS, ids=range(len(ANSWERS)))
 def test_whatever_is_handed_over_gets_one_helpful_line(answer, line, row_sums):
     verdict = check("test.1", answer)
     if line is None:
-        assert verdict, verdict
+        assert verdict.state == "passed" and verdict.line == "2 cases agree, to within 1e-06."
     else:
         assert not verdict and line in verdict.line and "\n" not in verdict.line, verdict
         assert verdict.state == ("open" if line == OPEN else "not yet")
-
-
-@pytest.mark.filterwarnings("ignore:coroutine")  # nobody awaits it
-def test_a_function_that_must_be_awaited_gets_a_line(row_sums):
-    assert "got an object of type coroutine" in check("test.1", waits).line
+    if line in (NOT_SCALED, OVER_ROWS):
+        assert "five rows" in verdict.notes[0]
 
 
 def test_a_default_device_without_numbers_is_left_outside(row_sums):
@@ -343,51 +338,35 @@ def shift():
     return Shift
 
 
-def test_a_class_is_made_and_used(shift):
-    class Mine(shift):
-        def __call__(self, x):
-            return self.by + x
+def raises_key(self, by):
+    raise KeyError(by)
 
+
+CLASSES = [  # the methods of the answer, and its line
+    ({"__call__": lambda self, x: self.by + x}, "2 cases agree"),
+    (
+        {"__init__": lambda self, a, b: None},
+        "class Shift(by), and takes (a, b)",
+    ),
+    ({"__call__": lambda self, x: x.add_(self.by)}, "It changes its inputs"),
+    ({"__call__": None}, "'NoneType' object is not callable"),
+    ({"__call__": lambda self, x: x if self.by == 0 else x + self.by}, "Its result is a view of"),
+    ({"__init__": raises_key}, "raised KeyError: 3.0. Line"),
+]
+
+
+@pytest.mark.parametrize("methods,line", CLASSES, ids=range(len(CLASSES)))
+def test_a_class_is_made_and_used(methods, line, shift):
+    assert line in check("test.2", type("Mine", (shift,), methods)).line
+
+
+def test_a_class_may_be_open_and_is_no_object(shift):
     class Blank(shift):
         def __call__(self, x):
             raise NotImplementedError
 
-    assert check("test.2", Mine)
-    assert check("test.2", Blank).state == "open"
-    assert "Write class Shift(by)" in check("test.2", Blank).line
+    assert check("test.2", Blank).line.startswith("Write class Shift(by)")
     assert "hand over the class itself" in check("test.2", shift(3.0)).line
-    takes = check("test.2", type("Other", (), {"__init__": lambda self, a, b: None})).line
-    assert "must take the arguments of class Shift(by), and takes (a, b)" in takes
-
-
-def test_a_class_that_does_wrong_gets_a_line(shift):
-    class ForEver(shift):
-        def __init__(self, by):
-            while True:
-                pass
-
-    class Changes(shift):
-        def __call__(self, x):
-            return x.add_(self.by)
-
-    class Plain:
-        def __init__(self, by):
-            self.by = by
-
-    class View(shift):
-        def __call__(self, x):
-            return x if self.by == 0 else x + self.by
-
-    class Raises(shift):
-        def __init__(self, by):
-            raise KeyError(by)
-
-    EXERCISES["test.2"].__dict__["seconds"] = 0.3
-    assert "did not end within 0.3 seconds. Line" in check("test.2", ForEver).line
-    assert check("test.2", Changes).line.startswith("It changes its inputs")
-    assert "'Plain' object is not callable" in check("test.2", Plain).line
-    assert check("test.2", View).line.startswith("Its result is a view of an input")
-    assert "raised KeyError: 3.0. Line" in check("test.2", Raises).line
 
 
 def test_gradients_are_compared_too():
@@ -444,59 +423,62 @@ def value(expected, **options):
         return expected
 
 
-@pytest.mark.parametrize(
-    "expected,right,wrong",
-    [(3, 3.0, 4), (0.5, 0.509, 0.511), ("zeros", " Zeros ", "nan"), ([1, 2], (1, 2), [1, 3])],
-)
-def test_a_value_is_right_or_not_yet(expected, right, wrong):
+COUNTED = {"You counted twice.": [26, 34]}
+SHORT = {"The last one is missing.": [13]}
+FLIPPED = "Write True and False themselves"
+COARSE = "Right, but rounded too far"
+RIGHT = "That is right."
+VALUES = [  # what is right, typical mistakes, an answer, and its line
+    (3, {}, 3.0, RIGHT),
+    (3, {}, 4, "What is looked for: a whole number."),
+    (0.5, {}, 0.50009, RIGHT),
+    (0.5, {}, 0.5002, "What is looked for: a number, to within 0.0001."),
+    ("zeros", {}, " Zeros ", RIGHT),
+    ("zeros", {}, "nan", "What is looked for: a word."),
+    (3, {}, Hostile(), "cannot be compared with anything: RuntimeError: do not look at me"),
+    (3, {}, NoEqual(), "got an object of type NoEqual"),
+    ([13, 17], COUNTED, (13, 17), RIGHT),
+    ([13, 17], COUNTED, [26, 34], "You counted twice."),
+    ([13, 17], COUNTED, [13, 18], "1 of 2 entries are right. What is looked for: a list of 2 numb"),
+    *(
+        ([13, 17], COUNTED, x, "a list of 2 numbers.")
+        for x in ([1, 2], [13, 18, 19], 13.5, "x", {})
+    ),
+    *(([13, 17], SHORT, x, "What is looked for: a list.") for x in ([1, 2, 3], 13.5, "x")),
+    *(([13, 17], {}, x, "Fill the blank") for x in (None, ..., [..., 2], (1, [None]), "...", "")),
+    ([[13], "x"], {}, [1], "What is looked for: a list of 2 parts."),
+    ([True, False], {}, [1, 0], FLIPPED),
+    ([True, False], {}, ["True", "False"], FLIPPED),
+    ([3, 5], {}, ["3", "5"], "Write numbers without quotes"),
+    ([3, 5, 7], {}, [7, 3, 5], "in another order"),
+    ([-0.875, 0.25, 0.625], {}, [-0.88, 0.25, 0.63], COARSE),
+    ([-0.875, 0.25, 0.625], {}, [-0.88, 0.25, 0.62], COARSE),
+]
+ROOT = {"You forgot the root.": [2 / 7, 11]}
+known = ([0.29, 11], [0.2857, 11], (0.286, 11), torch.tensor([0.2857143, 11.0]))
+VALUES += [([2**0.5, 11], ROOT, answer, "You forgot the root.") for answer in known]
+other = ([0.3, 11], [0.28, 11], [0.29, 12], [1.42, 11])  # one digit, cut off, not it
+VALUES += [([2**0.5, 11], ROOT, answer, "entries are right") for answer in other]
+VALUES += [
+    ([2**0.5, 11], ROOT, [1.4, 11], f"{COARSE}. Give a list, to within 0.0001"),
+    ([2**0.5, 11], ROOT, [1.4142, 11], RIGHT),
+]
+
+
+@pytest.mark.parametrize("expected,mistakes,answer,line", VALUES, ids=range(len(VALUES)))
+def test_a_value_gets_one_line_that_does_not_give_it_away(expected, mistakes, answer, line):
     "`compare` has its own tests; objects that upset a look at them end in a verdict too."
-    value(expected, tolerance=0.01)
-    assert check("test.9", right)
-    for answer in (wrong, Hostile(), NoEqual()):
-        verdict = check("test.9", answer)
-        assert verdict.state == "not yet" and "\n" not in verdict.line, answer
 
+    @exercise("test.9", mistakes=mistakes, tolerance=1e-4)
+    def solution():
+        return expected
 
-@pytest.mark.parametrize("answer", [None, ..., [], [..., 2], "...", ""])
-def test_an_empty_value_is_open(answer):
-    value([13, 17])
-    if answer != []:
-        assert check("test.9", answer).state == "open"
+    verdict = check("test.9", answer)
+    assert line in verdict.line and "\n" not in verdict.line
+    blank = "open" if line == "Fill the blank" else "not yet"
+    assert verdict.state == ("passed" if line == RIGHT else blank)
+    assert "17" not in verdict.line and "entry" not in verdict.line
     assert check("test.9").state == "open"
-
-
-@pytest.mark.parametrize("answer", [[1, 2], [13, 18], [13, 18, 19], 13.5, "x", {}, None])
-def test_the_line_does_not_give_a_value_away(answer):
-    value([13, 17], mistakes={"You counted twice.": [26, 34]})
-    line = check("test.9", answer).line
-    assert "17" not in line and "entry" not in line
-    assert ("a list of 2 numbers" in line) == (answer is not None)
-    assert check("test.9", [26, 34]).line == "You counted twice."
-    assert "1 of 2 entries are right" in check("test.9", [13, 18]).line
-
-
-@pytest.mark.parametrize("answer", [[1, 2, 3], 13.5, "x"])
-def test_the_length_of_a_list_is_not_given_away_where_a_mistake_has_another(answer):
-    value([13, 17], mistakes={"The last one is missing.": [13]})
-    line = check("test.9", answer).line
-    assert line.endswith("What is looked for: a list.")
-
-
-def test_a_rounded_mistake_is_known_and_a_coarse_answer_is_told_from_a_wrong_one():
-    value([2**0.5, 11], tolerance=1e-4, mistakes={"You forgot the root.": [2 / 7, 11]})
-    for known in ([0.29, 11], [0.2857, 11], (0.286, 11), torch.tensor([0.2857143, 11.0])):
-        assert check("test.9", known).line == "You forgot the root."
-    for other in ([0.3, 11], [0.28, 11], [0.29, 12], [1.42, 11]):  # one digit, cut off, not it
-        assert "entries are right" in check("test.9", other).line
-    coarse = check("test.9", [1.4, 11])
-    assert coarse.state == "not yet" and coarse.line.startswith("Right, but rounded too far.")
-    assert "to within 0.0001" in coarse.line
-    assert check("test.9", [1.4142, 11])
-
-
-def test_a_list_of_other_things_than_numbers_is_one_of_parts():
-    value([[13], "x"])
-    assert "What is looked for: a list of 2 parts." in check("test.9", [1]).line
 
 
 # --- names and verdicts --------------------------------------------------------------------------
@@ -518,10 +500,6 @@ def test_a_list_of_other_things_than_numbers_is_one_of_parts():
 def test_an_unknown_name_gets_the_near_ones(id, near):
     verdict = check(id, 3)
     assert verdict.state == "unknown" and not verdict and near in verdict.line
-
-
-def test_a_chapter_is_found_by_the_first_part_of_the_name():
-    assert find_exercise("attend.3").name == "attend"
 
 
 def test_a_verdict_is_for_people_and_for_programs():
@@ -610,22 +588,3 @@ def test_checks_that_overlap_wait_for_each_other(row_sums):
     assert len(verdicts) == 3 and all(verdicts)
     assert (sys.stdout, sys.stderr, sys.stdin) == streams
     assert torch.get_default_dtype() == torch.float32
-
-
-# --- lists ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "expected,answer,line",
-    [
-        ([True, False], [1, 0], "Write True and False themselves"),
-        ([True, False], ["True", "False"], "Write True and False themselves"),
-        ([3, 5], ["3", "5"], "Write numbers without quotes"),
-        ([3, 5, 7], [7, 3, 5], "in another order"),
-        ([-0.875, 0.25, 0.625], [-0.88, 0.25, 0.63], "Right, but rounded too far"),
-        ([-0.875, 0.25, 0.625], [-0.88, 0.25, 0.62], "Right, but rounded too far"),
-    ],
-)
-def test_what_is_nearly_right_is_told_so(expected, answer, line):
-    value(expected, tolerance=1e-4)
-    assert line in check("test.9", answer).line

@@ -54,10 +54,6 @@ class TestColours:
     def test_contrast_to_white_as_published(self, colour, expected):
         assert contrast(to_rgb(colour), WHITE) == pytest.approx(expected, abs=5e-3)
 
-    def test_contrast_is_symmetric_and_ignores_alpha(self):
-        assert contrast(to_rgb("red"), WHITE) == contrast(WHITE, to_rgb("red"))
-        assert luminance((0.2, 0.4, 0.6, 0.1)) == luminance((0.2, 0.4, 0.6))
-
     def test_neighbours_differ_in_grey_and_the_first_four_stand_out(self):
         colours = [to_rgb(colour) for colour in PALETTE]
         assert len(set(PALETTE)) == 7
@@ -150,15 +146,10 @@ class TestNameLines:
 
 
 class TestHeatmap:
-    @pytest.mark.parametrize("kind", [list, np.asarray, torch.tensor])
-    def test_lists_arrays_and_tensors_are_drawn_alike(self, ax, kind):
-        values = [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]]
-        image = heatmap(ax, kind(values))
-        np.testing.assert_array_equal(image.get_array(), values)
-
     def test_row_0_is_on_top_and_labels_name_rows_and_columns(self, ax):
-        heatmap(ax, np.eye(3, 5), rows=["a", "b", "c"], columns=list("vwxyz"))
-        assert ax.yaxis_inverted()
+        rows, columns = ["a", "b", "c"], list("vwxyz")
+        image = heatmap(ax, torch.eye(3, 5), rows=rows, columns=columns, low=-1, high=1)
+        assert ax.yaxis_inverted() and image.get_clim() == (-1, 1)
         assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
         assert [t.get_text() for t in ax.get_xticklabels()] == list("vwxyz")
         assert ax.xaxis.get_ticks_position() == "top"
@@ -179,9 +170,6 @@ class TestHeatmap:
             *rgb, alpha = image.cmap(image.norm(values[i, j]))
             ground = [alpha * part + 1 - alpha for part in rgb]
             assert contrast(to_rgb(text.get_color()), ground) > 4.5
-
-    def test_the_scale_can_be_fixed(self, ax):
-        assert heatmap(ax, [[0.2, 0.4]], low=0, high=1).get_clim() == (0, 1)
 
     @pytest.mark.parametrize("shape", [(3,), (2, 3, 5)])
     def test_what_is_no_matrix_is_named(self, ax, shape):

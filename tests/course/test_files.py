@@ -28,37 +28,34 @@ def everything(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+def make_file(path):
+    path.write_text("new")
+
+
+def make_folder(path):
+    path.mkdir()
+    (path / "weights").write_text("w")
+
+
+MADE = [(make_file, ["a"]), (make_folder, ["a", "a/weights"])]
+
+
 class TestAtomicPath:
-    def test_a_new_file_appears_whole(self, tmp_path):
-        with atomic_path(tmp_path / "a.txt") as temporary:
-            temporary.write_text("new")
-            assert not (tmp_path / "a.txt").exists()
-        assert (tmp_path / "a.txt").read_text() == "new"
-        assert everything(tmp_path) == ["a.txt"]
+    @pytest.mark.parametrize(("make", "made"), MADE)
+    def test_a_file_or_a_folder_appears_whole(self, tmp_path, make, made):
+        with atomic_path(tmp_path / "a") as temporary:
+            make(temporary)
+            assert not (tmp_path / "a").exists()
+        assert everything(tmp_path) == made
 
+    @pytest.mark.parametrize(("make", "made"), MADE)
     @pytest.mark.parametrize("failure", [ValueError, OSError, KeyboardInterrupt, SystemExit])
-    def test_a_failure_leaves_all_as_it_was(self, tmp_path, failure):
-        path = tmp_path / "a.txt"
-        path.write_text("old")
-        with pytest.raises(failure), atomic_path(path) as temporary:
-            temporary.write_text("ne")
+    def test_a_failure_leaves_all_as_it_was(self, tmp_path, make, made, failure):
+        (tmp_path / "a").write_text("old")
+        with pytest.raises(failure), atomic_path(tmp_path / "a") as temporary:
+            make(temporary)
             raise failure
-        assert path.read_text() == "old"
-        assert everything(tmp_path) == ["a.txt"]
-
-    def test_a_folder_appears_whole(self, tmp_path):
-        with atomic_path(tmp_path / "model") as temporary:
-            temporary.mkdir()
-            (temporary / "weights").write_text("w")
-            assert not (tmp_path / "model").exists()
-        assert everything(tmp_path) == ["model", "model/weights"]
-
-    def test_half_a_folder_is_removed(self, tmp_path):
-        with pytest.raises(KeyError), atomic_path(tmp_path / "model") as temporary:
-            temporary.mkdir()
-            (temporary / "weights").write_text("w")
-            raise KeyError
-        assert everything(tmp_path) == []
+        assert (tmp_path / "a").read_text() == "old" and everything(tmp_path) == ["a"]
 
     def test_a_folder_that_is_there_is_not_replaced(self, tmp_path):
         (tmp_path / "model").mkdir()
@@ -121,47 +118,42 @@ def test_below_a_file_nothing_can_be_written(tmp_path, below):
     require_writable(tmp_path / "runs/new")
 
 
-class TestRemoveFolder:
-    def test_all_of_it_goes_and_nothing_else(self, tmp_path):
-        (tmp_path / "a/b").mkdir(parents=True)
-        (tmp_path / "a/b/c.txt").touch()
-        (tmp_path / "ab").mkdir()
-        remove_folder(tmp_path / "a")
-        assert everything(tmp_path) == ["ab"]
+def test_a_removed_folder_goes_and_nothing_else(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "ab").mkdir()
+    remove_folder(tmp_path / "a")
+    assert everything(tmp_path) == ["ab"]
 
 
-class TestText:
-    @pytest.mark.parametrize("text", ["", "fährt\n", "a\nb", "a\u2028b\x85c", "🚲", "\ufeffmark"])
-    def test_round_trip_in_utf8(self, tmp_path, text):
-        write_text(tmp_path / "a.txt", text)
-        assert read_text(tmp_path / "a.txt") == text
-        assert (tmp_path / "a.txt").read_bytes() == text.encode()
+@pytest.mark.parametrize("text", ["", "fährt\n", "a\u2028b\x85c", "🚲", "\ufeffmark"])
+def test_a_text_is_written_as_utf8_and_a_value_for_people_to_read(tmp_path, text):
+    write_text(tmp_path / "a.txt", text)
+    assert read_text(tmp_path / "a.txt") == text
+    assert (tmp_path / "a.txt").read_bytes() == text.encode()
+    write_json(tmp_path / "a.json", {"rides": [text, 2.5, None]})
+    assert read_json(tmp_path / "a.json") == {"rides": [text, 2.5, None]}
+    assert read_text(tmp_path / "a.json").startswith('{\n "rides": [\n  "' + text[:1])
 
-    def test_a_file_that_is_not_utf8_is_named_with_the_place(self, tmp_path):
-        (tmp_path / "a.txt").write_bytes(b"abc\xff")
-        with pytest.raises(InputError, match=r"a\.txt is not UTF-8 text \(byte 3\)"):
-            read_text(tmp_path / "a.txt")
 
-    def test_a_missing_file_and_a_folder_are_named_with_the_reason(self, tmp_path):
-        with pytest.raises(InputError, match=r"cannot read .*gone: No such file or directory"):
-            read_text(tmp_path / "gone")
-        with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
-            read_text(tmp_path)
+UNREADABLE = [
+    (read_text, b"abc\xff", r"a is not UTF-8 text \(byte 3\)"),
+    (read_text, None, r"cannot read .*a: No such file or directory"),
+    (read_text, "a folder", r"cannot read .*a: Is a directory"),
+    *(
+        (read_json, content, "a is not valid JSON")
+        for content in (b"", b"{", b'{"a": 1} x', b"1" * 5_000)
+    ),
+]
 
-    @pytest.mark.parametrize("value", [{"ä": [1, 2.5, None, True]}, [], "x", {"a": {"b": -1e-9}}])
-    def test_json_round_trip(self, tmp_path, value):
-        write_json(tmp_path / "a.json", value)
-        assert read_json(tmp_path / "a.json") == value
 
-    def test_json_is_for_people_too(self, tmp_path):
-        write_json(tmp_path / "a.json", {"rides": "fährt"})
-        assert read_text(tmp_path / "a.json") == '{\n "rides": "fährt"\n}\n'
-
-    @pytest.mark.parametrize("text", ["", "{", '{"a": 1} x', "1" * 5_000])
-    def test_damaged_json_is_named(self, tmp_path, text):
-        write_text(tmp_path / "a.json", text)
-        with pytest.raises(InputError, match=r"a\.json is not valid JSON"):
-            read_json(tmp_path / "a.json")
+@pytest.mark.parametrize(("read", "content", "told"), UNREADABLE)
+def test_what_cannot_be_read_is_named(tmp_path, read, content, told):
+    if content == "a folder":
+        (tmp_path / "a").mkdir()
+    elif content is not None:
+        (tmp_path / "a").write_bytes(content)
+    with pytest.raises(InputError, match=told):
+        read(tmp_path / "a")
 
 
 def test_sha256_gives_the_standard_s_example():
@@ -186,107 +178,90 @@ def put(folder, path, data):
     (folder / path).write_bytes(data)
 
 
-class TestLocalFiles:
-    @pytest.fixture(autouse=True)
-    def empty(self, data_folder):
-        return data_folder
+PACKED = gzip.compress(CONTENT)
 
+
+@pytest.mark.usefixtures("data_folder")
+class TestLocalFiles:
     @pytest.mark.parametrize(
-        ("suffix", "pack"), [("", bytes), (".gz", gzip.compress)], ids=["plain", "gz"]
+        ("suffix", "content"), [("", CONTENT), (".gz", PACKED)], ids=["plain", "gz"]
     )
     @pytest.mark.parametrize("place", ["data", "cache/transformer_lit"])
-    def test_plain_or_packed_in_either_folder(self, tmp_path, homes, suffix, pack, place):
-        put(tmp_path / place, f"toy/train.en{suffix}", pack(CONTENT))
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == []
+    def test_plain_or_packed_in_either_folder(self, tmp_path, homes, suffix, content, place):
+        put(tmp_path / place, f"toy/train.en{suffix}", content)
+        assert read_file(FILE) == CONTENT and homes.asked == []
 
-    def test_the_named_folder_comes_before_the_cache(self, tmp_path):
+    def test_the_named_folder_comes_before_the_cache_which_is_enough(self, tmp_path, monkeypatch):
         put(tmp_path / "data", "toy/train.en", CONTENT)
         put(tmp_path / "cache/transformer_lit", "toy/train.en", b"other")
         assert read_file(FILE) == CONTENT
-
-    def test_without_a_named_folder_the_cache_is_enough(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("TRANSFORMER_LIT_DATA")
         put(tmp_path / "cache/transformer_lit", "toy/train.en", CONTENT)
+        monkeypatch.delenv("TRANSFORMER_LIT_DATA")
         assert read_file(FILE) == CONTENT
+
+    HASH = rf"data/toy/train\.en has .*{FILE.sha256[:12]}"
+    DAMAGE = r"toy/train\.en\.gz is damaged .*remove it"
 
     # Names of our own: gzip writes the time into its header, and workers must agree on names.
     @pytest.mark.parametrize(
-        "content",
-        [CONTENT[:-1], b"", gzip.compress(CONTENT[:-1])],
-        ids=["cut", "empty", "packed"],
+        ("name", "content", "told"),
+        [
+            ("train.en", CONTENT[:-1], HASH),
+            ("train.en", b"", HASH),
+            ("train.en", gzip.compress(CONTENT[:-1]), HASH),
+            ("train.en.gz", PACKED[:-1], DAMAGE),
+            ("train.en.gz", PACKED[:5], DAMAGE),
+            ("train.en.gz", PACKED[:20] + b"\xff" * 40 + PACKED[60:], DAMAGE),  # a zlib.error
+        ],
+        ids=["cut", "empty", "packed", "packed, cut by one", "in the header", "overwritten"],
     )
-    def test_a_wrong_hash_is_named(self, tmp_path, homes, content):
-        put(tmp_path / "data", "toy/train.en", content)
-        with pytest.raises(InputError, match=rf"data/toy/train\.en has .*{FILE.sha256[:12]}"):
+    def test_what_lies_here_and_is_not_it_is_named(self, tmp_path, homes, name, content, told):
+        put(tmp_path / "data", f"toy/{name}", content)
+        with pytest.raises(InputError, match=told):
             read_file(FILE)
         assert homes.asked == []  # a file of yours is not passed over in silence
 
-    packed = gzip.compress(CONTENT)
 
-    @pytest.mark.parametrize(
-        "content",
-        [packed[:-1], packed[:30], packed[:5], packed[:20] + b"\xff" * 40 + packed[60:]],
-        ids=["cut by one", "cut short", "cut in the header", "overwritten"],
-    )
-    def test_a_damaged_archive_is_named(self, tmp_path, content):
-        # This catches zlib.error, which is no OSError.
-        put(tmp_path / "data", "toy/train.en.gz", content)
-        with pytest.raises(InputError, match=r"toy/train\.en\.gz is damaged .*remove it"):
-            read_file(FILE)
-
-
+@pytest.mark.usefixtures("data_folder")
 class TestDownloads:
-    @pytest.fixture(autouse=True)
-    def empty(self, data_folder):
-        return data_folder
-
-    def test_the_first_home_is_enough_and_the_cache_is_filled(self, tmp_path, homes):
-        homes[FILE.homes[0]] = gzip.compress(CONTENT)
-        assert read_file(FILE) == CONTENT
-        assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == [FILE.homes[0]]  # once
-
     @pytest.mark.parametrize(
         "first",
-        [ConnectionError("gone"), TimeoutError(), CONTENT[:-9], gzip.compress(CONTENT)[:-9], b""],
-        ids=["no network", "slow", "cut", "cut archive", "empty"],
+        [ConnectionError("gone"), TimeoutError(), CONTENT[:-9], PACKED[:-9], b"", PACKED],
+        ids=["no network", "slow", "cut", "cut archive", "empty", "good"],
     )
-    def test_homes_are_tried_in_order(self, tmp_path, homes, first):
-        homes[FILE.homes[0]] = first
-        homes[FILE.homes[1]] = CONTENT
-        assert read_file(FILE) == CONTENT
-        assert homes.asked == list(FILE.homes)
+    def test_homes_are_tried_in_order_and_what_is_good_is_kept(self, tmp_path, homes, first):
+        homes.update(zip(FILE.homes, (first, CONTENT), strict=True))
+        for _ in range(2):
+            assert read_file(FILE) == CONTENT
+        assert homes.asked == list(FILE.homes)[: 1 if first == PACKED else 2]  # once
         assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
 
-    def test_without_network_all_homes_are_told_and_nothing_is_left(self, tmp_path, homes):
+    NOWHERE = (*FILE.homes, "ConnectionError", "connect to the network", "TRANSFORMER_LIT_DATA")
+
+    @pytest.mark.parametrize(
+        ("sent", "download", "told"),
+        [
+            (ConnectionError("no route"), True, NOWHERE),
+            (b"please log in", True, [f"expected {FILE.sha256[:12]}"]),
+            (CONTENT, False, ["toy/train.en is not in"]),
+        ],
+        ids=["no network", "another file", "not asked"],
+    )
+    def test_what_cannot_be_had_is_told_and_nothing_is_left(
+        self, tmp_path, homes, sent, download, told
+    ):
+        homes.update(dict.fromkeys(FILE.homes, sent))
         with pytest.raises(InputError) as caught:
-            read_file(FILE)
-        message = str(caught.value)
-        for part in (*FILE.homes, "ConnectionError", "connect to the network", str(tmp_path)):
-            assert part in message
-        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
-
-    def test_a_wrong_hash_from_a_home_is_named_and_nothing_is_left(self, tmp_path, homes):
-        homes.update(dict.fromkeys(FILE.homes, b"please log in"))
-        with pytest.raises(InputError, match=f"expected {FILE.sha256[:12]}"):
-            read_file(FILE)
-        assert sorted(p.name for p in tmp_path.rglob("*")) == ["data"]
-
-    def test_download_false_asks_no_home(self, homes):
-        with pytest.raises(InputError, match=r"toy/train\.en is not in"):
-            read_file(FILE, download=False)
-        assert homes.asked == []
+            read_file(FILE, download=download)
+        assert all(part in str(caught.value) for part in told) and bool(homes.asked) == download
+        assert [p.name for p in tmp_path.rglob("*")] == ["data"]
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
     def test_a_home_that_sends_without_end_is_cut_off(self, tmp_path, homes, monkeypatch, pack):
         monkeypatch.setattr(files, "LARGEST", 10 * len(CONTENT))
         homes[FILE.homes[0]] = pack(CONTENT * 11)
-        homes[FILE.homes[1]] = pack(CONTENT)
-        assert read_file(FILE) == CONTENT
-        del homes[FILE.homes[1]]
-        (tmp_path / "cache/transformer_lit/toy/train.en").unlink()
         with pytest.raises(InputError, match="sha256"):
             read_file(FILE)
         assert lying_around(tmp_path) == []
+        homes[FILE.homes[1]] = pack(CONTENT)
+        assert read_file(FILE) == CONTENT

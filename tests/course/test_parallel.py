@@ -1,26 +1,15 @@
-"""Parallel sets: files from an archive, and a training part that its test does not know."""
+"""Parallel sets: a training part that their tests do not know."""
 
 import hashlib
-import io
-import itertools
 import random
 import re
 import unicodedata
-import zipfile
 from dataclasses import replace
 
 import pytest
 
-from transformer_lit.course.data import (
-    DATASETS,
-    _addresses,
-    _caption_lines,
-    comparable,
-    data_hashes,
-    load_pairs,
-    unseen,
-)
-from transformer_lit.course.files import DataFile, InputError, read_file, sha256
+from transformer_lit.course.data import DATASETS, comparable, data_hashes, load_pairs, unseen
+from transformer_lit.course.files import DataFile, read_file, sha256
 
 TATOEBA_FILES = DATASETS["tatoeba"].files
 TATOEBA_SPLITS = DATASETS["tatoeba"].pairs.splits
@@ -32,158 +21,50 @@ def put(folder, path, data):
     (folder / path).write_bytes(data)
 
 
-def zipped(files, **how):
-    "A zip archive of names and contents."
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", **how) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
 def drawn(english):
     "The rule of the validation part, written once more."
     letters = re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", english).lower())
     return int.from_bytes(hashlib.sha256(letters.encode()).digest(), "big") % 20 == 0
 
 
-def test_addresses_are_pinned_and_paths_have_no_gz():
-    assert _addresses("gh:o/r@c0ffee/a/b/x.en") == (
-        "https://raw.githubusercontent.com/o/r/c0ffee/a/b/x.en",
-        "https://cdn.jsdelivr.net/gh/o/r@c0ffee/a/b/x.en",
+COMPARED = [
+    ("It's late.", "it’s  LATE", True),
+    ("３ＡＭ。", "3am.", True),
+    ("他說：「好。」", "他說:好", True),
+    ("STRASSE", "Straße", True),
+    ("ﬁne", "fine", True),
+    ("a\u3000b\u200b", "ab", True),
+    ("It is late.", "It's late.", False),
+    ("3 a.m.", "4 a.m.", False),
+    ("你", "妳", False),
+    ("乾杯", "干杯", False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), COMPARED)
+def test_letters_and_digits_alone_are_compared(one, other, same):
+    assert (comparable(one) == comparable(other)) == same and comparable(one)
+
+
+def test_the_unseen_pairs_against_a_comparison_of_all_with_all():
+    "Each side with the same side: with these words a sentence is often the other side of one."
+    words = ["a", "A.", "b", " b", "Ｃ", "c!", "d", "e e", "ee", "f"]
+    draw = random.Random(3)
+    pairs, held_out = (
+        [(draw.choice(words), draw.choice(words)) for _ in range(n)] for n in (53, 3)
     )
-    files = [file for dataset in DATASETS.values() for file in dataset.files]
-    assert files and not any(file.path.endswith(".gz") for file in files)
-    assert all(len(file.sha256) == 64 and file.homes for file in files)
 
+    def same(one, other):
+        a, b = (unicodedata.normalize("NFKC", text).lower() for text in (one, other))
+        return re.sub(r"[\W_]", "", a) == re.sub(r"[\W_]", "", b)
 
-def test_captions_are_named_by_form():
-    asked = []
-    for form in ("raw", "tok"):
-        _caption_lines(lambda path: asked.append(path) or "", "val", "de", form)
-    assert asked == ["multi30k/raw/val.de", "multi30k/tok/val.lc.norm.tok.de"]
-
-
-class TestComparable:
-    @pytest.mark.parametrize(
-        "one,other",
-        [
-            ("It's late.", "it’s  LATE"),
-            ("３ＡＭ。", "3am."),
-            ("他說：「好。」", "他說:好"),
-            ("STRASSE", "Straße"),
-            ("ﬁne", "fine"),
-            ("晚安！", "晚安。"),
-            ("a\u3000b\u200b", "ab"),
-        ],
-    )
-    def test_the_same(self, one, other):
-        assert comparable(one) == comparable(other) != ""
-
-    @pytest.mark.parametrize(
-        "one,other",
-        [("It is late.", "It's late."), ("3 a.m.", "4 a.m."), ("你", "妳"), ("乾杯", "干杯")],
-    )
-    def test_not_the_same(self, one, other):
-        assert comparable(one) != comparable(other)
-
-
-class TestUnseen:
-    def test_against_a_comparison_of_all_with_all(self):
-        words = ["a", "A.", "b", " b", "Ｃ", "c!", "d", "e e", "ee", "f"]
-        draw = random.Random(3)
-        pairs, held_out = (
-            [(draw.choice(words), draw.choice(words)) for _ in range(n)] for n in (53, 3)
-        )
-
-        def same(one, other):
-            a, b = (unicodedata.normalize("NFKC", text).lower() for text in (one, other))
-            return re.sub(r"[\W_]", "", a) == re.sub(r"[\W_]", "", b)
-
-        expected = [
-            pair
-            for pair in pairs
-            if not any(same(pair[s], seen[s]) for seen in held_out for s in (0, 1))
-        ]
-        assert unseen(pairs, held_out) == expected
-        assert 0 < len(expected) < len(pairs)
-
-    def test_a_side_is_compared_with_the_same_side(self):
-        assert unseen([("Tom", "Anna")], [("Anna", "Tom")]) == [("Tom", "Anna")]
-
-    def test_nothing_held_out_and_nothing_left(self):
-        pairs = [("a", "甲"), ("b", "乙")]
-        assert unseen(pairs, []) == pairs == unseen(iter(pairs), iter([]))
-        assert unseen(pairs, [("b", "甲")]) == []
-
-
-class TestArchive:
-    """The training text comes in a zip archive with its terms."""
-
-    text = "Hi.\t嗨。\tCC-BY 2.0\n".encode()
-
-    @pytest.fixture
-    def file(self):
-        "The entry of the text, for another text."
-        (entry,) = (file for file in TATOEBA_FILES if file.path == f"{TEXT}/cmn.txt")
-        return replace(entry, sha256=sha256(self.text))
-
-    @pytest.mark.parametrize(
-        "how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-    )
-    def test_taken_out_whatever_it_is_packed_with(self, data_folder, homes, file, how):
-        files = {"_about.txt": b"terms", "cmn.txt": self.text}
-        homes[file.homes[-1]] = zipped(files, compression=how)  # the other homes are down
-        assert read_file(file) == self.text
-        assert homes.asked == list(file.homes)
-        homes.clear()
-        assert read_file(file) == self.text  # kept, unpacked
-
-    def test_a_text_that_lies_here_needs_no_archive(self, data_folder, homes, file):
-        put(data_folder, file.path, self.text)
-        assert read_file(file) == self.text and homes.asked == []
-
-    @pytest.mark.parametrize(
-        "files,message",
-        [
-            ({"cmn.txt": b"another"}, "expected"),
-            ({"deu.txt": b"another"}, "is damaged .*no zip archive with cmn.txt"),
-        ],
-    )
-    def test_another_archive_is_refused(self, data_folder, homes, tmp_path, file, files, message):
-        content = zipped(files, compression=zipfile.ZIP_DEFLATED)
-        homes.update(dict.fromkeys(file.homes, content))
-        with pytest.raises(InputError, match=message):
-            read_file(file)
-        assert not (tmp_path / "cache").exists()
-
-    def test_what_is_no_archive_is_refused(self, data_folder, homes, tmp_path, file):
-        homes.update(dict.fromkeys(file.homes, b"<html>404</html>"))
-        with pytest.raises(InputError, match=r"is damaged .*connect to the network"):
-            read_file(file)
-        put(data_folder, file.path, b"Hi.\tcut")
-        with pytest.raises(InputError, match=r"cmn\.txt is damaged .*remove it and fetch"):
-            read_file(file)
-        assert not (tmp_path / "cache").exists()
-
-    def test_a_damaged_archive_gives_one_clear_error(self, data_folder, homes, file):
-        draw = random.Random(5)
-        text = bytes(draw.choices(b"abcdefgh\n", k=400))
-        file = replace(file, sha256=sha256(text), homes=file.homes[:1])
-        files = {"_about.txt": b"terms", "cmn.txt": text}
-        whole = zipped(files, compression=zipfile.ZIP_DEFLATED)
-        refused = 0
-        for place, flip in itertools.product(range(len(whole)), (0x01, 0x08, 0xFF)):
-            broken = bytearray(whole)
-            broken[place] ^= flip
-            homes[file.homes[0]] = bytes(broken)
-            try:
-                assert read_file(file) == text  # a date, a permission: harmless
-                (data_folder.parent / "cache/transformer_lit" / file.path).unlink()
-            except InputError as error:
-                refused += 1
-                assert "is damaged" in str(error) or "expected" in str(error)
-        assert refused > len(whole)
+    expected = [
+        pair
+        for pair in pairs
+        if not any(same(pair[s], seen[s]) for seen in held_out for s in (0, 1))
+    ]
+    assert unseen(pairs, held_out) == expected and unseen(pairs, []) == pairs
+    assert 0 < len(expected) < len(pairs)
 
 
 RELEASED = [  # English, Chinese

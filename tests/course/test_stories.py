@@ -113,16 +113,3 @@ def test_the_data_set_has_a_story_on_each_line():
     assert (len(train), len(val)) == (20_000, 1_000) and train + val == stories(21_000)
     known = set(train)
     assert sum(text in known for text in val) == 10  # independent draws: some come twice
-
-
-@pytest.mark.machinery
-def test_a_small_model_comes_close_to_the_entropy_and_keeps_the_causes():
-    found = Stories(BPETokenizer.train(stories(5000), 1024))
-    _ = torch.manual_seed(0)
-    sizes = {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_len": 128, "dropout": 0.0}
-    writer = GPT(GPTConfig(found.tokenizer.vocab_size, **sizes, tied=False))
-    assert sum(p.numel() for p in writer.parameters()) < 1e6
-    found.train(writer, muon(writer, betas=(0.9, 0.95)), 600)
-    with torch.no_grad():
-        assert found.loss(writer, found.new[:500]).item() < found.floor + 0.02
-    assert [broken_causes(text) for text in found.write(writer, 100)].count([]) >= 90

@@ -1,7 +1,8 @@
 """A table by hand, in lines and in HTML; what is in a cell is shown and never run."""
 
+import html
 import math
-from html.parser import HTMLParser
+import re
 
 import pytest
 
@@ -14,7 +15,7 @@ HEAD = 'style="text-align: right"'  # a header may break
 def test_lines_by_hand():
     table = Table(
         ["step", "name", "loss"],
-        [[500, "a", "2.50 ± 0.01"], [12_000, "long √C", "–"], [7, "b", "12.25 ± 0.50"]],
+        iter([[500, "a", "2.50 ± 0.01"], [12_000, "long √C", "–"], [7, "b", "12.25 ± 0.50"]]),
         "Loss",
     )
     assert repr(table).splitlines() == [
@@ -40,28 +41,11 @@ def test_html_by_hand():
     ]
 
 
-class Read(HTMLParser):
-    "Tags and texts; a text with a tag in it would be two."
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.texts = [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.texts += [data] if data.strip() else []
-
-
 def test_cells_header_and_caption_are_escaped():
-    header, row, caption = ["<b>x</b>", "a & b"], ["<script>f()</script>", "1 < 2 &amp; 3"], "<i>"
-    page = Table(header, [row], caption)._repr_html_()
-    assert "<script>" not in page and "&lt;script&gt;f()&lt;/script&gt;" in page
-    read = Read(page)
-    assert read.texts == [caption, *header, *row]
-    assert read.tags == ["table", "caption", "thead", "tr", "th", "th", "tbody", "tr", "th", "td"]
+    texts = ["<i>", "<b>x</b>", "a & b", "<script>f()</script>", "1 < 2 &amp; 3"]
+    page = Table(texts[1:3], [texts[3:]], texts[0])._repr_html_()
+    shown = [html.unescape(part) for part in re.findall(r">([^<\n]+)<", page)]
+    assert shown == texts and not re.search("<(i|b|script)>", page)
 
 
 def right(*column):
@@ -73,12 +57,9 @@ def right(*column):
     return numbers
 
 
-def test_a_column_of_numbers_stands_right():
+def test_a_column_of_numbers_stands_right_and_one_of_texts_left():
     for cell in (3, 0.5, -7, "-0.5 ± 0.1", "−2", "+1.0", ".5", "48%", math.nan):
         assert right(cell) and right(1, cell, 20) and not right(cell, "as trained"), cell
-
-
-def test_a_column_of_texts_stands_left():
     for cell in ("a 7", "v2", "(2, 3)", "-", "– 3", "nano", "", "–", True):
         assert not right(cell), cell
 
@@ -119,20 +100,3 @@ def test_an_unequal_row_is_refused(row, said):
     with pytest.raises(ValueError, match=said) as error:
         Table(["name", "n"], [["a", 1], row])
     assert "2 columns ['name', 'n']" in str(error.value)
-
-
-def test_a_table_is_a_value():
-    def rows():
-        return ([name, n] for name, n in (("a", 1), ("b", 2)))
-
-    table = Table(["name", "n"], rows())  # rows may come once
-    assert repr(table) == repr(table) == "name  n\na     1\nb     2"
-    assert table == Table(("name", "n"), [("a", "1"), ("b", "2")])
-    assert table != Table(["name", "n"], rows(), "caption")
-    with pytest.raises(AttributeError):
-        table.caption = "other"
-
-
-def test_a_table_without_rows_is_its_header():
-    table = Table(["name", "n"], [])
-    assert repr(table) == "name  n" and table._repr_html_().count("<tr>") == 1

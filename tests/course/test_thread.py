@@ -173,14 +173,14 @@ def test_a_step_that_another_needs_is_to_be_written_first(checked):
     assert found.verdicts["MyLlama"].line == "Write rotate first: MyLlama uses it."
 
 
-def test_a_name_that_is_nearly_right_is_told(checked):
-    verdict = checked("def repeat_head(k, n_heads): return k").verdicts["repeat_heads"]
-    assert verdict.line.endswith("You have `repeat_head`: the name must be the same.")
-
-
-def test_a_name_in_other_capitals_is_told(checked):
-    verdict = checked("class RmsNorm: pass").verdicts["RMSNorm"]
-    assert verdict.line.endswith("You have `RmsNorm`: the name must be the same.")
+@pytest.mark.parametrize(
+    "text,name,near",
+    [("def repeat_head(k, n_heads): return k", "repeat_heads", "repeat_head"),
+     ("class RmsNorm: pass", "RMSNorm", "RmsNorm")],
+)  # fmt: skip
+def test_a_name_that_is_nearly_right_is_told(text, name, near, checked):
+    line = checked(text).verdicts[name].line
+    assert line.endswith(f"You have `{near}`: the name must be the same.")
 
 
 def test_one_step_is_checked_with_those_that_it_uses(checked):
@@ -203,30 +203,14 @@ def test_a_notebook_in_a_folder_below_finds_the_file(here, monkeypatch):
     assert found.file == FILE and found.verdicts["causal_mask"].state == "not yet"
 
 
-def test_functions_that_call_each_other_in_a_circle(checked):
-    text = "def attend(q, k, v, mask=None): return a()\ndef a(): return b()\ndef b(): return a()"
-    assert "RecursionError" in checked(text).verdicts["attend"].line
-
-
-def test_what_is_no_function_gets_the_line_of_its_exercise(checked):
-    found = checked("attend = 3\nclass Block: pass\nRMSNorm = Block()\nCache = lambda: 1")
-    assert "hand over the function" in found.verdicts["attend"].line
-    assert "must take the arguments" in found.verdicts["Block"].line
-    assert "hand over the class" in found.verdicts["RMSNorm"].line
-    assert "hand over the class" in found.verdicts["Cache"].line
-
-
 # --- the import ----------------------------------------------------------------------------------
 
 CANNOT = [
     ("def attend(q", "syntax error in line 1: '(' was never closed"),
-    ("x = 1\n  y = 2", "syntax error in line 2: unexpected indent"),
     ("x = '\0'", "null bytes"),
     ("import torch\n\ntorch.ones(3)[5]", "IndexError: index 5 is out of bounds"),
     ("import torch\n\ntorch.ones(3)[5]", "Line 3: torch.ones(3)[5]"),
-    ("import no_such_module", "No module named 'no_such_module'. Line 1"),
     ("import sys\nsys.exit(0)", "SystemExit: 0. Line 2"),
-    ("input('your name? ')", "EOFError: EOF when reading a line. Line 1"),
     ("while True: pass", "did not end within 0.5 seconds. Line 1: while True: pass"),
     ("def f(): raise NotImplementedError\nf()", "calls a function that is not written yet"),
 ]
@@ -253,26 +237,19 @@ def test_what_is_no_python_file_gets_one_line(name, line, here):
     assert not found and line in found.error and found.file == name
 
 
-def test_an_import_leaves_nothing_behind(checked, capsys, monkeypatch):
+def test_an_import_leaves_nothing_behind(checked, monkeypatch):
     monkeypatch.setitem(sys.modules, "my_transformer", sys)
-    state = torch.get_rng_state()
     found = checked(
         "import torch\n"
-        "assert torch.get_default_dtype() == torch.float32\n"
-        "torch.manual_seed(7)\n"
         "torch.set_default_dtype(torch.float16)\n"
         "torch.set_default_device('meta')\n"
-        "torch.set_grad_enabled(False)\n"
         "print('hello')\n"
         "if __name__ == '__main__':\n    raise ValueError\n"
         "def causal_mask(T, S):\n    return torch.ones(T, S, dtype=torch.bool).tril(S - T)\n"
     )
-    assert found and found.verdicts["causal_mask"]
-    assert found.notes == ("It printed: hello",)
-    assert torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
+    assert found and found.verdicts["causal_mask"] and found.notes == ("It printed: hello",)
     assert torch.get_default_dtype() == torch.float32 and torch.ones(1).device.type == "cpu"
     assert sys.modules["my_transformer"] is sys
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_module_of_that_name_is_there_while_it_is_imported(checked):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from copy import deepcopy
@@ -13,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from transformer_lit.attention.attend import attend
-from transformer_lit.course.files import InputError, read_json, seal, unseal, write_json
+from transformer_lit.course.files import InputError, seal, unseal
 from transformer_lit.course.records import read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -30,8 +29,6 @@ from transformer_lit.recipes.recipe import (
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES
 from transformer_lit.text.tokenizer import CharTokenizer
-from transformer_lit.training.distributed import World
-from transformer_lit.training.optimizers import OPTIMIZERS
 from transformer_lit.training.run import checkpoints, read_log
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "dropout": 0.1}
@@ -123,63 +120,17 @@ def test_kills_change_no_bit_of_the_weights(tmp_path, data, kills, steps):
 
 
 def test_the_end_of_a_run_leaves_model_and_record(recipe, tmp_path):
+    "More of it, and what another seed, dtype or recipe does to a run: the chapter of the recipe."
     training = train(recipe, tmp_path / "run", seed=3)
     where = {"name": "n", "command": "c", "results": tmp_path / "results"}
     record = finish_training(training, **where, extra={"entry": "e"})
     assert read_result(tmp_path / "results/n.json") == record
     assert (record.seed, record.task, record.split) == (3, "language-model", "val")
     assert [row["step"] for row in record.curve] == [2, 4, 6, 7]
-    assert record.metrics["entry"] == "e" and record.metrics["averaged"] == 2
-    assert record.config["sizes"] == SIZES and record.config["dtype"] == "float32"
+    assert record.metrics["entry"] == "e" and record.data_sha256
     assert record.parameters == sum(p.numel() for p in training.trained.model.parameters())
-
     assert len(checkpoints(tmp_path / "run/checkpoints")) == 2  # no more than are averaged
-    again = type(training.trained).load(tmp_path / "run/model")
-    torch.testing.assert_close(
-        again.model.state_dict(), training.trained.model.state_dict(), rtol=0, atol=0
-    )
-    assert again.score(TEXTS["val"]) == training.trained.score(TEXTS["val"])
     assert finish_training(training, **where).metrics["val_loss"] == record.metrics["val_loss"]
-
-
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(recipe, tmp_path):
-    seeds = {"a": 0, "b": 0, "c": 1}
-    runs = [train(recipe, tmp_path / name, seed=seed) for name, seed in seeds.items()]
-    logs = [losses(run.out / "log.jsonl") for run in runs]
-    assert logs[0] == logs[1] and logs[0][0] != logs[2][0]
-
-
-def test_a_folder_belongs_to_one_training(recipe, tmp_path):
-    recipe = replace(recipe, steps=1)
-    train(recipe, tmp_path)
-    with pytest.raises(InputError, match=r"holds a training already.*--resume"):
-        open_training(recipe, tmp_path, device="cpu")
-    for change, told in (
-        ({"recipe": replace(recipe, lr=0.1)}, r"lr 0\.004 → 0\.1"),
-        ({"recipe": replace(recipe, average=3)}, "average 2 → 3"),
-        ({"seed": 3}, "seed 0 → 3"),
-        ({"dtype": torch.bfloat16}, "dtype 'float32' → 'bfloat16'"),
-    ):
-        with pytest.raises(InputError, match=f"other settings: {told}$"):
-            open_training(**{"recipe": recipe, **change}, out=tmp_path, device="cpu", resume=True)
-
-
-def test_optimizers_differ_and_an_unknown_one_is_refused(recipe, tmp_path):
-    two = [train(replace(recipe, optimizer=name), tmp_path / name) for name in OPTIMIZERS]
-    first, second = (losses(run.out / "log.jsonl") for run in two)
-    assert first[0] == second[0] and first[2] != second[2]
-    with pytest.raises(InputError, match="unknown optimizer 'sgd'; known are: adamw, muon"):
-        open_training(replace(recipe, optimizer="sgd"), tmp_path / "sgd", device="cpu")
-
-
-def test_a_world_is_handed_to_the_trainer(recipe, tmp_path):
-    class Half(World):
-        def share(self, batch):
-            return type(batch)(batch.ids[:1], batch.targets[:1])
-
-    alone = train(recipe, tmp_path / "alone")
-    half = train(recipe, tmp_path / "half", world=Half())
-    assert alone.tokens == 3 * half.tokens > 0
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -216,25 +167,6 @@ def folder(tmp_path):
     config = LlamaConfig(vocab_size=tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=5)
     LanguageModel(Llama(config), tokenizer, {"dataset": "stories"}).save(tmp_path / "model")
     return tmp_path / "model"
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
-def test_a_flipped_bit_of_a_saved_model_is_found(folder, name):
-    path = folder / name
-    good = path.read_bytes()
-    for place in range(11, len(good), len(good) // 7):
-        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-        with pytest.raises(InputError, match=re.escape(str(folder))):
-            LanguageModel.load(folder)
-    path.write_bytes(good)
-    assert LanguageModel.load(folder).model.config.d_model == 12
-
-
-def test_a_folder_without_a_seal_is_refused(folder):
-    told = read_json(folder / "config.json")
-    write_json(folder / "config.json", {k: told[k] for k in told.keys() - {"seal", "files"}})
-    with pytest.raises(InputError, match=r"config\.json is damaged"):
-        LanguageModel.load(folder)
 
 
 def test_weights_that_are_not_numbers_are_refused(folder):
@@ -292,39 +224,14 @@ def test_a_run_is_named_and_repeated_by_what_is_not_as_its_preset_says():
     assert plain.run_name("stories", seed=0) == "stories-seed0"
 
 
-def test_presets_are_found_by_name_and_changed_by_field():
-    first = Translation.presets["numbers"]
-    assert preset(Translation) == first
-    assert preset(Translation, "numbers", steps=3, source=None) == replace(first, steps=3)
-    with pytest.raises(InputError, match=r"unknown preset 'large'; known are: numbers"):
-        preset(Translation, "large")
-    with pytest.raises(InputError, match="language-model training has no source; leave it out"):
-        preset(LanguageModeling, source="en")
-    with pytest.raises(InputError, match="unknown model 'mamba'; known are: transformer, gpt"):
-        build("mamba")
-
-
 @pytest.mark.parametrize("task", RECIPES)
-def test_every_preset_can_be_built_and_written_down(task):
+def test_every_preset_can_be_built_written_down_and_shortened(task):
     for name, recipe in RECIPES[task].presets.items():
         with torch.device("meta"):
             assert recipe.build(300).lm_head.weight.shape[0] >= 300, name
         assert recipe.kind.task == task and issubclass(recipe.kind, Trained)
         assert recipe.steps % recipe.every == 0, name
         json.dumps(vars(recipe))  # a run writes its recipe down
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7, 101])
-@pytest.mark.parametrize("task", RECIPES)
-def test_every_preset_has_a_schedule_for_a_few_steps(task, steps):
-    for name in RECIPES[task].presets:
-        recipe = preset(RECIPES[task], name, steps=steps)
-        rates = list(map(recipe.schedule(), range(1, steps + 1)))
-        assert all(0 <= rate <= recipe.lr for rate in rates) and rates[0] > 0, (name, rates)
-
-
-def test_a_wrong_schedule_is_told_before_anything_is_written(tmp_path):
-    other = replace(Translation.presets["numbers"], fall="line")
-    with pytest.raises(InputError, match="unknown fall 'line'; known are: inverse_sqrt, cosine"):
-        open_training(other, tmp_path / "run", device="cpu")
-    assert not list(tmp_path.iterdir())
+        for steps in (1, 2, 7, 101):
+            rates = list(map(replace(recipe, steps=steps).schedule(), range(1, steps + 1)))
+            assert all(0 <= rate <= recipe.lr for rate in rates) and rates[0] > 0, (name, rates)
