@@ -4,7 +4,6 @@ An answer runs the package or torch. It is a number, several numbers, or for the
 choices whether they hold. Were another choice marked as right, the comparison would fail.
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -12,7 +11,6 @@ from functools import reduce
 from itertools import accumulate, pairwise
 from unittest import mock
 
-import chapter
 import pytest
 import quizzes
 import torch
@@ -75,22 +73,12 @@ def test_questions_are_well_formed_and_neither_place_nor_length_gives_them_away(
     every = [(part, question) for part, found in PARTS.items() for question in found]
     assert [fault for one in every for fault in faults(*one)] == []
     assert len(every) == len(QUESTIONS) and min(map(len, PARTS.values())) >= 5
+    parts = list(quizzes.titles())
+    assert list(PARTS) == parts[: parts.index("results") + 1]  # all that teach
     places = Counter(question.right for question in QUESTIONS.values())
     assert len(places) == 4 and max(places.values()) - min(places.values()) <= 2
     longest = [max(q.choices, key=lambda one: len(one.text)).right for _, q in every]
     assert sum(longest) / len(longest) < 0.35  # by chance a quarter
-
-
-def test_each_part_that_teaches_has_questions_and_a_chapter_its_own_below_its_summary():
-    parts = list(quizzes.titles())
-    assert list(PARTS) == parts[: parts.index("results") + 1]
-    asked = {question.chapter for question in QUESTIONS.values()}
-    for name, path in quizzes.cards.chapters().items():
-        page = chapter.Page(quizzes.cards.page(path), json.loads(path.read_text(encoding="utf-8")))
-        chapter.quiz(page)
-        cells = ["".join(cell["source"]) for cell in page.cells]
-        holds = [text[:10] for text in cells if f"```{{quiz}} {name}\n" in text]
-        assert holds == ["## Summary"] * (name in asked), name
 
 
 # --- what several answers need ------------------------------------------------------------------
