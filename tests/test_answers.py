@@ -1,7 +1,7 @@
 """The page judges values as `check` does: same states, same words.
 
-answers.js runs in the Node.js that Playwright brings, over every key, every mistake, every near
-value and what else a reader may type.
+answers.js runs in the Node.js that Playwright brings, over every key, every mistake and every near
+value; what else a reader may type is tried on one exercise for each kind of key.
 """
 
 import dataclasses
@@ -78,20 +78,13 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture(scope="module")
-def judged():
-    "`judged({id: texts})`: of each text the state and the line, as the page gives them."
-    node = str(compute_driver_executable()[0])
-
-    def run(typed):
-        asked = [[as_data(exercise(id)), texts] for id, texts in typed.items()]
-        done = subprocess.run(
-            [node, "-e", RUN, SCRIPT], input=json.dumps(asked), capture_output=True, text=True
-        )
-        assert not done.returncode, done.stderr
-        return dict(zip(typed, json.loads(done.stdout), strict=True))
-
-    return run
+def judged(typed):
+    "{id: texts} -> of each text the state and the line, as the page gives them."
+    asked = [[as_data(exercise(id)), list(texts)] for id, texts in typed.items()]
+    node = [compute_driver_executable()[0], "-e", RUN, SCRIPT]
+    done = subprocess.run(node, input=json.dumps(asked), capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return dict(zip(typed, json.loads(done.stdout), strict=True))
 
 
 def said(id, value):
@@ -100,70 +93,56 @@ def said(id, value):
     return {"state": verdict.state, "line": verdict.line.replace(f" {OPEN}", "")}
 
 
-def assert_same_verdicts(judged, values):
-    "Both sides on {id: {text: value}}."
-    found = judged({id: list(texts) for id, texts in values.items()})
-    for id, texts in values.items():
-        for (text, value), one in zip(texts.items(), found[id], strict=True):
-            assert one == said(id, value), (id, text[:100])
-
-
-def near(value, by):
+def changed(value, change):
+    "A value whose numbers are changed."
     if isinstance(value, list | tuple):
-        return [near(part, by) for part in value]
-    return value + by if type(value) in (int, float) else value
+        return [changed(part, change) for part in value]
+    return change(value) if type(value) in (int, float) else value
 
 
-def rounded(value, digits):
-    if isinstance(value, list | tuple):
-        return [rounded(part, digits) for part in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+def near(found):
+    "Values near the key of an exercise or one of its mistakes, and the key in another order."
+    key = found.solution()
+    for share in (0.9, -0.9, 1.1, -1.1):
+        yield changed(key, lambda number, by=share * found.tolerance: number + by)
+    for value in (key, *found.mistakes.values()):
+        for digits in (1, 2, 3, 6):
+            yield changed(value, lambda x, n=digits: float(f"{x:.{n}g}") if type(x) is float else x)
+    if isinstance(key, list):
+        yield from ([*key][::-1], [*key, 1])
 
 
-def test_all_warm_ups_and_predictions_are_values_that_can_be_typed():
-    assert len(ASKED) >= 120
+def kinds():
+    "An exercise for each kind of key: its type, the types in it, and its tolerance."
+    found = {}
     for id in ASKED:
-        found = exercise(id)
-        assert found.is_value, id
-        for value in (found.solution(), *found.mistakes.values()):
-            again = eval(repr(value), {"nan": math.nan})  # no tensor, no object
-            assert repr(again) == repr(value), id
+        one = exercise(id)
+        key = one.solution()
+        inside = {type(part).__name__ for part in key} if isinstance(key, list | tuple) else ()
+        found.setdefault((type(key), *sorted(inside), one.tolerance), id)
+    return found.values()
 
 
-def test_every_key_and_every_mistake_gets_the_verdict_of_check(judged):
+def test_values_are_judged_as_check_judges_them():
+    assert len(ASKED) >= 120
     values = {}
     for id in ASKED:
         found = exercise(id)
         known = [found.solution(), *found.mistakes.values()]
-        values[id] = {repr(value): value for value in known}
-    assert_same_verdicts(judged, values)
-    keys = judged({id: [repr(exercise(id).solution())] for id in ASKED})
-    assert all(one["state"] == "passed" for (one,) in keys.values())
+        for value in known:  # can be typed: no tensor, no object
+            assert found.is_value and repr(eval(repr(value), {"nan": math.nan})) == repr(value), id
+        assert said(id, known[0])["state"] == "passed", id
+        values[id] = {repr(value): value for value in (*known, *near(found))}
+    for id, found in judged(values).items():
+        assert found == [said(id, value) for value in values[id].values()], (id, [*values[id]])
 
 
-def test_values_near_a_key_or_a_mistake_get_the_verdict_of_check(judged):
-    values = {}
-    for id in ASKED:
-        found = exercise(id)
-        key, by = found.solution(), found.tolerance
-        tried = [near(key, share * by) for share in (0.9, -0.9, 1.1, -1.1)]
-        known = [key, *found.mistakes.values()]
-        tried += [rounded(value, digits) for value in known for digits in (1, 2, 3, 6)]
-        tried += [[*key][::-1], [*key, 1]] if isinstance(key, list) else []
-        values[id] = {repr(value): value for value in tried}
-    assert_same_verdicts(judged, values)
-
-
-def test_whatever_is_typed_gets_the_verdict_of_check(judged):
-    typed = {text: eval(text, dict(NAMES)) for text in PYTHON} | BARE
-    assert len(typed) >= 80
-    assert_same_verdicts(judged, dict.fromkeys(ASKED, typed))
-
-
-def test_nothing_typed_is_open_and_what_cannot_be_read_is_said(judged):
-    for id, found in judged({id: ["", "   ", *UNREADABLE] for id in ASKED}).items():
-        blank, spaces, *rest = found
-        assert blank == spaces == said(id, ...), id
-        states = dict(zip(UNREADABLE, (one["state"] for one in rest), strict=True))
-        assert set(states.values()) == {"unread"}, (id, states)
-        assert all(one["line"].startswith("This cannot be read.") for one in rest)
+def test_whatever_is_typed_is_judged_as_check_judges_it_or_cannot_be_read():
+    typed = {text: eval(text, dict(NAMES)) for text in PYTHON} | BARE | {"": ..., "   ": ...}
+    assert len(typed) >= 80 and len(kinds()) >= 10
+    for id, found in judged({id: [*typed, *UNREADABLE] for id in kinds()}).items():
+        for text, value, one in zip(typed, typed.values(), found, strict=False):
+            assert one == said(id, value), (id, text[:100])
+        for text, one in zip(UNREADABLE, found[len(typed) :], strict=True):
+            assert one["state"] == "unread", (id, text[:100])
+            assert one["line"].startswith("This cannot be read."), (id, text[:100])

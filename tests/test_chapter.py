@@ -1,22 +1,18 @@
 "What becomes of a chapter on its way to a page: exercises, folds, the box, links there and back."
 
+import ast
 import json
-import runpy
+from functools import cache
 from pathlib import Path
 
 import cards
 import chapter
 import notebooks
 import pytest
+import quizzes
 from chapter import Page, fold_name, source
 
 ROOT = Path(__file__).parents[1]
-
-
-def page(name):
-    "A chapter as it is stored, such as attention/masks."
-    path = cards.chapters()[name]
-    return Page(cards.page(path), json.loads(path.read_text(encoding="utf-8")))
 
 
 # --- an exercise in three cells -------------------------------------------------------------------
@@ -74,8 +70,7 @@ OTHERS = """*What others wrote*
 def three_cells():
     def cell(kind, text, id):
         outputs = {"outputs": [], "execution_count": None} if kind == "code" else {}
-        lines = text.splitlines(keepends=True)
-        return {"cell_type": kind, "id": id, "metadata": {}, "source": lines} | outputs
+        return {"cell_type": kind, "id": id, "metadata": {}, "source": text} | outputs
 
     return [
         cell("markdown", f"{ASKED}\n\n{TEXT}".replace("must*", "core*"), "asked"),
@@ -85,15 +80,17 @@ def three_cells():
     ]
 
 
-def test_an_exercise_is_read_off_its_three_cells():
+def test_an_exercise_is_read_off_its_three_cells_and_its_solution_takes_no_time_to_read():
     (one,) = chapter.exercises(three_cells())
     assert (one.id, one.title, one.kind, one.minutes) == ("norm.3", "The norm", "build", 10)
     assert one.asked == ASKED and one.text == "Divide by the root of the mean square."
     assert one.blank == BLANK and one.solution == SHOWN and one.solution_place == 2
     assert list(one.mistakes.values()) == [["x - → x +", "mean → sum"], ["`x.abs()`"]]
+    assert cards.lines(three_cells()) == cards.lines(three_cells()[:2])
+    assert cards.words(three_cells()) == len(ASKED.partition("<details>")[0].split())
 
 
-def test_the_page_shows_its_solution_in_one_fold_with_what_others_wrote():
+def test_a_page_and_a_copy_have_its_solution_in_one_fold_and_a_handout_has_nothing_of_it():
     shown = Page("nbs/block/01_norm", {"cells": three_cells()})
     chapter.exercise_cards(shown)
     chapter.directives(shown)
@@ -105,22 +102,9 @@ def test_the_page_shows_its_solution_in_one_fold_with_what_others_wrote():
     assert opening.startswith('<details class="solution" id="solution-norm-3"><summary>Solution')
     assert "Divide by the root" in opening and "</details>" not in opening
     assert closing == f"{OTHERS}\n\n</details></div>"
-
-
-def test_a_copy_has_it_in_one_fold_and_a_handout_has_nothing_of_it():
-    asked, blank = map(source, notebooks.folded(three_cells()))
     fold = TEXT.removesuffix("</details>") + f"```python\n{SHOWN}\n```\n\n{OTHERS}\n\n</details>"
-    assert asked == f"{ASKED}\n\n{fold}" and blank == BLANK
+    assert [*map(source, notebooks.folded(three_cells()))] == [f"{ASKED}\n\n{fold}", BLANK]
     assert [*map(source, notebooks.asked(three_cells()))] == [ASKED, BLANK]
-
-
-def test_its_solution_takes_no_time_to_read():
-    cells = three_cells()
-    assert cards.lines(cells) == cards.lines(cells[:2])
-    words = len(
-        chapter.STATEMENT.fullmatch(source(cells[0]))["asked"].split("<details>")[0].split()
-    )
-    assert cards.words(cells) == words
 
 
 # --- folds and their names ------------------------------------------------------------------------
@@ -179,58 +163,63 @@ def test_the_names_that_a_cell_takes_and_gives():
         assert chapter.names(code) == (taken, given), code
 
 
-# --- the box, links there and back ----------------------------------------------------------------
+# --- every chapter: its box, links there and back -------------------------------------------------
 
 
-def test_the_box_says_in_one_line_what_a_chapter_takes_and_where_its_copies_are(monkeypatch):
-    shown = page("attention/masks")
-    monkeypatch.setattr(chapter, "days", lambda root: {shown.name: "7 March 2026"})
-    chapter.box(shown)
-    said = source(shown.cells[0]).split(":::")[1]
-    minutes = cards.card(cards.chapters()["attention/masks"])["minutes"]
-    first = f"{{div}} chapter-card\n**First pass** · {minutes} minutes · needs {{doc}}`/nbs/"
-    assert said.startswith(first)
-    done = '<span class="answers-done">0 of 2</span> done in this page</span> · '
-    asked = sum(exercise.minutes for exercise in chapter.exercises(shown.cells))
-    asked = f' · 6 exercises of {asked} minutes<span class="answers-count">, {done}'
-    assert asked in said and said.count("\n") == 2
-    assert '<a href="../../notebooks/nbs/attention/02_masks.ipynb">.ipynb</a>' in said
-    assert '/blob/notebooks/nbs/attention/02_masks.ipynb">Colab</a>' in said
-    assert said.endswith(" · last changed on 7 March 2026\n")
+@cache
+def page(name):
+    "A chapter with its box and its links, and without the rest of what becomes of it."
+    path = cards.chapters()[name]
+    page = Page(cards.page(path), json.loads(path.read_text(encoding="utf-8")))
+    for step in (chapter.box, chapter.clinic_links, chapter.foot, chapter.quiz):
+        step(page)
+    return page
 
 
-def test_the_day_of_a_chapter_is_that_of_its_last_commit():
+@pytest.mark.parametrize("name", cards.chapters())
+def test_a_chapter_leads_to_what_it_takes_and_gives(name):
+    shown, card = page(name), cards.card(cards.chapters()[name])
+    texts = [source(cell) for cell in shown.cells]
+    (summary,) = [text for text in texts if text.startswith("## Summary")] or [""]
+    box = texts[0].split(":::")[1]
+    first = ("First pass**", "Second pass")[card["pass"] - 1]
+    assert f"{first} · {card['minutes']} minutes" in box and box.count("\n") == 2
+    assert box.count("{doc}`/nbs/") == len(card["needs"])
+    asked = chapter.exercises(shown.cells)
+    if asked:
+        assert (
+            f" exercise{'s' * (len(asked) > 1)} of {sum(one.minutes for one in asked)} min" in box
+        )
+    up = "../" * shown.name.count("/")
+    assert f'<a href="{up}notebooks/{shown.name}.ipynb">.ipynb</a>' in box
+    assert f'/blob/notebooks/{shown.name}.ipynb">Colab</a>' in box
+    # below the summary: the reference, the glossary, the quiz; the clinic where it is confused
+    module, exported = chapter.exported(shown.cells)
+    terms = [term for term, pages in chapter.glossary().items() if shown.name in pages]
+    below = [f"{{py:obj}}`{one} <{module}.{one}>`" for one in exported if module]
+    below += [f"{{term}}`{term}`" for term in terms]
+    below += [f"```{{quiz}} {name}\n"] * (name in quizzes.of_chapters())
+    assert [text for text in below if text not in summary] == []
+    clinic = chapter.clinic(ROOT).get(shown.name, ())
+    confused = [text for text in texts if text.startswith("## Often confused")] or [summary]
+    assert [text for text in clinic if text not in confused[0]] == []
+    if module:
+        made = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")).body
+        (listed,) = (ast.literal_eval(one.value) for one in made if is_all(one))
+        assert set(exported) <= set(listed)
+
+
+def is_all(statement):
+    return getattr(statement, "targets", None) and ast.unparse(statement.targets[0]) == "__all__"
+
+
+def test_chapters_name_all_that_is_exported_and_all_terms_and_know_their_days():
+    pages = {shown.name: shown for shown in map(page, cards.chapters())}
+    assert sum(len(chapter.exported(shown.cells)[1]) for shown in pages.values()) > 220
+    assert all(where and set(where) <= pages.keys() for where in chapter.glossary().values())
     days = chapter.days(ROOT)
     if not days:
         pytest.skip("the history is missing")
-    assert {cards.page(path) for path in cards.chapters().values()} <= days.keys()
-
-
-def test_a_chapter_names_all_that_it_exports():
-    count = 0
-    for name in cards.chapters():
-        module, names = chapter.exported(page(name).cells)
-        if module:
-            made = runpy.run_path(str(ROOT / f"{module.replace('.', '/')}.py"), run_name="read")
-            assert all(name in made for name in names), module
-            count += len(names)
-    assert count > 220
-
-
-def test_the_summary_ends_with_links_to_reference_and_glossary():
-    shown = page("attention/masks")
-    chapter.foot(shown)
-    (summary,) = (t for t in map(source, shown.cells) if t.startswith("## Summary"))
-    foot = summary.split(":::{div} chapter-foot\n")[1]
-    assert "{py:obj}`causal_mask <transformer_lit.attention.masks.causal_mask>`" in foot
-    assert "{term}`padding mask`" in foot and foot.endswith("\n:::")
-
-
-def test_every_term_is_named_by_the_chapter_that_explains_it():
-    pages = {cards.page(path): name for name, path in cards.chapters().items()}
-    for term, where in chapter.glossary().items():
-        assert where and set(where) <= set(pages), term
-        for name in where:
-            shown = page(pages[name])
-            chapter.foot(shown)
-            assert f"{{term}}`{term}`" in "".join(map(source, shown.cells)), name
+    assert pages.keys() <= days.keys()
+    for name, shown in pages.items():
+        assert f"last changed on {days[name]}\n" in source(shown.cells[0])

@@ -1,37 +1,107 @@
-"What the site is made of, without a browser: folds, formulas as text, drawings, words to look for."
+"What the site is made of, without a browser: parts, paths, the map, formulas, words to look for."
 
-import json
+import re
 from pathlib import Path
 
 import cards
 import formulas
 import pytest
+import ways
 import yaml
-from site_pages import part_name, plain
+from site_pages import plain
 from site_search import linear
 from sphinxcontrib.katex import katex_version
-from ways import hours, lead, part_lines
 
 ROOT = Path(__file__).parents[1]
-PARTS = [(caption, pages) for caption, pages in cards.contents() if len(pages) > 1]
+
+# --- parts, paths and the map --------------------------------------------------------------------
 
 
-def chapter(name):
-    "A chapter as it is stored, such as attention/masks."
-    return json.loads(cards.chapters()[name].read_text(encoding="utf-8"))
+def test_a_part_opens_with_a_page_that_lists_it_and_only_the_others_have_numbers():
+    numbers = cards.numbers()
+    for caption, (opening, *others) in cards.contents():
+        if not others:
+            continue
+        text = (ROOT / f"{opening}.md").read_text(encoding="utf-8")
+        assert text.startswith(f"# {caption}\n\n") and text.endswith("\n\n```{part}\n```\n")
+        assert 40 <= len(text.split()) <= 100, caption
+        total, _, *lines = ways.part_lines(opening)
+        assert opening not in numbers and len(lines) == len(others)
+        minutes = {1: 0, 2: 0}
+        for page, line in zip(others, lines, strict=True):
+            assert line.startswith(f"- {numbers[page]} {{doc}}`/{page}`")
+            if page.startswith("nbs/"):
+                card = cards.card(ROOT / f"{page}.ipynb")
+                minutes[card["pass"]] += card["minutes"]
+                _, lead, facts = line.split("<br>")
+                first = ("**First pass**", "Second pass")[card["pass"] - 1]
+                assert lead and facts.startswith(f"{first} · {card['minutes']} minutes"), line
+        for number, name in ((1, "first"), (2, "second")):
+            said = f" of the {name} pass, {ways.hours(minutes[number])}"
+            assert (said in total) == bool(minutes[number]), caption
+    assert numbers["nbs/attention/02_masks"] == "3.2" and numbers["book/teachers"] == "A.1"
+
+
+GOALS = [["attention/multihead"], ["models/llama", "models/first_training"]]
+
+
+def test_paths_are_closed_in_order_and_within_the_first_pass():
+    first = ways.first_pass()
+    assert all(set(card["needs"]) <= first.keys() for card in first.values())
+    for goals in GOALS:
+        path = ways.path_to(goals)
+        assert set(goals) <= path.keys()
+        for place, card in enumerate(path.values()):
+            assert set(card["needs"]) <= set([*path][:place]) and card["pass"] == 1
+    page = (ROOT / "book/paths.md").read_text(encoding="utf-8")
+    found = [line.split() for line in re.findall(r"```\{reading-path\} (.+)", page)]
+    assert [line for line in found if line[0] != "only"] == [*GOALS, ["first-pass"]]
+    chosen = [line for line in found if line[0] == "only"]
+    for line, limit in zip(chosen, (60, 180, 1e9), strict=True):  # an hour, an evening, and longer
+        path = ways.chosen(line)
+        assert [*path] == line[1:]  # in the book's order, whatever order the page gives them in
+        assert sum(card["minutes"] for card in path.values()) <= limit
+        assert limit > 180 or all(card["pass"] == 1 for card in path.values())
+    with pytest.raises(ValueError, match="attention/maks"):
+        ways.path_to(["attention/maks"])
+
+
+def test_every_box_of_the_map_is_a_chapter_of_the_first_pass_and_marked_in_its_part():
+    drawn = ways.drawn_map(lambda chapter: f"{chapter}.html", "block")
+    linked = re.findall(r'<a href="(.+?)\.html"><rect class="\w+( here)?"', drawn)
+    assert len(linked) == drawn.count("<a ") > 20
+    assert {name for name, _ in linked} <= ways.first_pass().keys()
+    assert all(bool(here) == name.startswith("block/") for name, here in linked)
+    assert drawn.count(" here") > 5
+
+
+# --- formulas and words --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("formula", "text"),
+    ("made", "text"),
     [
-        (r"\frac{q_t \cdot k_s}{\sqrt{D}}", "q_t · k_s/√D"),
-        (r"\mathrm{Attend}\bigl(Q, K\bigr)", "Attend (Q, K )"),
-        (r"\log \sum_{j} e^{a_{tj}}", "log ∑_j e^a_tj"),
-        (r"\begin{gathered} a \\[4pt] b \end{gathered}", "a b"),
+        (linear(r"\frac{q_t \cdot k_s}{\sqrt{D}}"), "q_t · k_s/√D"),  # searched as it is typed
+        (linear(r"\mathrm{Attend}\bigl(Q, K\bigr)"), "Attend (Q, K )"),
+        (linear(r"\log \sum_{j} e^{a_{tj}}"), "log ∑_j e^a_tj"),
+        (linear(r"\begin{gathered} a \\[4pt] b \end{gathered}"), "a b"),
+        (plain("one  two\nthree", 20), "one two three"),  # a description is cut at a word
+        (plain("one two three", 10), "one two …"),
+        (ways.hours(5), "5 min"),
+        (ways.hours(60), "1 h 00 min"),
+        (ways.hours(125), "2 h 05 min"),
     ],
 )
-def test_a_formula_is_searched_as_it_is_typed(formula, text):
-    assert linear(formula) == text
+def test_what_is_written_of_formulas_texts_and_times(made, text):
+    assert made == text
+
+
+def test_words_to_look_for_belong_to_pages_and_to_one_each():
+    listed = yaml.safe_load((ROOT / "book/search.yml").read_text(encoding="utf-8"))
+    pages = {name for name in listed if not (ROOT / f"{name}.md").exists()}
+    assert pages <= set(cards.chapters())
+    for chapter, words in listed.items():
+        assert len({word.lower() for word in words}) == len(words), chapter
 
 
 def test_the_style_of_formulas_is_of_the_version_that_draws_them():
@@ -56,59 +126,6 @@ def test_query_key_and_value_are_coloured_in_formulas_of_attention_alone():
         context = {"body": LETTERS}
         formulas.colour_page(None, page, None, context, None)
         assert (context["body"] != LETTERS) == changed
-
-
-def test_a_description_is_cut_at_a_word():
-    assert plain("one  two\nthree", 20) == "one two three"
-    assert plain("one two three", 10) == "one two …"
-
-
-def test_parts_are_numbered_and_the_appendix_has_a_letter():
-    assert part_name(3, "Attention") == 3
-    assert part_name(14, "Appendix") == "A"
-
-
-def test_words_to_look_for_belong_to_pages_and_to_one_each():
-    listed = yaml.safe_load((ROOT / "book/search.yml").read_text(encoding="utf-8"))
-    pages = {name for name in listed if not (ROOT / f"{name}.md").exists()}
-    assert pages <= set(cards.chapters())
-    for chapter, words in listed.items():
-        assert len({word.lower() for word in words}) == len(words), chapter
-
-
-# --- the page that opens a part -------------------------------------------------------------------
-
-
-def test_a_part_opens_with_a_page_that_lists_it():
-    for caption, (opening, *others) in PARTS:
-        text = (ROOT / f"{opening}.md").read_text(encoding="utf-8")
-        assert text.startswith(f"# {caption}\n\n") and text.endswith("\n\n```{part}\n```\n")
-        assert 40 <= len(text.split()) <= 100, caption
-        total, _, *lines = part_lines(opening)
-        assert [line.split("`")[1] for line in lines] == [f"/{page}" for page in others]
-        found = [cards.card(ROOT / f"{page}.ipynb") for page in others if page.startswith("nbs/")]
-        for number, name in ((1, "first"), (2, "second")):
-            minutes = [card["minutes"] for card in found if card["pass"] == number]
-            said = f" of the {name} pass, {hours(sum(minutes))}"
-            assert (said in total) == bool(minutes), caption
-
-
-def test_the_page_that_opens_a_part_has_no_number():
-    numbers = cards.numbers()
-    assert (
-        numbers["nbs/start/00_ten_minutes"] == "1.1" and numbers["nbs/attention/02_masks"] == "3.2"
-    )
-    assert numbers["book/teachers"] == "A.1" and numbers["book/tree"] == "11.1"
-    assert not [page for page in numbers if page.startswith(cards.OPENING)]
-
-
-def test_a_line_of_a_part_says_what_a_chapter_is_and_what_it_takes():
-    line = next(line for line in part_lines("book/parts/attention") if "02_masks" in line)
-    link, sentence, facts = line.split("<br>")
-    assert link == "- 3.2 {doc}`/nbs/attention/02_masks`"
-    assert sentence == lead("".join(chapter("attention/masks")["cells"][0]["source"])) != ""
-    minutes = chapter("attention/masks")["metadata"]["chapter"]["minutes"]
-    assert facts.startswith(f"**First pass** · {minutes} minutes · 6 exercises of ")
 
 
 def drawn(latex, **options):

@@ -3,12 +3,13 @@
 import json
 import os
 import re
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
+import cards
 import pytest
 import sources
-import yaml
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {text["text"]: text for text in sources.texts()}
@@ -56,15 +57,6 @@ def faults(name, text, rows):
     yield from (f"{title[:20]} leads nowhere" for title, _ in left)
 
 
-def cells_named():
-    "Every chapter and cell that sources.yml names, with what leads there."
-    for text in TEXTS.values():
-        for row in text["sections"]:
-            formulas = [place for each in row.get("formulas", ()) for place in each.values()]
-            for place in [*row.get("taught", ()), *formulas]:
-                yield f"{text['text']}, {row['heading']}", place
-
-
 @pytest.mark.needs("sources")
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_section_and_each_formula_of_a_text_leads_to_a_cell(name):
@@ -72,55 +64,46 @@ def test_each_section_and_each_formula_of_a_text_leads_to_a_cell(name):
     assert list(faults(name, text, TEXTS[name]["sections"])) == []
 
 
-def test_each_cell_that_is_named_exists():
-    toc = yaml.safe_load((ROOT / "book/_toc.yml").read_text())
-    chapters = {chapter["file"] for part in toc["parts"] for chapter in part["chapters"]}
-    ids = {}
-    for who, place in cells_named():
-        chapter, cell = place.split()
-        assert chapter in chapters, f"{who}: {chapter} is no chapter of the book"
-        if chapter == "book/tree":
-            assert cell in (ROOT / f"{chapter}.md").read_text(), f"{who}: no {cell} in {chapter}"
-            continue
-        if chapter not in ids:
-            cells = json.loads((ROOT / f"{chapter}.ipynb").read_text())["cells"]
-            ids[chapter] = [c["id"] for c in cells]
-        assert cell in ids[chapter], f"{who}: {chapter} has no cell {cell!r}"
+@cache
+def ids(page):
+    if page == "book/tree":
+        return re.findall(r"```\{([\w-]+)\}", (ROOT / f"{page}.md").read_text(encoding="utf-8"))
+    cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    return [cell["id"] for cell in cells]
 
 
-def test_sections_are_taught_or_left_out_and_nothing_is_copied():
+def test_sections_are_taught_in_cells_that_exist_or_left_out_and_nothing_is_copied():
     rows = [row for text in TEXTS.values() for row in text["sections"]]
+    pages = {page for _, pages in cards.contents() for page in pages}
     for row in rows:
+        formulas = [pair for each in row.get("formulas", ()) for pair in each.items()]
+        for place in [*row.get("taught", ()), *(place for _, place in formulas)]:
+            page, cell = place.split()
+            assert page in pages and cell in ids(page), f"{row['heading']}: {place}"
         assert bool(row.get("taught")) != bool(row.get("left_out")), row["heading"]
         assert row["gloss"] and len(row["heading"]) <= 20, row["heading"]
-        assert all(len(key) <= 30 for each in row.get("formulas", ()) for key in each), row
+        assert all(len(key) <= 30 for key, _ in formulas), row
     assert sum("left_out" in row for row in rows) <= 2
 
 
-def test_the_page_is_made_from_the_data():
-    page = (ROOT / "book/sources.md").read_text()
-    assert sources.made()["book/sources.md"] == page, "run `python book/sources.py`"
-
-
-def test_an_entry_of_the_clinic_is_found_by_the_section_that_it_names(tmp_path):
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book/sources.yml").write_text((ROOT / "book/sources.yml").read_text())
-    (tmp_path / "nbs/sources").mkdir(parents=True)
-    said = "### X.1 · ✗ A title\n\n**Source.** {}: $x = y$\n"
-
-    def found(place):
-        page = {"cells": [{"source": said.format(place)}]}
-        (tmp_path / "nbs/sources/one.ipynb").write_text(json.dumps(page))
-        ((text, number),) = sources.sourced(tmp_path)
-        return TEXTS[text]["sections"][number]["heading"]
-
-    assert found("S0, 1.2(3)") == "(3)Position-wise FFN"
-    assert found("S0, 1.4 (2) places") == "(2)归一化位置"
-    assert found("S1, after 解码器 (decoder)") == "层归一化"
-    assert found("S1, on position encodings") == "模型不包含循环和卷积"
-    assert found("S2, Rotary Position Embedding") == "Rotary Position"
-    assert found("S3, 层归一化 (layer normalisation)") == "层归一化"
-    assert found("S3, 层归一化的位置 (where the norm stands)") == "层归一化的位置"
-    for nowhere in ("S0, 1.5", "S1, on the weather"):
+@pytest.mark.parametrize(
+    ("text", "place", "heading"),
+    [
+        ("S0", "1.2(3)", "(3)Position-wise FFN"),
+        ("S0", "1.4 (2) places", "(2)归一化位置"),
+        ("S1", "after 解码器 (decoder)", "层归一化"),
+        ("S1", "on position encodings", "模型不包含循环和卷积"),
+        ("S2", "Rotary Position Embedding", "Rotary Position"),
+        ("S3", "层归一化 (layer normalisation)", "层归一化"),
+        ("S3", "层归一化的位置 (where the norm stands)", "层归一化的位置"),
+        ("S0", "1.5", None),
+        ("S1", "on the weather", None),
+    ],
+)
+def test_an_entry_of_the_clinic_is_found_by_the_section_that_it_names(text, place, heading):
+    sections = TEXTS[text]["sections"]
+    if heading is None:
         with pytest.raises((ValueError, StopIteration)):
-            found(nowhere)
+            sources.section(place, sections)
+    else:
+        assert sections[sources.section(place, sections)]["heading"] == heading
