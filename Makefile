@@ -13,7 +13,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup check test package cells test-needs test-machinery test-book test-book-all \
-	test-default test-avx2 test-slow weekly book pdf serve lab handout copies export bench lint clean
+	test-default test-avx2 test-slow weekly book pdf serve lab handout copies run-copies export bench lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -51,6 +51,10 @@ handout: setup  ## write the chapters for a class, without solutions, to HANDOUT
 COPIES ?= _build/copies
 copies: setup  ## write the notebooks that stand alone, for Colab and Jupyter, to COPIES
 	python book/notebooks.py copies $(COPIES)
+
+run-copies: copies  ## run each of them from its first cell to its last, without a network
+	cd $(COPIES) && ls nbs/*/*.ipynb | sed 's/\.ipynb$$//' | OMP_NUM_THREADS=$(THREADS) xargs -P 2 -n 8 \
+		python $(CURDIR)/book/notebooks.py run .
 
 lint: setup  ## ruff: rules and form
 	ruff check .
