@@ -1,18 +1,15 @@
 """What people type first works: jobs of the package's users, spelt as they tried them.
 
-Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
-saved folders: recipes/test_published.py; sentence vectors: models/test_embed.py; the compiler,
-export and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as
-a notebook.
+Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats, saved
+folders and sentence encoders: oracle/test_recipes.py; the compiler, export and ONNX with a padding
+mask: models/test_compilers.py. The page that shows them all runs as a notebook.
 """
 
 import json
-from pathlib import Path
 
 import cards
 import pytest
 import torch
-from sentence_folders import write_sentence_folder
 from torch.testing import assert_close
 
 from transformer_lit import (
@@ -29,14 +26,11 @@ from transformer_lit import (
     generate,
     lens,
     load,
-    load_sentence_encoder,
     padding_mask,
     save_hf,
 )
 from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.course.files import InputError
-from transformer_lit.recipes import zoo
-from transformer_lit.recipes.cli import main
 
 SIZES = {"vocab_size": 53, "d_model": 40, "n_layers": 2, "n_heads": 4, "d_ff": 37}
 
@@ -93,26 +87,6 @@ def test_what_only_a_llama_can_is_one_line(tmp_path, no_shape_checks):
     assert not (tmp_path / "gpt").exists()
 
 
-def test_a_sentence_encoder_opens_like_any_model(tmp_path, capfd):
-    folder = write_sentence_folder(tmp_path / "encoder")
-    texts = ["a man is riding a bike.", "two dogs run"]
-    expected = load_sentence_encoder(folder).encode(texts)
-    assert torch.equal(load(folder).encode(texts), expected)
-    assert_close(load(folder).encode(texts[0]), expected[0])  # one text, one vector
-    in_8_bits = load(folder, weights="int8").encode(texts)
-    assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
-    assert main(["translate", "x", "--model", str(folder)]) == 2
-    assert capfd.readouterr().err.endswith("is a sentence-encoder model; it does not translate\n")
-
-
-def test_a_published_model_has_a_name_once_it_was_fetched(monkeypatch, tmp_path, data_folder):
-    with pytest.raises(InputError, match="transformer-lit data fetch minilm"):
-        load("minilm")
-    folder = write_sentence_folder(tmp_path / "encoder")
-    monkeypatch.setattr(zoo, "paths", lambda name: [folder / "config.json", folder / "x"])
-    assert load("minilm").encode(["two dogs"]).shape == (1, 42)
-
-
 @pytest.mark.parametrize(
     ("ids", "got"), [("Eva lives", "got str"), (torch.tensor([1, 2, 3]), r"got shape \(3,\)")]
 )
@@ -136,15 +110,6 @@ def test_the_lens_reads_an_encoder_decoder(residual):
 def test_a_device_that_is_not_there_is_one_line():
     with pytest.raises(InputError, match=r"device 'cuda:99' is not available here .*; try cpu"):
         load("stories", device="cuda:99")
-
-
-@pytest.mark.parametrize("recipe", ["language-model", "translation"])
-def test_files_may_stand_where_one_writes_them_first(recipe, tmp_path, monkeypatch, capfd):
-    "Behind the recipe, without an option: what is wrong with them is told."
-    monkeypatch.chdir(tmp_path)
-    Path("mine").write_text("")
-    assert main(["train", recipe, "mine", "--set", "steps=2"]) == 2
-    assert capfd.readouterr().err == "error: mine is empty\n"
 
 
 MOST = {  # the lines of the same job in the field, and two
