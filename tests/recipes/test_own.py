@@ -314,6 +314,7 @@ class TestCommand:
         said, _, sample = out.partition("\n\n")
         assert "bits per byte; model in runs/my/model" in said
         assert sample == (here / "runs/my/sample.txt").read_text()
+        assert (here / "runs/my/curve.svg").read_text().count("<svg") == 1
         (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
         assert record["data_sha256"] == own_hashes(["mytext"])
         assert record["command"].startswith("transformer-lit train language-model --text mytext ")
