@@ -1,18 +1,15 @@
 """What people type first works: jobs of the package's users, spelt as they tried them.
 
-Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
-saved folders: recipes/test_published.py; sentence vectors: models/test_embed.py; the compiler,
-export and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as
-a notebook.
+Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats, saved
+folders and sentence encoders: oracle/test_recipes.py; the compiler, export and ONNX with a padding
+mask: models/test_compilers.py. The page that shows them all runs as a notebook.
 """
 
 import json
-from pathlib import Path
 
 import cards
 import pytest
 import torch
-from sentence_folders import write_sentence_folder
 from torch.testing import assert_close
 
 from transformer_lit import (
@@ -29,14 +26,10 @@ from transformer_lit import (
     generate,
     lens,
     load,
-    load_sentence_encoder,
     padding_mask,
     save_hf,
 )
 from transformer_lit.attention.latent import LatentAttention
-from transformer_lit.course.files import InputError
-from transformer_lit.recipes import zoo
-from transformer_lit.recipes.cli import main
 
 SIZES = {"vocab_size": 53, "d_model": 40, "n_layers": 2, "n_heads": 4, "d_ff": 37}
 
@@ -58,14 +51,6 @@ def near(got, want):
     return torch.allclose(got, want, rtol=0, atol=1e-9)
 
 
-def test_an_encoder_s_states_do_not_see_padding():
-    model = Transformer(TransformerConfig(**SIZES, dropout=0.0)).double()
-    src, keep = torch.randint(53, (2, 7)), torch.arange(7) < torch.tensor([[7], [5]])
-    states = model.encoder_states(src, keep)  # B S C
-    assert states.shape == (2, 7, 40)
-    assert_close(states[1:, :5], model.encoder_states(src[1:, :5]))
-
-
 def test_attention_in_a_module_of_ones_own():
     attention = MultiHeadAttention(40, 4).double()
     x, memory = torch.randn(2, 7, 40).double(), torch.randn(2, 5, 40).double()
@@ -73,52 +58,6 @@ def test_attention_in_a_module_of_ones_own():
     out = attention(x, mask=padding_mask(keep))
     assert_close(out[1:, :3], attention(x[1:, :3]))
     assert_close(attention(x, memory), attention(x, attention.keys_values(memory)))
-
-
-@pytest.mark.parametrize(
-    "attention", [MultiHeadAttention(40, 4), LatentAttention(40, 4, rank=3, d_head=5)]
-)
-def test_a_mask_of_tokens_names_what_makes_it_one_of_keys(attention, no_shape_checks):
-    keep = torch.ones(2, 7, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"bool of shape \(2, 7\); see padding_mask for B S"):
-        attention(torch.randn(2, 7, 40), mask=keep)
-
-
-def test_what_only_a_llama_can_is_one_line(tmp_path, no_shape_checks):
-    model = GPT(GPTConfig(**SIZES))
-    with pytest.raises(
-        InputError, match="a GPT that was read from no folder: of these only a Llama is written"
-    ):
-        save_hf(model, tmp_path / "gpt")
-    assert not (tmp_path / "gpt").exists()
-
-
-def test_a_sentence_encoder_opens_like_any_model(tmp_path, capfd):
-    folder = write_sentence_folder(tmp_path / "encoder")
-    texts = ["a man is riding a bike.", "two dogs run"]
-    expected = load_sentence_encoder(folder).encode(texts)
-    assert torch.equal(load(folder).encode(texts), expected)
-    assert_close(load(folder).encode(texts[0]), expected[0])  # one text, one vector
-    in_8_bits = load(folder, weights="int8").encode(texts)
-    assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
-    assert main(["translate", "x", "--model", str(folder)]) == 2
-    assert capfd.readouterr().err.endswith("is a sentence-encoder model; it does not translate\n")
-
-
-def test_a_published_model_has_a_name_once_it_was_fetched(monkeypatch, tmp_path, data_folder):
-    with pytest.raises(InputError, match="transformer-lit data fetch minilm"):
-        load("minilm")
-    folder = write_sentence_folder(tmp_path / "encoder")
-    monkeypatch.setattr(zoo, "paths", lambda name: [folder / "config.json", folder / "x"])
-    assert load("minilm").encode(["two dogs"]).shape == (1, 42)
-
-
-@pytest.mark.parametrize(
-    ("ids", "got"), [("Eva lives", "got str"), (torch.tensor([1, 2, 3]), r"got shape \(3,\)")]
-)
-def test_a_text_without_a_tokenizer_is_one_line(ids, got, no_shape_checks):
-    with pytest.raises(TypeError, match=rf"a tensor B T, {got}; a text: load\(…\)\.generate"):
-        generate(GPT(GPTConfig(**SIZES)), ids, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("residual", ["pre", "post"])
@@ -133,18 +72,34 @@ def test_the_lens_reads_an_encoder_decoder(residual):
     assert_close(found[0], model.lm_head(model.decoder_norm(first)).detach())
 
 
-def test_a_device_that_is_not_there_is_one_line():
-    with pytest.raises(InputError, match=r"device 'cuda:99' is not available here .*; try cpu"):
-        load("stories", device="cuda:99")
+def attends(make, **sizes):
+    keep = torch.ones(2, 7, dtype=torch.bool)
+    make(40, 4, **sizes)(torch.randn(2, 7, 40), mask=keep)
 
 
-@pytest.mark.parametrize("recipe", ["language-model", "translation"])
-def test_files_may_stand_where_one_writes_them_first(recipe, tmp_path, monkeypatch, capfd):
-    "Behind the recipe, without an option: what is wrong with them is told."
+def writes(ids):
+    generate(GPT(GPTConfig(**SIZES)), ids, max_new_tokens=2)
+
+
+OF_KEYS = r"bool of shape \(2, 7\); see padding_mask for B S"
+A_TEXT = r"; a text: load\(…\)\.generate"
+REFUSED = [
+    (lambda: attends(MultiHeadAttention), OF_KEYS),
+    (lambda: attends(LatentAttention, rank=3, d_head=5), OF_KEYS),
+    (lambda: writes("Eva lives"), f"a tensor B T, got str{A_TEXT}"),
+    (lambda: writes(torch.tensor([1, 2, 3])), rf"a tensor B T, got shape \(3,\){A_TEXT}"),
+    (lambda: save_hf(GPT(GPTConfig(**SIZES)), "gpt"), "read from no folder: of these only a Llama"),
+    (lambda: load("stories", device="cuda:99"), "'cuda:99' is not available here .*; try cpu"),
+]
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED, ids=range(len(REFUSED)))
+@pytest.mark.usefixtures("no_shape_checks")
+def test_what_cannot_be_is_one_line(call, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine").write_text("")
-    assert main(["train", recipe, "mine", "--set", "steps=2"]) == 2
-    assert capfd.readouterr().err == "error: mine is empty\n"
+    with pytest.raises((TypeError, ValueError), match=told):
+        call()
+    assert not list(tmp_path.iterdir())
 
 
 MOST = {  # the lines of the same job in the field, and two

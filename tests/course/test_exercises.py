@@ -78,7 +78,7 @@ def test_in_a_repair_the_damage_itself_is_not_named():
 
 
 def test_an_answer_that_draws_draws_what_the_reference_draws():
-    @exercise("test.2", cases=lambda: {"a": (torch.ones(101),)})
+    @exercise("test.2", cases=lambda: {"a": (torch.ones(101),), "b": (torch.ones(97),)})
     def drop(x):
         return torch.nn.functional.dropout(x, 0.5)
 
@@ -105,9 +105,9 @@ def blank(x, factor):
 def blank_dots(x, factor): ...
 
 
-@functools.wraps(blank)
-def passes(x, factor):
-    pass
+@functools.wraps(blank_dots)
+def wrapped(x, factor):
+    return blank_dots(x, factor)
 
 
 def annotated(x: int, *, y: float = 0.5) -> str:
@@ -194,7 +194,7 @@ ANSWERS = [  # None where it passes
     (lambda x, f: x.sum(-1) * (1 if len(x) == 5 else 3), NOT_SCALED),  # of two the first
     (blank, OPEN),
     (blank_dots, OPEN),
-    (passes, OPEN),
+    (wrapped, OPEN),
     (returns_dots, OPEN),
     (to_do, OPEN),
     (None, OPEN),

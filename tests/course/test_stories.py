@@ -6,15 +6,10 @@ import random
 import statistics
 
 import pytest
-import torch
 
 from transformer_lit.course import stories as grammar
 from transformer_lit.course.data import load_text
 from transformer_lit.course.stories import broken_causes, entropy, plot_of, stories, surprise
-from transformer_lit.course.writing import Stories
-from transformer_lit.models.gpt import GPT, GPTConfig
-from transformer_lit.text.tokenizer import BPETokenizer
-from transformer_lit.training.optimizers import muon
 
 PLOTS = list(grammar._PLOTS)
 

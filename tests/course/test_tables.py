@@ -25,7 +25,7 @@ def test_lines_by_hand():
         "12,000  long √C             –",
         "     7  b        12.25 ± 0.50",
     ]
-    assert str(table) == repr(table)
+    assert str(table) == repr(table) and repr(Table(["name", "n"], [])) == "name  n"
 
 
 def test_html_by_hand():

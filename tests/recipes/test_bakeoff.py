@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_lit.course.files import InputError
 from transformer_lit.models.assembly import POSITIONS
 from transformer_lit.recipes import bakeoff, language_model
 from transformer_lit.recipes.bakeoff import (
-    BAKEOFFS,
-    SETTINGS,
     bakeoff_presets,
     loss_by_place,
     run_bakeoff,
@@ -30,16 +27,6 @@ def small(monkeypatch):
     sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 9}
     changes = {"sizes": sizes, "length": 4, "steps": 2, "warmup": 1, "every": 2}
     monkeypatch.setattr(bakeoff, "_BASE", replace(bakeoff._BASE, **changes))
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", BAKEOFFS)
-def test_every_entry_can_be_built(name, setting):
-    with torch.device("meta"):
-        for recipe in bakeoff_presets(name, setting).values():
-            model = recipe.build(65)
-            assert model.lm_head.weight.shape == (65, recipe.sizes["d_model"])
-            assert len(model.layers) == recipe.sizes["n_layers"]
 
 
 def test_positions_are_all_there_and_nothing_else_differs():
@@ -64,17 +51,11 @@ def test_the_block_changes_one_factor_or_norm_and_placement():
     assert len(presets) == 14
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_walk_from_gpt_to_llama_keeps_the_number_of_parameters(setting):
-    counts = []
-    for recipe in bakeoff_presets("swap", setting).values():
-        with torch.device("meta"):
-            counts.append(sum(p.numel() for p in recipe.build(65).parameters()))
-    assert max(counts) / min(counts) < 1.003
-    first, *_, last = bakeoff_presets("swap", setting).values()
-    assert first.sizes["position"] == "learned" and first.sizes["bias"]
+def test_the_walk_begins_with_a_gpt_and_ends_with_a_llama():
+    first, *_, last = (p.sizes for p in bakeoff_presets("swap").values())
+    assert first["position"] == "learned" and first["bias"] and not last["bias"]
     expected = {"position": "rope", "norm": "rms", "activation": "silu", "gated": True}
-    assert expected.items() <= last.sizes.items() and not last.sizes["bias"]
+    assert expected.items() <= last.items()
 
 
 def test_a_bakeoff_leaves_a_record_for_each_run_and_goes_on_with_what_is_missing(small, tmp_path):
@@ -96,29 +77,6 @@ def test_a_bakeoff_leaves_a_record_for_each_run_and_goes_on_with_what_is_missing
         assert one.metrics["val_loss"] == two.metrics["val_loss"]
 
 
-def test_loss_by_place_against_a_loop():
-    class Table(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Parameter(torch.randn(7, 7))
-
-        def forward(self, ids):
-            return self.table[ids]
-
-    torch.manual_seed(0)
-    model, text = Table(), torch.randint(7, (50,))
-    expected = torch.zeros(4)
-    for start in range(0, 48, 4):
-        for t in range(4):
-            log_p = model.table[text[start + t]].log_softmax(-1)
-            expected[t] -= log_p[text[start + t + 1]].detach() / 12
-    found = loss_by_place(model, text, length=4, band=2, rows=5)
-    torch.testing.assert_close(torch.tensor(found), expected.view(2, 2).mean(1))
-    assert model.training
-    with pytest.raises(ValueError, match="length 4 is not a multiple of band 3"):
-        loss_by_place(model, text, length=4, band=3)
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_loss_by_place_is_without_dropout_and_puts_every_mode_back(training):
     torch.manual_seed(0)
@@ -136,8 +94,14 @@ def test_loss_by_place_is_without_dropout_and_puts_every_mode_back(training):
     assert [m.training for m in model.modules()] == modes
 
 
-def test_what_is_unknown_is_named():
-    with pytest.raises(InputError, match="unknown bake-off 'norms'; known are: position"):
-        bakeoff_presets("norms")
-    with pytest.raises(InputError, match="unknown setting 'huge'; known are: small, large"):
-        bakeoff_presets("block", "huge")
+REFUSED = [
+    (bakeoff_presets, ("norms",), "unknown bake-off 'norms'; known are: position"),
+    (bakeoff_presets, ("block", "huge"), "unknown setting 'huge'; known are: small, large"),
+    (loss_by_place, (None, None, 4, 3), "length 4 is not a multiple of band 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "told"), REFUSED)
+def test_what_cannot_be_is_named(call, arguments, told):
+    with pytest.raises(ValueError, match=told):
+        call(*arguments)

@@ -224,14 +224,14 @@ class TestSettings:
 
 
 class TestStart:
-    def trained(self, out, **changes):
-        run = open_training(text("mytext", **changes), out, device="cpu")
+    def trained(self, recipe):
+        run = open_training(recipe, "first", device="cpu")
         run.train()
-        finish_training(run, name=str(out), command="c", results="results")
-        return load(out)
+        finish_training(run, name="first", command="c", results="results")
+        return load("first")
 
     def test_weights_and_tokenizer_are_those_of_the_start(self, here):
-        start = self.trained("first")
+        start = self.trained(text("mytext"))
         (here / "new.txt").write_text("a man is a bike.\n" * 30)
         recipe = LanguageModeling.from_files("new.txt", like=start, steps=2, batch_size=2)
         assert recipe.sizes == {**recipe.sizes, **SMALL} and recipe.length == FEW["length"]
@@ -244,34 +244,16 @@ class TestStart:
         with pytest.raises(InputError, match="sha256 of start"):
             open_training(recipe, "second", device="cpu", resume=True)
 
-    def test_a_masked_model_goes_on_and_is_scored_in_rows_as_it_learned(self, here):
-        small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "tokens": 270}
-        rows = {"length": 11, "batch_size": 3, "steps": 2, "every": 2}
-        first = open_training(
-            MaskedModeling.from_files("mytext", **small, **rows), "first", device="cpu"
-        )
-        first.train()
-        finish_training(first, name="first", command="c", results="results")
-        start, text = load("first"), (here / "mytext/a.txt").read_text()
+    def test_a_masked_model_is_scored_in_rows_as_it_learned(self, here):
+        small = {**PAIRS, **FEW, "tokens": 270}
+        del small["vocab_size"]
+        start = self.trained(MaskedModeling.from_files("mytext", **small))
         recipe = MaskedModeling.from_files("mytext", like=start, length=5, steps=2)
         run = open_training(recipe, "second", device="cpu", start=start)
-        torch.testing.assert_close(
-            run.trained.model.state_dict(), start.model.state_dict(), rtol=0, atol=0
-        )
-        scores = [one.score(text)["perplexity"] for one in (run.trained, start)]
+        read = "A man is riding a bike. " * 7
+        scores = [one.score(read)["perplexity"] for one in (run.trained, start)]
         start.info["length"] = 5
-        assert scores[0] == start.score(text)["perplexity"] != scores[1]
-
-    def test_what_does_not_fit_is_one_line_and_leaves_nothing(self, here):
-        start = self.trained("first")
-        other = LanguageModeling.from_files("mytext", like=start, d_model=12)
-        with pytest.raises(InputError, match="what it starts from does not fit this model: ") as no:
-            open_training(other, "second", device="cpu", start=start)
-        assert "\n" not in str(no.value) and not (here / "second").exists()
-        (here / "new.txt").write_text("Ünknown.\n" * 30)
-        other = LanguageModeling.from_files("new.txt", like=start)
-        with pytest.raises(InputError, match="never seen the character 'Ü'"):
-            open_training(other, "second", device="cpu", start=start)
+        assert scores[0] == start.score(read)["perplexity"] != scores[1]
 
 
 class TestLonger:
@@ -332,6 +314,7 @@ class TestCommand:
         said, _, sample = out.partition("\n\n")
         assert "bits per byte; model in runs/my/model" in said
         assert sample == (here / "runs/my/sample.txt").read_text()
+        assert (here / "runs/my/curve.svg").read_text().count("<svg") == 1
         (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
         assert record["data_sha256"] == own_hashes(["mytext"])
         assert record["command"].startswith("transformer-lit train language-model --text mytext ")

@@ -122,6 +122,7 @@ def test_kills_change_no_bit_of_the_weights(tmp_path, data, kills, steps):
 def test_the_end_of_a_run_leaves_model_and_record(recipe, tmp_path):
     "More of it, and what another seed, dtype or recipe does to a run: the chapter of the recipe."
     training = train(recipe, tmp_path / "run", seed=3)
+    assert training.trained.tokenizer.vocab_size == 263  # pieces, and not characters
     where = {"name": "n", "command": "c", "results": tmp_path / "results"}
     record = finish_training(training, **where, extra={"entry": "e"})
     assert read_result(tmp_path / "results/n.json") == record

@@ -12,16 +12,20 @@ import torch
 import transformers as hf
 from gguf_files import TOKENS, theirs, write_model
 from hf_folders import TEMPLATE, tell, write_folder
+from sentence_folders import write_sentence_folder
 
+from transformer_lit.course import book
+from transformer_lit.course.book import Paragraph
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.chat import render
+from transformer_lit.models.embed import SentenceEncoder, load_sentence_encoder
 from transformer_lit.models.hf_build import save_hf
-from transformer_lit.recipes import cli
+from transformer_lit.recipes import cli, zoo
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.recipe import finish_training, open_training
 from transformer_lit.recipes.zoo import load
 
-pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
+pytestmark = pytest.mark.usefixtures("no_shape_checks", "single")  # as a reader runs
 
 START, END = TOKENS[1:3]
 TEXTS = ("The 12 bikes, ä 🚲\n\n the", f"{START}user\nHi{END}\n", "", "a\ttab  and   spaces ")
@@ -157,35 +161,6 @@ def test_a_chat_is_the_reference_s(folder, chat):
         chat.messages[-1] = ("assistant", chat.tokenizer.encode_part("Yes?"))
 
 
-def test_a_model_without_a_template_does_not_chat():
-    with pytest.raises(InputError, match="no chat template; it continues texts: see generate"):
-        load("stories").chat()
-
-
-def test_the_command_chats(folder, chat, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nWho?"))
-    chatting = ["chat", "--model", str(folder), "--temperature", "0", "--max-new-tokens", "5"]
-    assert cli.main(chatting) == 0
-    said = ["".join(chat.say(text, max_new_tokens=5, temperature=0)) for text in ("Hi", "Who?")]
-    assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in said)
-
-
-def test_the_command_continues_a_text(folder, capsys):
-    writing = [
-        "generate",
-        "The",
-        "--model",
-        str(folder),
-        "--temperature",
-        "0",
-        "--max-new-tokens",
-        "7",
-    ]
-    assert cli.main(writing) == 0
-    expected = "".join(load(folder).stream("The", max_new_tokens=7, temperature=0))
-    assert capsys.readouterr().out == f"The{expected}\n"
-
-
 def test_a_file_and_a_folder_of_one_model_are_the_same(folder, tmp_path):
     file = write_model(tmp_path / "x.gguf", "llama", theirs("llama"))
     one, other = load(file), load(folder)
@@ -194,42 +169,42 @@ def test_a_file_and_a_folder_of_one_model_are_the_same(folder, tmp_path):
     assert one.tokenizer.encode_part(TEXTS[0]) == other.tokenizer.encode_part(TEXTS[0])
 
 
-class TestRefused:
-    @staticmethod
-    def told(path, words):
-        with pytest.raises(InputError, match=words) as caught:
-            load(path)
-        assert "\n" not in str(caught.value)
+def another_kind(folder):
+    hf.BertForMaskedLM(hf.BertConfig(vocab_size=11, hidden_size=12)).save_pretrained(folder)
 
-    def test_what_continues_no_text(self, tmp_path):
-        config = hf.BertConfig(vocab_size=11, hidden_size=6, num_hidden_layers=1)
-        config.update({"num_attention_heads": 1, "intermediate_size": 5})
-        hf.BertForMaskedLM(config).save_pretrained(tmp_path)
-        self.told(tmp_path, "is a Bert, which continues no text; load_hf opens it")
 
-    def test_a_tokenizer_that_is_missing_or_of_another_kind(self, copy):
-        file = copy / "tokenizer.json"
-        whole = file.read_text()
-        file.unlink()
-        self.told(copy, r"cannot read .*tokenizer\.json")
-        file.write_text(whole[:-9])
-        self.told(copy, r"tokenizer\.json is not a tokenizer file")
-        file.write_text(whole)
-        tell(file, decoder=None)
-        self.told(copy, r"tokenizer\.json is no BPE over bytes or with bytes")
+def another_model(folder):
+    more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}
+    tell(folder / "tokenizer.json", model={"type": "BPE", "vocab": more, "merges": []})
 
-    def test_a_tokenizer_of_another_model(self, copy):
-        more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}
-        model = hf.PreTrainedTokenizerFast.from_pretrained(copy).backend_tokenizer
-        told = {"type": "BPE", "vocab": more, "merges": []}
-        assert model.get_vocab_size() == len(TOKENS)
-        tell(copy / "tokenizer.json", model=told)
-        self.told(copy, f"a tokenizer of {len(more)} tokens, and {len(TOKENS)} rows")
 
-    @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
-    def test_settings_that_are_no_table(self, copy, name):
-        (copy / name).write_text("[3]")
-        self.told(copy, f"{name} is not a table of settings")
+REFUSED = [
+    (another_kind, "is a Bert, which continues no text; load_hf opens it"),
+    (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
+    (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),
+    (lambda to: tell(to / "tokenizer.json", decoder=None), "is no BPE over bytes or with bytes"),
+    (another_model, f"a tokenizer of {len(TOKENS) + 899} tokens, and {len(TOKENS)} rows"),
+    *(
+        (lambda to, name=name: (to / name).write_text("[3]"), f"{name} is not a table of settings")
+        for name in ("tokenizer_config.json", "generation_config.json")
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_opened_is_one_line(copy, damage, told):
+    damage(copy)
+    with pytest.raises(InputError, match=told) as caught:
+        load(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_chat_or_be_written_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="no chat template; it continues texts: see generate"):
+        load("stories").chat()
+    with pytest.raises(InputError, match=r"a CharTokenizer cannot be written .* the model alone"):
+        save_hf(load("shakespeare"), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 class TestSaved:
@@ -256,14 +231,6 @@ class TestSaved:
             assert reader.decode(new, skip_special_tokens=True) == text and text
         return reader, model
 
-    def test_a_line_ends_where_it_ends_or_at_a_stop(self):
-        stories = load("stories")
-        line = stories.generate("Tom", seed=1)
-        stop = line[len(line) // 2 :][:3]
-        assert stories.generate("Tom", seed=1, stop=[stop]) == line[: line.index(stop)]
-        with pytest.raises(ValueError, match="stop must be a list"):
-            stories.generate("Tom", stop="dog")
-
     def test_a_model_trained_here(self, tmp_path):
         stories = load("stories")
         writer = LanguageModel(stories.model, stories.tokenizer, {})  # no line is put around a text
@@ -282,14 +249,6 @@ class TestSaved:
         said = reader.apply_chat_template(messages, **more)
         assert said == first.apply_chat_template(messages, **more) and START in said
         assert load(tmp_path / "again").info["chat_template"] == TEMPLATE
-
-    def test_a_tokenizer_that_cannot_be_written_is_refused(self, tmp_path):
-        writer = load("shakespeare")
-        with pytest.raises(
-            InputError, match=r"a CharTokenizer cannot be written .* the model alone"
-        ):
-            save_hf(writer, tmp_path / "x")
-        assert not (tmp_path / "x").exists()
 
 
 ANEW = """
@@ -407,3 +366,50 @@ class TestTuned:
         with pytest.raises(InputError, match=r"layers\.0\.attn\.position\.scaling is LinearSc"):
             open_training(recipe, "run", device="cpu", start=start)
         assert not (text.parent / "run").exists()
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    return write_sentence_folder(tmp_path / "encoder")
+
+
+class TestSentenceEncoder:
+    def test_it_opens_like_any_model(self, encoder, capfd):
+        texts = ["a man is riding a bike.", "two dogs run"]
+        expected = load_sentence_encoder(encoder).encode(texts)
+        assert torch.equal(load(encoder).encode(texts), expected)
+        torch.testing.assert_close(load(encoder).encode(texts[0]), expected[0])  # one text
+        in_8_bits = load(encoder, weights="int8").encode(texts)
+        assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
+        assert cli.main(["translate", "x", "--model", str(encoder)]) == 2
+        told = "is a sentence-encoder model; it does not translate\n"
+        assert capfd.readouterr().err.endswith(told)
+
+    def test_it_has_a_name_once_it_was_fetched(self, encoder, monkeypatch, data_folder):
+        with pytest.raises(InputError, match="transformer-lit data fetch minilm"):
+            load("minilm")
+        monkeypatch.setattr(zoo, "paths", lambda name: [encoder / "config.json", encoder / "x"])
+        assert load("minilm").encode(["two dogs"]).shape == (1, 42)
+
+    def test_the_command_tells_the_nearest_first_and_keeps_vectors(
+        self, encoder, capsys, monkeypatch, data_folder
+    ):
+        said = ["a bike and a man .", "the dog", "two dogs run over the grass", "a bike"]
+        found = [Paragraph(f"nbs/x/0{i}_y", "Title", "Part" * i, x) for i, x in enumerate(said)]
+        monkeypatch.setattr(book, "paragraphs", lambda: found)
+        batch = SentenceEncoder.batch
+
+        def only_a_question(self, rows):
+            assert len(rows) == 1
+            return batch(self, rows)
+
+        def ask(top):
+            command = ["ask", str(found[2]), "--model", str(encoder), "--top", str(top)]
+            assert cli.main(command) == 0
+            return capsys.readouterr().out
+
+        first = ask(2)
+        told = ["1.00  nbs/x/02_y: Title, PartPart", "      two dogs run over the grass"]
+        assert first.splitlines()[:2] == told and first.count("nbs/x/") == 2
+        monkeypatch.setattr(SentenceEncoder, "batch", only_a_question)
+        assert ask(2) == first and "Title, beginning" in ask(9)
