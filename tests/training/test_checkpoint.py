@@ -95,15 +95,12 @@ def saved(tmp_path):
 
 
 def test_saving_changes_nothing(tmp_path):
-    plain, saving = open_trainer(0), open_trainer(0)
-    losses = [log.loss for log in plain.run(5)]
-    torch.manual_seed(0)
-    saving = open_trainer(0)
-    seen = []
-    for log in saving.run(5):
+    plain = [log.loss for log in open_trainer(0).run(3)]
+    saving, seen = open_trainer(0), []
+    for log in saving.run(3):
         seen.append(log.loss)
         save(tmp_path, saving)
-    assert seen == losses
+    assert seen == plain
 
 
 def test_every_gpu_has_its_state_and_one_that_is_gone_is_left_out(saved, monkeypatch):
@@ -120,46 +117,42 @@ def test_every_gpu_has_its_state_and_one_that_is_gone_is_left_out(saved, monkeyp
         assert all(map(torch.equal, states, [state for _, state in put]))
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", ["missing", "empty", "short", "one byte short", "garbage"])
-def test_a_damaged_file_is_named_and_nothing_is_loaded(saved, name, harm):
-    file, good = saved / name, (saved / name).read_bytes()
-    if harm == "missing":
-        file.unlink()
-    else:
-        cut = {"empty": 0, "short": len(good) // 2, "one byte short": len(good.rstrip()) - 1}
-        file.write_bytes(good[: cut[harm]] if harm in cut else b"\xff" * len(good))
+HARMS = {
+    "empty": lambda good: b"",
+    "short": lambda good: good[: len(good) // 2],
+    "one byte short": lambda good: good.rstrip()[:-1],
+    "garbage": lambda good: b"\xff" * len(good),
+    "one changed bit": lambda good: good[:-3] + bytes([good[-3] ^ 1]) + good[-2:],
+}
+
+
+@pytest.mark.parametrize("harm", [None, *HARMS])
+def test_a_damaged_file_is_named_and_nothing_is_loaded(saved, harm):
     trainer = open_trainer(1)
     list(trainer.run(1))
     before = everything(trainer)
-    with pytest.raises(InputError) as caught:
-        resume(saved, trainer)
-    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
-    assert_same(everything(trainer), before)
-    file.write_bytes(good)
+    for name in FILES:
+        file, good = saved / name, (saved / name).read_bytes()
+        if harm:
+            file.write_bytes(HARMS[harm](good))
+        else:
+            file.unlink()
+        with pytest.raises(InputError) as caught:
+            resume(saved, trainer)
+        assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+        assert_same(everything(trainer), before)
+        file.write_bytes(good)
     assert resume(saved, trainer)["step"] == 3
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("safetensors")])
-def test_one_changed_bit_among_the_numbers_is_found(saved, name):
-    good = (saved / name).read_bytes()
-    (saved / name).write_bytes(good[:-3] + bytes([good[-3] ^ 1]) + good[-2:])
-    load_tensors(saved / name)  # a valid file
-    trainer = open_trainer(1)
-    before = everything(trainer)
-    with pytest.raises(InputError, match=f"{name} is damaged: it is not what was written"):
-        resume(saved, trainer)
-    assert_same(everything(trainer), before)
 
 
 def test_no_flipped_bit_of_the_progress_changes_a_value_in_silence(saved):
     path, good = saved / "progress.json", (saved / "progress.json").read_bytes()
-    told = json.loads(good)
-    for place in range(0, len(good), 7):
+    told, mine = json.loads(good), parts()
+    for place in range(0, len(good), 11):
         for bit in (0, 3, 6):
             path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
             try:
-                read = load_checkpoint(saved, *parts())
+                read = load_checkpoint(saved, *mine)
             except InputError:
                 continue
             assert read == told["progress"]
@@ -216,38 +209,17 @@ def test_load_weights_names_what_does_not_fit_and_loads_nothing(tmp_path):
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)  # not even 0.weight
 
 
-def test_tied_storage_is_written_once_and_comes_back_under_both_names(tmp_path):
-    model, file = Net(), tmp_path / "w.safetensors"
-    save_weights(model, file)
-    assert set(load_file(file)) == {"tok_emb.weight", "norm.weight", "norm.bias", "seen"}
-    tensors = load_tensors(file)
-    assert set(tensors) == set(model.state_dict())
-    assert tensors["lm_head.weight"] is tensors["tok_emb.weight"]
-    other = Net()
-    load_weights(other, file)
-    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
-    assert other.lm_head.weight is other.tok_emb.weight
-
-
-def test_equal_numbers_in_two_storages_are_not_tied(tmp_path):
-    model = nn.ModuleList([nn.Linear(3, 5, bias=False), nn.Linear(3, 5, bias=False)])
-    model[1].load_state_dict(model[0].state_dict())
-    save_weights(model, tmp_path / "w.safetensors")
-    assert len(load_file(tmp_path / "w.safetensors")) == 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_rounds_weights_and_leaves_counters(tmp_path, dtype):
-    model, file = Net(), tmp_path / "w.safetensors"
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+def test_ties_are_kept_weights_are_rounded_and_counters_are_not(tmp_path, dtype):
+    model, file, other = Net(), tmp_path / "w.safetensors", Net()
     save_weights(model, file, dtype=dtype)
-    assert load_tensors(file)["tok_emb.weight"].dtype == dtype
+    assert set(load_file(file)) == {"tok_emb.weight", "norm.weight", "norm.bias", "seen"}
     assert model.tok_emb.weight.dtype == torch.float32  # the model itself is not changed
-    other = Net()
     other.seen.zero_()
     load_weights(other, file)
     expected = model.tok_emb.weight.to(dtype).float()
-    torch.testing.assert_close(other.tok_emb.weight.detach(), expected, rtol=0, atol=0)
-    assert other.seen == 4099
+    torch.testing.assert_close(other.tok_emb.weight, expected, rtol=0, atol=0)
+    assert other.seen == 4099 and other.lm_head.weight is other.tok_emb.weight
 
 
 def test_average_weights(tmp_path):
@@ -283,12 +255,10 @@ def test_average_weights_refuses(tmp_path):
                 average_weights([tmp_path / f"{name}.safetensors" for name in pair])
 
 
-@pytest.mark.parametrize(
-    "keep, left", [(1, [5]), (2, [4, 5]), (9, [1, 2, 3, 4, 5]), (None, [1, 2, 3, 4, 5])]
-)
+@pytest.mark.parametrize("keep, left", [(1, [4]), (2, [3, 4]), (9, [2, 3, 4]), (None, [2, 3, 4])])
 def test_keep_leaves_the_newest(tmp_path, keep, left):
     trainer = open_trainer(0)
-    for _ in trainer.run(5):
+    for trainer.done in (2, 3, 4):
         save(tmp_path, trainer, keep=keep)
     names = [f"step-{n:07d}" for n in left]
     assert [path.name for path in checkpoints(tmp_path)] == names
@@ -296,20 +266,10 @@ def test_keep_leaves_the_newest(tmp_path, keep, left):
 
 
 def test_checkpoints_are_ordered_by_number_and_others_are_not_listed(tmp_path):
-    for name in (
-        "step-9999999",
-        "step-10000000",
-        "step-0000001",
-        "step-1.old1",
-        ".step-2.part",
-        "log7",
-    ):
+    listed = ["step-0000001", "step-9999999", "step-10000000"]
+    for name in (*listed[::-1], "step-1.old1", ".step-2.part", "log7"):
         (tmp_path / name).mkdir()
-    assert [p.name for p in checkpoints(tmp_path)] == [
-        "step-0000001",
-        "step-9999999",
-        "step-10000000",
-    ]
+    assert [p.name for p in checkpoints(tmp_path)] == listed
     assert checkpoints(tmp_path / "missing") == []
 
 
@@ -355,12 +315,8 @@ print(kills)
 """
 
 
-def child(code, *args):
-    command = [sys.executable, "-c", code, *map(str, args), os.path.dirname(__file__)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.machinery
 def test_a_kill_at_any_file_event_leaves_only_whole_checkpoints(tmp_path):
-    out, err = child(KILLED_AT_EVERY_EVENT, tmp_path).communicate(timeout=600)
-    assert out.strip().isdigit() and int(out) > 15, err
+    command = [sys.executable, "-c", KILLED_AT_EVERY_EVENT, tmp_path, os.path.dirname(__file__)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.stdout.strip().isdigit() and int(done.stdout) > 15, done.stderr

@@ -1,6 +1,5 @@
 """A run in a folder: its settings are remembered, its log is cut where its checkpoint ends."""
 
-import json
 import re
 import shutil
 import threading
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from transformer_lit.course.files import InputError, read_json
+from transformer_lit.course.tensors import load_tensors
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.optimizers import muon
@@ -22,12 +22,12 @@ from transformer_lit.training.trainer import Trainer
 
 
 def open_run(out, *, steps=11, every=3, keep=2, inputs=(), way="adamw"):
-    "A small run with dropout, tied weights and two batches a step; `way`: what else is in it."
+    "A small run with dropout, tied weights and two batches a step; `way`: what hangs on it."
     torch.manual_seed(0)
     layers = nn.Embedding(13, 5), nn.Linear(5, 5), nn.Dropout(0.2), nn.Linear(5, 13)
     model = nn.Sequential(*layers)
     model[3].weight = model[0].weight
-    optimizer = (muon if way == "muon" else adamw)(model, weight_decay=0.1)
+    optimizer = (muon if way.startswith("muon") else adamw)(model, weight_decay=0.1)
     trainer = Trainer(
         model,
         lambda model, batch: cross_entropy(model(batch.ids), batch.targets),
@@ -40,7 +40,7 @@ def open_run(out, *, steps=11, every=3, keep=2, inputs=(), way="adamw"):
     losses = [3.0, 2.0, 2.5, 2.4] if way == "early stop" else [4.0, 3.0, 2.0, 1.0]
     how = {"steps": steps, "every": every, "keep": keep, "inputs": inputs}
     run = Run(out, trainer, lambda: losses[(trainer.done - 1) // every], **how)
-    if way == "average":
+    if way.startswith("muon"):
         WeightAverage(model, optimizer, decay=0.7)
         run.watch = LayerWatch(trainer)
     if way == "early stop":
@@ -68,8 +68,14 @@ def end_of(run):
     return rows, {file.name: file.read_bytes() for file in files}, run.tokens, run.val_losses
 
 
-@pytest.mark.parametrize("cut", [2, 3, 7])  # before, at and after a checkpoint
-@pytest.mark.parametrize("way", ["adamw", "muon", "average", "early stop"])
+@pytest.mark.parametrize(
+    ("way", "cut"),  # after, at and before a checkpoint
+    [
+        ("muon, average, watch", 7),
+        pytest.param("early stop", 3, marks=pytest.mark.machinery),
+        pytest.param("adamw", 2, marks=pytest.mark.machinery),
+    ],
+)
 def test_stopped_and_resumed_is_never_stopped(tmp_path, way, cut):
     "For two processes see test_distributed, for a process that is killed test_recipe."
     whole = open_run(tmp_path / "whole", way=way)
@@ -88,48 +94,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, way, cut):
     assert end_of(again) == end_of(whole) and again.trainer.done == last
 
 
-def test_settings_are_remembered_and_differences_named(tmp_path):
-    claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
-    with pytest.raises(InputError, match=r"holds a training already.*--resume"):
-        claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=False)
-    claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 5}, resume=True)
-    with pytest.raises(InputError, match=r"steps 5 → 9$"):
-        claim_folder(tmp_path / "a", {"lr": 0.1, "sizes": {"d": 2}, "steps": 9}, resume=True)
-    with pytest.raises(InputError, match=r"lr 0\.1 → 0\.2; seed None → 1"):
-        claim_folder(
-            tmp_path / "a", {"lr": 0.2, "seed": 1, "sizes": {"d": 2}, "steps": 5}, resume=True
-        )
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_of_two_that_claim_a_folder_at_once_one_gets_it(tmp_path, resume):
-    "Many times, for the moment between the look and the writing is short."
-    together = threading.Barrier(2)
-
-    def claim(folder, seed):
-        together.wait()
-        try:
-            claim_folder(folder, {"seed": seed}, resume=resume)
-        except InputError as error:
-            return str(error)
-
-    told = "another training works in|" + ("other settings" if resume else "holds a training")
-    with ThreadPoolExecutor(2) as pool:
-        for folder in map(tmp_path.joinpath, map(str, range(40))):
-            said = list(pool.map(partial(claim, folder), (0, 1)))
-            assert said.count(None) == 1, said
-            assert read_json(folder / "run.json") == {"seed": said.index(None)}
-            assert re.search(told, said[1 - said.index(None)])
-
-
-def test_a_tuple_and_its_list_in_the_file_are_the_same_setting(tmp_path):
-    claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=False)
-    claim_folder(tmp_path, {"betas": (0.9, 0.98)}, resume=True)
-    assert json.loads((tmp_path / "run.json").read_text()) == {"betas": [0.9, 0.98]}
-    with pytest.raises(InputError, match=r"betas \[0\.9, 0\.98\] → \[0\.9, 0\.99\]"):
-        claim_folder(tmp_path, {"betas": (0.9, 0.99)}, resume=True)
-
-
+@pytest.mark.machinery
 def test_what_was_stopped_on_the_way_back_goes_on_in_the_same_process(tmp_path):
     open_run(tmp_path / "whole").train()
     run = open_run(tmp_path / "cut")
@@ -153,88 +118,77 @@ def test_what_was_stopped_on_the_way_back_goes_on_in_the_same_process(tmp_path):
     assert run.tokens == sum(row["tokens"] for row in rows[0])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"[]",
-        b'{"step": 2',  # as a kill leaves it
-        b"\xff\xfe",
-        b'{"step": 4}',
-        b"[" * 9999,
-        b'{"step": "4", "loss": 1.0, "tokens": 1}',
-        b'{"step": 4, "loss": 1.0, "tokens": 0}',
-        b'{"step": 4, "loss": 1.0, "tokens": 1%b}' % (b"0" * 400),
-        b'{"step": 4, "loss": 1.0, "tokens": 1, "val_loss": "low"}',
-    ],
-)
-def test_a_damaged_line_is_left_out_and_stops_no_resume(tmp_path, line):
-    whole = open_run(tmp_path, steps=6)
-    whole.train()
-    path = tmp_path / "log.jsonl"
-    rows = read_log(path)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[3:]]))
-    assert read_log(path) == [*rows[:2], *rows[3:]]
-    assert open_run(tmp_path).trainer.done == 6
+# --- what a death, a disk or a person has left ---------------------------------------------------
+
+LINES = [
+    b"[]",
+    b'{"step": 2',  # as a kill leaves it
+    b"\xff\xfe",
+    b'{"step": 4}',
+    b"[" * 9999,
+    b'{"step": "4", "loss": 1.0, "tokens": 1}',
+    b'{"step": 4, "loss": 1.0, "tokens": 0}',
+    b'{"step": 4, "loss": 1.0, "tokens": 1%b}' % (b"0" * 400),
+    b'{"step": 4, "loss": 1.0, "tokens": 1, "val_loss": "low"}',
+]
 
 
-def test_a_lost_log_stops_no_resume_and_is_told(tmp_path):
+def test_a_damaged_line_is_left_out_and_a_lost_log_is_told(tmp_path):
     open_run(tmp_path, steps=6).train()
-    (tmp_path / "log.jsonl").unlink()
+    path = tmp_path / "log.jsonl"
+    rows, lines = read_log(path), path.read_bytes().splitlines(keepends=True)
+    for line in LINES:
+        path.write_bytes(b"".join([*lines[:2], line + b"\n", *lines[3:]]))
+        assert read_log(path) == [*rows[:2], *rows[3:]]
     run = open_run(tmp_path)
-    assert run.trainer.done == 6 and run.notes == [f"{run.out / 'log.jsonl'} has lost 6 of 6 steps"]
+    assert run.trainer.done == 6 and run.notes == [f"{path} has lost 1 of 6 steps"]
+    path.unlink()
+    run = open_run(tmp_path)
+    assert run.trainer.done == 6 and run.notes == [f"{path} has lost 6 of 6 steps"]
+
+
+@pytest.mark.parametrize(("place", "done"), [(2, 6), (1, 3)])
+def test_from_a_damaged_checkpoint_on_none_is_used_nor_averaged(tmp_path, place, done):
+    open_run(tmp_path, steps=9, keep=3).train()
+    found = checkpoints(tmp_path / "checkpoints")
+    file = found[place] / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    resumed = open_run(tmp_path, keep=3)
+    (note,) = resumed.notes
+    assert str(file) in note and note.endswith("going on from the checkpoint before")
+    assert resumed.trainer.done == done
+    weights = load_tensors(found[place - 1] / "model.safetensors")
+    torch.testing.assert_close(resumed.trainer.model.state_dict(), weights, rtol=0, atol=0)
+    assert checkpoints(tmp_path / "checkpoints") == found[:place]
 
 
 def test_a_third_checkpoint_that_a_death_has_left_goes(tmp_path):
-    run = open_run(tmp_path, keep=3)
-    run.train()
+    open_run(tmp_path, keep=3).train()
     assert len(checkpoints(tmp_path / "checkpoints")) == 3
     open_run(tmp_path, keep=2)
     names = [path.name for path in checkpoints(tmp_path / "checkpoints")]
     assert names == ["step-0000009", "step-0000011"]
 
 
-def test_a_damaged_checkpoint_is_stepped_over_and_said(tmp_path):
-    open_run(tmp_path / "whole", steps=11).train()
-    open_run(tmp_path / "cut", steps=9).train()
-    before, newest = checkpoints(tmp_path / "cut/checkpoints")
-    file = newest / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-5])
-    resumed = open_run(tmp_path / "cut")
-    (note,) = resumed.notes
-    assert str(file) in note and note.endswith("going on from the checkpoint before")
-    assert resumed.trainer.done == 6 and checkpoints(tmp_path / "cut/checkpoints") == [before]
-    resumed.train()
-    ends = [checkpoints(tmp_path / name / "checkpoints")[-1] for name in ("whole", "cut")]
-    assert len({(end / "model.safetensors").read_bytes() for end in ends}) == 1
+def test_leftovers_of_a_killed_process_go(tmp_path):
+    open_run(tmp_path, steps=6).train()
+    for place in (".model.x1.part", "checkpoints/.step-0000009.x2.part"):
+        (tmp_path / place / "new").mkdir(parents=True)
+    open_run(tmp_path)
+    assert not list(tmp_path.rglob("*.part"))
 
 
-def test_an_older_checkpoint_that_is_damaged_is_never_averaged(tmp_path):
-    open_run(tmp_path / "whole", steps=11, keep=3).train()
-    open_run(tmp_path / "cut", steps=9, keep=3).train()
-    _, middle, newest = checkpoints(tmp_path / "cut/checkpoints")
-    file = middle / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
-    resumed = open_run(tmp_path / "cut", keep=3)
-    assert resumed.trainer.done == 3 and not newest.exists() and not middle.exists()
-    assert len(resumed.notes) == 1 and str(file) in resumed.notes[0]
-    resumed.train()
-    ends = [checkpoints(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
-    weights = [[(path / "model.safetensors").read_bytes() for path in end] for end in ends]
-    assert weights[0] == weights[1] and len(weights[0]) == 3
+def test_what_a_run_has_read_may_not_change(tmp_path):
+    (tmp_path / "words.txt").write_text("a b c")
+    open_run(tmp_path, steps=9, inputs=["words.txt"]).train()
+    (tmp_path / "words.txt").write_text("b a c")
+    with pytest.raises(InputError, match=r"words\.txt was changed; put back what was there$"):
+        open_run(tmp_path, inputs=["words.txt"])
+    (tmp_path / "words.txt").write_text("a b c")
+    assert open_run(tmp_path, inputs=["words.txt"]).trainer.done == 9
 
 
-@pytest.mark.parametrize("held", ["checkpoints", "log.jsonl", "model", "tokenizer.json"])
-def test_what_lies_in_a_folder_is_never_written_over(tmp_path, held):
-    (tmp_path / held).mkdir()
-    (tmp_path / held / "thesis.txt").write_text("mine")
-    for resume in (False, True):
-        with pytest.raises(InputError, match=rf"has {held} and no run\.json; choose another --out"):
-            claim_folder(tmp_path, {"seed": 0}, resume=resume)
-    assert [path.name for path in tmp_path.rglob("*")] == [held, "thesis.txt"]
-
-
-def test_without_a_sound_checkpoint_nothing_begins_anew_in_silence(tmp_path):
+def test_without_a_sound_checkpoint_nothing_begins_again_in_silence(tmp_path):
     open_run(tmp_path, steps=6).train()
     for path in checkpoints(tmp_path / "checkpoints"):
         (path / "progress.json").unlink()
@@ -262,14 +216,7 @@ def test_a_removed_folder_is_told(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_run_has_read_may_not_change(tmp_path):
-    (tmp_path / "words.txt").write_text("a b c")
-    open_run(tmp_path, steps=9, inputs=["words.txt"]).train()
-    (tmp_path / "words.txt").write_text("b a c")
-    with pytest.raises(InputError, match=r"words\.txt was changed; put back what was there$"):
-        open_run(tmp_path, inputs=["words.txt"])
-    (tmp_path / "words.txt").write_text("a b c")
-    assert open_run(tmp_path, inputs=["words.txt"]).trainer.done == 9
+# --- whose folder it is --------------------------------------------------------------------------
 
 
 def test_who_finishes_can_have_the_folder_alone(tmp_path):
@@ -279,20 +226,56 @@ def test_who_finishes_can_have_the_folder_alone(tmp_path):
     assert open_run(tmp_path).trainer.done == 0
 
 
-def test_leftovers_of_a_killed_process_go(tmp_path):
-    open_run(tmp_path, steps=6).train()
-    for place in (".model.x1.part", "checkpoints/.step-0000009.x2.part"):
-        (tmp_path / place / "new").mkdir(parents=True)
-    open_run(tmp_path)
-    assert not list(tmp_path.rglob("*.part"))
+@pytest.mark.parametrize("resume", [False, True])
+def test_of_two_that_claim_a_folder_at_once_one_gets_it(tmp_path, resume):
+    "Many times, for the moment between the look and the writing is short."
+    together = threading.Barrier(2)
+
+    def claim(folder, seed):
+        together.wait()
+        try:
+            claim_folder(folder, {"seed": seed}, resume=resume)
+        except InputError as error:
+            return str(error)
+
+    told = "another training works in|" + ("other settings" if resume else "holds a training")
+    with ThreadPoolExecutor(2) as pool:
+        for folder in map(tmp_path.joinpath, map(str, range(40))):
+            said = list(pool.map(partial(claim, folder), (0, 1)))
+            assert said.count(None) == 1, said
+            assert read_json(folder / "run.json") == {"seed": said.index(None)}
+            assert re.search(told, said[1 - said.index(None)])
 
 
-def test_checkpoints_without_their_settings_are_refused(tmp_path):
-    claim_folder(tmp_path, {"seed": 0}, resume=False)
-    open_run(tmp_path, steps=6).train()
-    (tmp_path / "run.json").unlink()
-    with pytest.raises(InputError, match=r"no run\.json"):
-        claim_folder(tmp_path, {"seed": 1}, resume=True)
+BEGUN = {"lr": 0.1, "betas": (0.9, 0.98), "sizes": {"d": 2}, "steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "resume", "words"),
+    [
+        ({}, False, r"holds a training already.*--resume"),
+        ({"steps": 9}, True, r"steps 5 → 9$"),
+        ({"lr": 0.2, "seed": 1}, True, r"lr 0\.1 → 0\.2; seed None → 1"),
+        ({"betas": (0.9, 0.99)}, True, r"betas \[0\.9, 0\.98\] → \[0\.9, 0\.99\]"),
+    ],
+)
+def test_settings_are_remembered_and_differences_named(tmp_path, change, resume, words):
+    claim_folder(tmp_path, BEGUN, resume=False)
+    claim_folder(tmp_path, BEGUN, resume=True)  # a tuple and its list in the file are the same
+    with pytest.raises(InputError, match=words):
+        claim_folder(tmp_path, BEGUN | change, resume=resume)
+    assert read_json(tmp_path / "run.json") == BEGUN | {"betas": [0.9, 0.98]}
+
+
+@pytest.mark.parametrize("held", ["checkpoints", "log.jsonl", "model", "tokenizer.json"])
+def test_what_is_in_a_folder_is_never_written_over(tmp_path, held):
+    "Nor are checkpoints without their settings."
+    (tmp_path / held).mkdir()
+    (tmp_path / held / "thesis.txt").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(InputError, match=rf"has {held} and no run\.json; choose another --out"):
+            claim_folder(tmp_path, {"seed": 0}, resume=resume)
+    assert [path.name for path in tmp_path.rglob("*")] == [held, "thesis.txt"]
 
 
 def test_a_learning_curve_weighs_tokens():
