@@ -1,7 +1,7 @@
 """What people type first works: jobs of the package's users, spelt as they tried them.
 
 Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
-saved folders: recipes/test_published.py; sentence vectors: models/test_embed.py; the compiler,
+saved folders: recipes/test_published.py; sentence vectors: oracle/test_embed.py; the compiler,
 export and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as
 a notebook.
 """
