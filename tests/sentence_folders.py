@@ -3,7 +3,6 @@
 import json
 
 import torch
-import transformers as hf
 from checkpoints import wide_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -12,9 +11,7 @@ WORDS += ["grass", ".", "who", "wa", "##nt", "that", "why"]
 VOCABULARY = ["<s>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]  # 1 pads, as RoBERTa's does
 SIZES = {"hidden_size": 42, "num_hidden_layers": 3, "num_attention_heads": 3}
 SIZES |= {"intermediate_size": 29, "max_position_embeddings": 71, "layer_norm_eps": 0.01}
-SIZES |= {"pad_token_id": 1}
-DISTIL = {"dim": 42, "n_layers": 3, "n_heads": 3, "hidden_dim": 29, "pad_token_id": 1}
-DISTIL |= {"max_position_embeddings": 71}
+DISTIL = {"dim": 42, "n_layers": 3, "n_heads": 3, "hidden_dim": 29, "max_position_embeddings": 71}
 
 
 def backend():
@@ -30,13 +27,13 @@ def backend():
     return found
 
 
-def models_of(V):
-    "Name -> class and configuration of a small encoder."
-    return {
-        "bert": (hf.BertModel, hf.BertConfig(vocab_size=V, **SIZES)),
-        "roberta": (hf.RobertaModel, hf.RobertaConfig(vocab_size=V, **SIZES)),
-        "distilbert": (hf.DistilBertModel, hf.DistilBertConfig(vocab_size=V, **DISTIL)),
-    }
+def encoder(name, vocab_size):
+    "A small encoder of the reference library."
+    from transformers import AutoConfig, AutoModel  # here: it takes seconds
+
+    sizes = DISTIL if name == "distilbert" else SIZES
+    config = AutoConfig.for_model(name, vocab_size=vocab_size, pad_token_id=1, **sizes)
+    return wide_model(AutoModel.from_config, config)
 
 
 def write_sentence_folder(
@@ -50,13 +47,13 @@ def write_sentence_folder(
     "The folder; its weights are drawn from seed 0."
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        wide_model(*models_of(len(VOCABULARY))[name]).save_pretrained(folder)
+        encoder(name, len(VOCABULARY)).save_pretrained(folder)
     backend().save(str(folder / "tokenizer.json"))
     places = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
     told = [{"type": f"library.{kind}", "path": p} for kind, p in zip(kinds, places)]
     (folder / "modules.json").write_text(json.dumps(told))
     (folder / "1_Pooling").mkdir()
-    told = {f"pooling_mode_{mode}": mode == pooling for mode in ("mean_tokens", "cls_token", "max")}
+    told = {f"pooling_mode_{mode}": mode in pooling for mode in ("mean_tokens", "cls_token", "max")}
     (folder / "1_Pooling/config.json").write_text(json.dumps(told))
     (folder / "sentence_bert_config.json").write_text(json.dumps(sentence))
     return folder

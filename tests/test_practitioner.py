@@ -1,8 +1,9 @@
 """What people type first works: jobs of the package's users, spelt as they tried them.
 
-Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats, saved
-folders and sentence encoders: oracle/test_recipes.py; the compiler, export and ONNX with a padding
-mask: models/test_compilers.py. The page that shows them all runs as a notebook.
+Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
+saved folders: oracle/test_recipes.py; sentence vectors: oracle/test_embed.py; the compiler, export
+and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as a
+notebook.
 """
 
 import json

@@ -1,11 +1,16 @@
 """What the texts of solutions claim beyond the cases of their exercises."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
+from chapter import exercises
 from torch.testing import assert_close
 
 from transformer_lit.course.data import number_pairs
+from transformer_lit.exercises import repair_shop
 from transformer_lit.exercises.masks import packed_mask
 from transformer_lit.exercises.word_vectors import odd_one_out, positive_pmi, svd_vectors
 from transformer_lit.text.word_vectors import WordVectors
@@ -42,3 +47,31 @@ def test_word_vectors_6_counts_alone_know_ones_from_tens():
         assert all(vectors.nearest(word, 1)[0][0] in kind for word in kind)
     assert odd_one_out(vectors, ["two", "seven", "eleven", "nine"]) == "eleven"
     assert odd_one_out(vectors, ["sixty", "ninety", "four", "thirty"]) == "four"
+
+
+SLOW = 'optimizer.param_groups[0]["lr"] = 0.05 * min(1, (step + 1) / 50)'
+RATES = {  # the changes in the program: between what the loss on new numbers ends
+    "as it came": ({}, 2.4, 5),
+    "a slow start": ({"for _ in": "for step in", "# d\n": f"# d\n        {SLOW}\n"}, 1, 2.2),
+    "a tenth of the rate": ({"lr=0.05": "lr=0.005"}, 0, 0.3),
+}
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.usefixtures("no_shape_checks")
+def test_repair_shop_7_a_slow_start_is_not_enough_and_a_tenth_of_the_rate_is(rate):
+    torch.set_default_dtype(torch.float32)
+    page = Path(__file__).parents[2] / "nbs/capstones/03_repair_shop.ipynb"
+    cells = json.loads(page.read_text())["cells"]
+    (program,) = (one.blank for one in exercises(cells) if one.id == "repair_shop.7")
+    changes, low, high = RATES[rate]
+    for old, new in changes.items():
+        assert old in program
+        program = program.replace(old, new)
+    names, pairs = dict(vars(repair_shop)), repair_shop.numbers()
+    exec(program.rpartition("check(")[0], names)
+    model, log = names["patient_3"](pairs.src, pairs.tgt, len(pairs.words), 120)
+    assert low < repair_shop.translation_loss(model) < high
+    assert SLOW in "".join(text for cell in cells for text in cell["source"])
+    if not changes:
+        assert abs(sum(log[-20:]) / 20 - 2.67) < 0.2  # the entropy of the words

@@ -448,7 +448,8 @@ def _merged_bytes(file: GGUF, ids: dict[str, int], kinds: Sequence[int]) -> Back
     try:
         backend = Backend(backends.BPE(ids, merges, ignore_merges=pre == "llama-bpe"))
     except Exception as error:  # the library raises a bare Exception
-        raise file.reader.wrong(f"has merges that do not fit its tokens ({error})") from error
+        said = str(error).partition("\n")[0]
+        raise file.reader.wrong(f"has merges that do not fit its tokens ({said})") from error
     backend.normalizer = normalizers.NFC() if pre == "qwen2" else None
     backend.pre_tokenizer = pre_tokenizers.Sequence(WORDS[pre])
     backend.decoder = decoders.ByteLevel()

@@ -1,0 +1,221 @@
+"""Encoders give the reference's states and vectors; a sentence has one vector in any company."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from checkpoints import assert_refused, reconfigure, rewrite
+from gguf_files import theirs
+from sentence_folders import WORDS, backend, encoder, write_sentence_folder
+from torch.testing import assert_close
+from wide import Wide
+
+from transformer_lit.course.book import Paragraph, paragraphs
+from transformer_lit.models.bert import Bert, BertConfig
+from transformer_lit.models.embed import (
+    SentenceEncoder,
+    ask_book,
+    encode_cached,
+    first_state,
+    load_sentence_encoder,
+    mean_pool,
+    nearest,
+)
+from transformer_lit.models.hf_build import load_hf
+from transformer_lit.text.tokenizer import BPETokenizer
+
+V = 103
+MODELS = {"bert": 1, "roberta": 2, "distilbert": 3}  # book/family.yml names them; seeds
+every = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture
+def pair(name, tmp_path):
+    "A folder as the reference writes it, and that model."
+    torch.manual_seed(MODELS[name])
+    model = encoder(name, V)
+    model.save_pretrained(tmp_path / "folder")
+    return tmp_path / "folder", model
+
+
+@every
+def test_states_are_those_of_the_reference(pair):
+    folder, model = pair
+    ids = torch.randint(2, V, (3, 53))
+    keep = torch.arange(53) < torch.tensor([[53], [23], [1]])
+    ids[~keep] = 1  # RoBERTa counts positions by it
+    with Wide(), torch.no_grad():
+        expected = model(ids, attention_mask=keep.long()).last_hidden_state
+    assert_close(load_hf(folder).double()(ids, keep)[keep], expected[keep])
+
+
+@every
+def test_names_may_have_a_prefix(name, pair):
+    folder, ids = pair[0], torch.randint(2, V, (2, 13))
+    before = load_hf(folder)(ids)
+    rewrite(folder, lambda tensors: {f"{name}.{n}": x for n, x in tensors.items()})
+    assert torch.equal(load_hf(folder)(ids), before)
+
+
+# --- vectors ------------------------------------------------------------------------------------
+
+
+def sentences(count, longest):
+    "Texts of 1 to `longest` words, drawn from the seed of the test."
+    words = [word for word in WORDS if word[0] != "#"]
+    lengths = torch.randint(1, longest + 1, (count,)).tolist()
+    return [" ".join(words[i] for i in torch.randint(len(words), (n,))) for n in lengths]
+
+
+def by_reference(model, tokenizer, texts, max_len, pool="mean_tokens"):
+    "Vectors as the card of all-MiniLM-L6-v2 computes them, all texts in one batch."
+    told = tokenizer(texts, padding=True, truncation=True, max_length=max_len, return_tensors="pt")
+    with torch.no_grad():
+        states = model(told.input_ids, attention_mask=told.attention_mask).last_hidden_state
+    keep = told.attention_mask[..., None].to(states.dtype)
+    return states[:, 0] if pool == "cls_token" else (states * keep).sum(1) / keep.sum(1)
+
+
+FORMS = [("mean_tokens", ("Normalize",), 31), ("cls_token", (), 31), ("mean_tokens", (), 71)]
+
+
+@every
+@pytest.mark.parametrize(("pooling", "more", "longest"), FORMS)
+def test_vectors_are_those_of_the_reference_in_any_company(name, pooling, more, longest, tmp_path):
+    how = {"kinds": ("Transformer", "Pooling", *more), "pooling": pooling}
+    how |= {"max_seq_length": 31} if longest == 31 else {}  # else the table ends there
+    folder = write_sentence_folder(tmp_path / "x", name, **how)
+    with Wide():
+        model = hf.AutoModel.from_pretrained(folder).double().eval()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=backend(), pad_token="[PAD]")
+    texts = sentences(101, 97)
+    ours = load_sentence_encoder(folder).double()
+    most = min(longest, ours.bert.config.max_len)
+    with Wide():
+        expected = by_reference(model, tokenizer, texts, most, pooling)
+    expected = F.normalize(expected, dim=-1) if more else expected
+    assert not ours.training and len(ours.tokenizer.encode("bike " * 97)) == most
+    for size in (101, 7):
+        assert_close(ours.encode(texts, batch_size=size), expected)
+    for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        assert len(copied(ours.tokenizer).encode("bike " * 97)) == most
+
+
+@pytest.mark.parametrize("pool", [mean_pool, first_state])
+def test_a_sentence_of_no_token_is_0_in_any_company(pool):
+    tokenizer = BPETokenizer.train(["A man is riding a bike."], 270)
+    bert = Bert(BertConfig(tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=13))
+    found = SentenceEncoder(bert, tokenizer, pool=pool).double()
+    together = found.encode(["", "A bike."])
+    assert not together[0].any() and not found.encode("").any() and together[1].any()
+    assert found.encode([]).shape == (0, 12)
+
+
+def test_encode_uses_no_dropout_and_leaves_each_parts_mode(tmp_path):
+    found = load_sentence_encoder(write_sentence_folder(tmp_path / "x"))
+    expected = found.encode(WORDS)
+    for frozen in (False, True):
+        found.train()
+        found.bert.train(not frozen)
+        assert torch.equal(found.encode(WORDS), expected)
+    with pytest.raises(IndexError):
+        found.bert.tok_emb.register_forward_pre_hook(lambda *_: [][0])
+        found.encode(WORDS)
+    assert found.training and not any(part.training for part in found.bert.modules())
+    with pytest.raises(ValueError, match="batch_size must be"):
+        found.encode(WORDS, batch_size=0)
+
+
+def says(file, content):
+    return lambda folder: (folder / file).write_text(content)
+
+
+def one_more_token(folder):
+    words = backend()
+    words.add_tokens(["more"])
+    words.save(str(folder / "tokenizer.json"))
+
+
+def more(tensors):
+    return {**tensors, "more.weight": torch.ones(3)}
+
+
+MODES = '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}'
+REFUSED = [
+    ("bert", lambda folder: reconfigure(folder, hidden_act="relu"), "hidden_act"),
+    ("roberta", lambda folder: reconfigure(folder, pad_token_id=0), "pad_token_id"),
+    ("distilbert", lambda folder: reconfigure(folder, activation="relu"), "activation"),
+    ("distilbert", lambda folder: reconfigure(folder, n_layers=10**9), "n_layers"),
+    ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),
+    ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which is no encod"),
+    ("bert", one_more_token, "25 tokens for 24 rows"),
+    ("bert", says("1_Pooling/config.json", '{"pooling_mode_max": true}'), "pools by"),
+    ("bert", says("1_Pooling/config.json", MODES), "pools by"),
+    ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer; b"),
+    ("bert", says("sentence_bert_config.json", '{"do_lower_case": true}'), "small"),
+]
+for file in ("modules.json", "tokenizer.json", "1_Pooling/config.json", "config.json"):
+    last = file.rpartition("/")[2]
+    REFUSED += [("bert", says(file, ""), last), ("bert", says(file, "[3]"), last)]
+    REFUSED += [("bert", lambda folder, file=file: (folder / file).unlink(), last)]
+
+
+@pytest.mark.parametrize(("name", "change", "words"), REFUSED)
+def test_what_is_damaged_or_not_built_is_one_line(name, change, words, tmp_path):
+    folder = write_sentence_folder(tmp_path / "x", name)
+    change(folder)
+    assert_refused(load_sentence_encoder, folder, words)
+
+
+# --- the search ---------------------------------------------------------------------------------
+
+
+def test_the_nearest_is_that_of_the_largest_cosine_whatever_the_lengths():
+    vectors, query = torch.randn(23, 7) * torch.rand(23, 1), torch.randn(7)
+    cosines = [float(query @ v / query.norm() / v.norm()) for v in vectors]
+    best = sorted(range(23), key=lambda i: -cosines[i])
+    for k in (5, 99):
+        found = nearest(query, vectors, k)
+        assert [place for place, _ in found] == best[:k]
+        assert_close([score for _, score in found], [cosines[i] for i in best[:k]])
+
+
+def test_a_question_is_compared_with_paragraphs_and_a_quarter_of_their_headings(tmp_path):
+    found = load_sentence_encoder(write_sentence_folder(tmp_path / "x")).double()
+    book = [Paragraph("", *sentences(3, 7)) for _ in range(11)]
+    book.append(book[0])  # a text that is there twice
+    vectors = [found.encode([f(one) for one in book]) for f in (str, lambda one: one.heading)]
+    expected = nearest(found.encode("who is riding"), vectors[0] + vectors[1] / 4, 3)
+    for _ in range(2):  # made, and read
+        asked = ask_book("who is riding", found, book, tmp_path / "x.safetensors")
+        assert_close([cosine for _, cosine in asked], [cosine for _, cosine in expected])
+        assert [one for one, _ in asked] == [book[place] for place, _ in expected]
+    (tmp_path / "x.safetensors").write_bytes(b"cut")
+    again = encode_cached(found, [*map(str, book)], tmp_path / "x.safetensors")
+    assert_close(again, vectors[0])
+
+
+# --- MiniLM -------------------------------------------------------------------------------------
+
+
+@pytest.mark.machinery
+@pytest.mark.usefixtures("single")
+def test_vectors_of_minilm_are_those_of_the_reference_and_of_the_chapter(minilm, capsys):
+    texts = [one.text[: 3 * i] for i, one in enumerate(paragraphs()[:1000:10], 1)]
+    model, tokenizer = (
+        hf.AutoModel.from_pretrained(minilm),
+        hf.AutoTokenizer.from_pretrained(minilm),
+    )
+    expected = F.normalize(by_reference(model.eval(), tokenizer, texts, 256), dim=-1)
+    found = load_sentence_encoder(minilm).encode(texts, batch_size=100)
+    assert_close(found, expected, rtol=0, atol=1e-5)
+    page = Path(__file__).parents[2] / "nbs/models/13_embed.ipynb"
+    (cell,) = (c for c in json.loads(page.read_text())["cells"] if c["id"] == "real")
+    capsys.readouterr()
+    exec("".join(cell["source"]), {"load_sentence_encoder": load_sentence_encoder})
+    assert capsys.readouterr().out == "".join(cell["outputs"][0]["text"])
