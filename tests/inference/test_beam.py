@@ -146,11 +146,12 @@ def test_a_sentence_that_is_over_leaves_the_batch(prefix_model):
 
 
 def test_each_sentence_may_have_a_limit_of_its_own(prefix_model):
-    model, src, limits = prefix_model(5, seed=3), torch.tensor([[1], [2], [3]]), [2, 5, 3]
-    settings = {"beam": 3, "alpha": 0.6}
+    model, src, limits = prefix_model(5, seed=3), torch.arange(5)[:, None], [2, 5, 3, 1, 4]
+    settings = {"beam": 3, "n_best": 3, "alpha": 0.6}
     together = search(model, src, max_len=limits, **settings)
     for row, limit, found in zip(src, limits, together, strict=True):
         assert found == search(model, row[None], max_len=limit, **settings)[0]
+    assert together != search(model, src, max_len=5, **settings)
 
 
 def test_half_precision_logits_are_ranked_in_float(prefix_model):

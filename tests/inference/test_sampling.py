@@ -58,7 +58,7 @@ def test_what_a_filter_keeps_it_keeps_as_it_was(cut, x, left):
 
 
 @pytest.mark.parametrize("penalty", [1e38, 1e300])
-def test_a_great_penalty_leaves_a_token_to_choose(penalty):
+def test_a_great_penalty_leaves_a_token_to_choose(penalty, single):
     x = torch.tensor([[-3.0, -5.0, -INF]])
     y = penalise_repeats(x, torch.tensor([[0, 1, 2]]), penalty)
     assert y[0, :2].isfinite().all() and y[0, 2] == -INF

@@ -160,7 +160,7 @@ def test_an_epoch_holds_every_pair_once(number):
     assert all(batch.src.numel() <= 97 and batch.tgt_in.numel() <= 97 for batch in batches)
 
 
-def test_an_epoch_of_text_holds_no_block_twice_and_begins_anywhere():
+def test_an_epoch_of_text_has_its_own_order_holds_no_block_twice_and_begins_anywhere():
     stream, offsets = text_stream(), set()
     batches = iter(stream)
     for number in range(60):
@@ -171,6 +171,7 @@ def test_an_epoch_of_text_holds_no_block_twice_and_begins_anywhere():
             seen += batch.ids[:, 0].tolist()
         assert seen == order.tolist()
         starts = order.sort().values
+        assert not torch.equal(order, starts)
         assert (starts.diff() == 7).all() and starts[0] < 7 and starts[-1] + 7 <= 100
         assert starts[-1] + 14 > 100  # no whole block is left over at the end
         offsets.add(int(starts[0]))

@@ -60,7 +60,7 @@ def test_an_average_changes_nothing_of_the_training():
     torch.testing.assert_close(paths(watched, 5), paths(plain, 5), rtol=0, atol=0)
 
 
-def test_a_weight_without_gradient_is_as_it_is_and_a_later_one_begins_later():
+def test_a_weight_has_an_average_from_its_first_gradient_on():
     trainer = open_trainer()
     trainer.model[3].requires_grad_(False)
     average = WeightAverage(trainer.model, trainer.optimizer, decay=0.5)
@@ -70,6 +70,10 @@ def test_a_weight_without_gradient_is_as_it_is_and_a_later_one_begins_later():
     last = paths(trainer, 5)[-2:]  # Adam's own state is made as ever
     share = 0.5 / (1 - 0.5**5)
     expected = last[0]["3.weight"].lerp(last[1]["3.weight"], share)
+    torch.testing.assert_close(average.weights()["3.weight"], expected)
+    trainer.model[3].requires_grad_(False)  # it stays, and its average comes nearer
+    list(trainer.run(6))
+    expected = expected.lerp(last[1]["3.weight"], 0.5 / (1 - 0.5**6))
     torch.testing.assert_close(average.weights()["3.weight"], expected)
 
 

@@ -147,19 +147,21 @@ def test_a_damaged_line_is_left_out_and_a_lost_log_is_told(tmp_path):
     assert run.trainer.done == 6 and run.notes == [f"{path} has lost 6 of 6 steps"]
 
 
-@pytest.mark.parametrize(("place", "done"), [(2, 6), (1, 3)])
-def test_from_a_damaged_checkpoint_on_none_is_used_nor_averaged(tmp_path, place, done):
+@pytest.mark.parametrize(("places", "done"), [([2], 6), ([1], 3), ([1, 2], 3)])
+def test_from_a_damaged_checkpoint_on_none_is_used_nor_averaged(tmp_path, places, done):
     open_run(tmp_path, steps=9, keep=3).train()
     found = checkpoints(tmp_path / "checkpoints")
-    file = found[place] / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    files = [found[place] / "model.safetensors" for place in places]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
     resumed = open_run(tmp_path, keep=3)
     (note,) = resumed.notes
-    assert str(file) in note and note.endswith("going on from the checkpoint before")
+    assert str(files[0]) in note and note.endswith("going on from the checkpoint before")
     assert resumed.trainer.done == done
-    weights = load_tensors(found[place - 1] / "model.safetensors")
+    sound = found[: places[0]]
+    weights = load_tensors(sound[-1] / "model.safetensors")
     torch.testing.assert_close(resumed.trainer.model.state_dict(), weights, rtol=0, atol=0)
-    assert checkpoints(tmp_path / "checkpoints") == found[:place]
+    assert checkpoints(tmp_path / "checkpoints") == sound
 
 
 def test_a_third_checkpoint_that_a_death_has_left_goes(tmp_path):

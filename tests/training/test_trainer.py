@@ -257,9 +257,13 @@ def test_inside_all_is_in_eval_mode_and_behind_it_as_it_was_also_after_an_error(
 
 
 def test_evaluation_weighs_tokens_and_takes_another_step(model):
+    def other(model, batch):
+        assert not torch.is_grad_enabled()
+        return torch.tensor(6.0), 3
+
     t, data = trainer(model), batches(2, 11)
     assert t.evaluate(data) == pytest.approx(step(model, one(data))[0].item() / 13)
-    assert t.evaluate(data, lambda m, b: (torch.tensor(6.0), 3)) == 2.0
+    assert t.evaluate(data, other) == 2.0
 
 
 # --- refused -------------------------------------------------------------------------------------
