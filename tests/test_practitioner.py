@@ -2,7 +2,7 @@
 
 Own files in Python and by --text, --pairs, --from: recipes/test_own.py; checkpoints, chats and
 saved folders: recipes/test_published.py; sentence vectors: models/test_embed.py; the compiler,
-export and ONNX with a padding mask: models/test_compilers.py. The page that shows them all runs as
+export and ONNX with a padding mask: oracle/test_compilers.py. The page that shows them all runs as
 a notebook.
 """
 
