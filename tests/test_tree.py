@@ -1,6 +1,7 @@
 "The family tree: nothing that `load_hf` opens is missing, and what the page says is so."
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Tensors of a folder come into a module by name, or one error says which does not."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from transformer_lit.course.files import InputError
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import Made, made_from
-from transformer_lit.models.hf_build import INDEX, WHOLE, Tensors, fill, shared_names
+from transformer_lit.models.hf_build import INDEX, WHOLE, Tensors, fill, save_hf, shared_names
+from transformer_lit.models.llama import Llama, LlamaConfig
 
 NAMES = {"layers.{i}": "h.{i}.deep", "layers.{i}.bias": "h.{i}.offset", "emb": "emb", "out": "out"}
 
@@ -38,10 +40,11 @@ def folder(tmp_path):
     return tmp_path
 
 
-def read(folder, names=NAMES, dtype=torch.float32, **options):
+def read(folder, names=NAMES, dtype=torch.float32):
+    Settings.read(folder)
     with torch.device("meta"):
         empty = module()
-    fill(empty, Tensors(folder, **options), names, dtype)
+    fill(empty, Tensors(folder), names, dtype)
     return empty
 
 
@@ -55,39 +58,11 @@ def shards(folder, **changes):
     (folder / INDEX).write_text(json.dumps({"weight_map": {**files, **changes}}))
 
 
-def test_the_longest_beginning_of_a_name_counts():
+def test_the_longest_beginning_counts_and_ends_at_a_dot():
     assert made_from("layers.13.weight", NAMES).names == ("h.13.deep.weight",)
     assert made_from("layers.13.bias", NAMES).names == ("h.13.offset",)
-    assert made_from("emb.weight", NAMES).names == ("emb.weight",)
     with pytest.raises(InputError, match=r"embedding.weight"):
-        made_from("embedding.weight", NAMES)  # a beginning ends at a dot
-
-
-def test_layers_of_both_sides_are_counted_and_the_first_of_several_names_is_told():
-    names = {"encoder.{i}": "e.{i}", "decoder.{i}.x": ("d.{i}", "old.{i}.x"), "transform.0": "t"}
-    assert made_from("encoder.11.bias", names).names == ("e.11.bias",)
-    assert made_from("decoder.2.x.bias", names).names == ("d.2.bias",)
-    assert made_from("transform.0.bias", names).names == ("t.bias",)  # a number of theirs, no layer
-
-
-def test_an_entry_may_be_a_function_of_the_number_of_an_expert():
-    names = {"layers.{i}.experts.{j}.up": lambda j: Made(("l.{i}.all",), lambda x: x[j])}
-    made = made_from("layers.3.experts.2.up.bias", names)
-    assert made.names == ("l.3.all.bias",)
-    assert torch.equal(made.make(torch.arange(15).view(5, 3)), torch.arange(6, 9))
-
-
-def test_one_of_several_names_is_enough_and_two_must_agree(folder):
-    names, tensors = {**NAMES, "emb": ("table", "emb")}, load_file(folder / WHOLE)
-    assert torch.equal(read(folder, names).emb.weight, tensors["emb.weight"])
-    save_file(tensors | {"table.weight": tensors["emb.weight"].clone()}, folder / WHOLE)
-    assert torch.equal(read(folder, names).emb.weight, tensors["emb.weight"])
-    save_file(tensors | {"table.weight": tensors["emb.weight"] + 1}, folder / WHOLE)
-    with pytest.raises(InputError, match=r"table.weight and emb.weight are tied, and differ"):
-        read(folder, names)
-    save_file({n: tensors[n] for n in tensors if n != "emb.weight"}, folder / WHOLE)
-    with pytest.raises(InputError, match=r"lacks table.weight$"):
-        read(folder, names)
+        made_from("embedding.weight", NAMES)
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -95,109 +70,59 @@ def test_what_is_written_is_read_and_ties_are_kept(folder, split):
     if split:
         shards(folder)
         assert len(list(folder.glob("model-*.safetensors"))) == 2
-    ours = read(folder)
+    ours, again = read(folder), read(folder)
     assert ours.out.weight is ours.emb.weight
     assert shared_names(ours) == shared_names(module())
-    assert Settings.read(folder) == {"size": 5}
-    again = read(folder)
     for one, two in zip(ours.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two) and one.data_ptr() != two.data_ptr()
 
 
-def test_an_untied_head_may_be_equal_but_not_other(folder):
-    tensors = load_file(folder / WHOLE)
-    save_file(tensors | {"out.weight": tensors["emb.weight"].clone()}, folder / WHOLE)
-    assert read(folder).out.weight.shape == (7, 5)
-    save_file(tensors | {"out.weight": tensors["emb.weight"] + 1}, folder / WHOLE)
-    with pytest.raises(InputError, match=r"emb.weight and out.weight are tied, and differ"):
-        read(folder)
-    alone = tensors | {"out.weight": tensors["emb.weight"].clone()}
-    del alone["emb.weight"]
-    save_file(alone, folder / WHOLE)
-    assert read(folder).emb.weight.shape == (7, 5)
-
-
-def test_spellings_unify_and_what_is_ignored_is_not_read(folder):
-    tensors = load_file(folder / WHOLE)
-    old = {f"model.{name}": x for name, x in tensors.items()} | {"mask": torch.ones(3).bool()}
-    save_file(old, folder / WHOLE)
-    read(folder, spellings=(("^model.", ""),), ignored="^mask$")
-    with pytest.raises(InputError, match=r"holds what nothing reads: mask$"):
-        read(folder, spellings=(("^model.", ""),))
-    save_file(old | {"emb.weight": tensors["emb.weight"].clone()}, folder / WHOLE)
-    with pytest.raises(InputError, match=r"emb.weight twice"):
-        read(folder, spellings=(("^model.", ""),), ignored="^mask$")
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (5, 3, 1), (4, 3)])
-def test_a_tensor_of_which_nothing_can_be_made_is_named(folder, shape):
-    names = {**NAMES, "emb": Made(("emb",), lambda x: Tensor.t(x)[:, :5])}
-    tensors = load_file(folder / WHOLE)
-    save_file(tensors | {"emb.weight": torch.ones(shape)}, folder / WHOLE)
-    with pytest.raises(InputError, match=r"emb.weight \(.*a \(7, 5\) cannot be made"):
-        read(folder, names)
-
-
 @pytest.mark.parametrize(
-    "file",
+    ("changes", "words"),
     [
-        "../other.safetensors",
-        "/etc/x.safetensors",
-        "..",
-        "a\\b.safetensors",
-        "w.bin",
-        3,
-        "C:w.safetensors",
+        ({WHOLE: b""}, "damaged or no safetensors"),
+        ({WHOLE: b"\xff" * 100}, "damaged or no safetensors"),
+        ({WHOLE: ...}, "neither model.safetensors nor .* a pickle, which could run code"),
+        ({"config.json": b"[]"}, "not a table"),
+        ({"config.json": ...}, "config.json"),
+        ({WHOLE: ..., INDEX: b"[]"}, "no weight_map"),
+        ({WHOLE: ..., INDEX: b'{"weight_map": {}}'}, "no weight_map"),
+        ({WHOLE: ..., INDEX: b'{"weight_map": {"x": "no.safetensors"}}'}, "no.safetensors"),
+        ({WHOLE: ..., INDEX: b'{"weight_map": {"x": 3}}'}, "no safetensors beside it"),
+        *(
+            ({"emb.weight": file}, "no safetensors beside it")
+            for file in (
+                "../x.safetensors",
+                "/x.safetensors",
+                "a\\b.safetensors",
+                "C:w.safetensors",
+            )
+        ),
+        *(
+            ({"emb.weight": torch.ones(shape)}, r"emb.weight \(.*a \(7, 5\) cannot be made")
+            for shape in ((), (3,), (5, 3, 1), (4, 3))
+        ),
+        ({"emb.weight": torch.ones(7, 5).byte()}, "emb.weight is of torch.uint8"),
+        ({"table.weight": torch.ones(7, 5)}, "emb.weight and table.weight are tied, and differ"),
+        *(
+            ({"h.1.offset": torch.full((5,), bad, dtype=torch.float64)}, "h.1.offset .* not finite")
+            for bad in (torch.nan, torch.inf, 2.0**200)  # this is inf in float32
+        ),
     ],
 )
-def test_an_index_names_only_safetensors_of_its_folder(folder, file):
-    shards(folder, **{"emb.weight": file})
-    with pytest.raises(InputError, match="no safetensors beside it"):
-        read(folder)
-
-
-def test_an_index_that_names_no_file_is_refused(folder):
-    shards(folder)
-    for text in ("[]", "{}", '{"weight_map": {}}', '{"weight_map": 3}'):
-        (folder / INDEX).write_text(text)
-        with pytest.raises(InputError, match=r"no weight_map"):
-            read(folder)
-    (folder / INDEX).write_text('{"weight_map": {"x": "model-3.safetensors"}}')
-    with pytest.raises(InputError, match=r"model-3.safetensors"):
-        read(folder)
-
-
-def test_damaged_files_are_one_line(folder):
-    whole = (folder / WHOLE).read_bytes()
-    for damaged in (b"", b"\x80\x04", whole[:-3], b"\xff" * 100):
-        (folder / WHOLE).write_bytes(damaged)
-        with pytest.raises(InputError, match="damaged or no safetensors"):
-            read(folder)
-    for text in ("[]", "3"):
-        (folder / "config.json").write_text(text)
-        with pytest.raises(InputError, match=r"not a table"):
-            Settings.read(folder)
-
-
-def test_settings_say_what_is_missing_and_what_is_not_built():
-    c = Settings(size=5, kind="a", architectures=["X"], off=None)
-    assert c.architecture == "X" and Settings().architecture is None
-    assert Settings(architectures="X").architecture is None
-    assert c.sizes({"size": "d_model", "head_dim": "d_head"}) == {"d_model": 5, "d_head": None}
-    with pytest.raises(InputError, match=r"does not say width"):
-        c["width"]
-    c.only(kind=("b", "a"), off=True, other=3)
-    with pytest.raises(InputError, match=r"kind to 'a'; built is only 'b'"):
-        c.only(kind="b")
-
-
-def test_what_is_made_of_two_is_not_rounded_to_16_bits(folder):
-    tensors = load_file(folder / WHOLE)
-    two = {"emb.weight": tensors["emb.weight"].bfloat16(), "row": torch.full((5,), 1.0).bfloat16()}
-    save_file(tensors | two, folder / WHOLE)
-    names = {**NAMES, "emb.weight": Made(("emb.weight", "row"), lambda a, b: a + b)}
-    ours = read(folder, names)
-    assert torch.equal(ours.emb.weight, two["emb.weight"].float() + 1)
+def test_what_cannot_be_read_is_refused(folder, changes, words):
+    "A file, a place in the index, or a tensor."
+    names = {**NAMES, "emb": (Made(("emb",), lambda x: x.t().t()[:, :5]), "table")}
+    for name, x in changes.items():
+        if isinstance(x, Tensor):
+            save_file(load_file(folder / WHOLE) | {name: x}, folder / WHOLE)
+        elif isinstance(x, str):
+            shards(folder, **{name: x})
+        else:
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).write_bytes(x) if x is not ... else None
+    with pytest.raises(InputError, match=words):
+        read(folder, names)
 
 
 def own(tensor, folder):
@@ -210,7 +135,10 @@ def own(tensor, folder):
     return True
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@linux
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_needs_no_change_is_mapped_and_a_change_stays_in_memory(folder, dtype):
     turned = Made(("h.{i}.deep.weight",), Tensor.t)
@@ -224,10 +152,35 @@ def test_what_needs_no_change_is_mapped_and_a_change_stays_in_memory(folder, dty
     assert not ours.out.weight.any() and (folder / WHOLE).read_bytes() == before
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e300])
-def test_weights_that_are_not_finite_are_refused(folder, bad):
-    tensors = load_file(folder / WHOLE)
-    tensors["h.1.offset"] = torch.full((5,), bad, dtype=torch.float64)  # 1e300 is inf in float32
-    save_file(tensors, folder / WHOLE)
-    with pytest.raises(InputError, match=r"h.1.offset holds numbers that are not finite"):
-        read(folder)
+MEMORY = """
+import sys, torch
+from transformer_lit.models.hf_build import load_hf
+torch.set_num_threads(1)
+dtype = getattr(torch, sys.argv[3])
+
+def peak():
+    with open("/proc/self/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+load_hf(sys.argv[2], dtype=dtype)(torch.zeros(1, 5, dtype=torch.long))  # as every first call
+before = peak()
+with torch.inference_mode():
+    model = load_hf(sys.argv[1], dtype=dtype)
+    model(torch.zeros(1, 5, dtype=torch.long))
+print((peak() - before) / sum(p.nbytes for p in model.parameters()))
+"""
+
+
+@linux
+@pytest.mark.machinery
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_large_folder_needs_little_more_than_its_weights(dtype, tmp_path):
+    sizes = {"vocab_size": 4001, "n_heads": 16, "d_ff": 2816, "max_len": 71}
+    for name, C, n in (("small", 64, 1), ("large", 1024, 10)):  # 132 million
+        model = Llama(LlamaConfig(**sizes, d_model=C, n_layers=n))
+        save_hf(model.bfloat16(), tmp_path / name)
+    del model
+    given = (str(tmp_path / "large"), str(tmp_path / "small"), dtype)
+    command = [sys.executable, "-c", MEMORY, *given]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert 0.9 < float(done.stdout) < 1.1

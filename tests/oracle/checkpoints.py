@@ -18,7 +18,6 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from wide import Wide
 
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import generate
 from transformer_lit.models.hf import all_made_from
 from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf, shared_names
 
@@ -256,19 +255,6 @@ def hold_return(folder, model, more, tmp_path, *, forget=False):
     assert again.keys() == ours.state_dict().keys()
     assert all(torch.equal(x, again[name]) for name, x in ours.state_dict().items())
     torch.testing.assert_close(asked(reread(out, model), more), asked(model, more))
-
-
-def hold_greedy(folder, model, more):
-    "Twenty tokens, always the most probable: the reference's."
-    ours, reads = load_hf(folder).double(), "decoder_input_ids" in more
-    start = torch.zeros(len(more["input_ids"]), 1).long() if reads else more["input_ids"]
-    source = {"src": more["input_ids"], "src_mask": more["attention_mask"] > 0} if reads else {}
-    every = {"attention_mask": more.get("attention_mask", torch.ones_like(more["input_ids"]))}
-    greedy = {"max_new_tokens": 20, "do_sample": False, "num_beams": 1, "pad_token_id": 0}
-    with Wide():
-        expected = exact(model).generate(more["input_ids"], **every, **greedy)
-    found = generate(ours, start, max_new_tokens=20, temperature=0, **source)
-    assert found == expected[:, start.shape[1] :].tolist()
 
 
 def hold_left_padding(ours, vocab_size):

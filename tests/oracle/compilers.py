@@ -1,97 +1,60 @@
 """Every model through torch's compiler and exporters, in a process of its own.
 
 The checks of shapes that the tests add are no part of a graph; importing torch is paid for once:
-`python tests/compilers.py WAY MODEL…`.
+`python tests/oracle/compilers.py WAY MODEL…`.
 """
 
 import copy
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
+import transformers as hf
+from test_decoders import MODELS as decoders
+from test_encoders import MODELS as encoders
 from torch import nn
 
+from transformer_lit.attention.cache import GrowingCache
 from transformer_lit.attention.masks import length_mask, padding_mask
 from transformer_lit.models.assembly import POSITIONS, AssemblyConfig, assemble
-from transformer_lit.models.bert import Bert, BertConfig
+from transformer_lit.models.bert import Bert
+from transformer_lit.models.decoders import _DEPTHS as DEPTHS
 from transformer_lit.models.decoders import Settings
-from transformer_lit.models.gpt import GPT, DecoderOnly, GPTConfig
+from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.models.hf_build import FAMILIES
-from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
-V, C, F, N = 53, 44, 37, 1  # N: layers
-OURS = {"d_model": C, "n_layers": N, "n_heads": 2, "d_ff": F, "dropout": 0.0}
-COMMON = {"vocab_size": V, "hidden_size": C, "num_hidden_layers": N, "num_attention_heads": 2}
-LLAMA = {**COMMON, "intermediate_size": F, "rms_norm_eps": 0.01, "max_position_embeddings": 71}
-BERT = {**COMMON, "intermediate_size": F, "max_position_embeddings": 71, "layer_norm_eps": 0.01}
-BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-MODERN = {**BERT, "norm_eps": 0.01, "local_attention": 8, "layer_types": ["sliding_attention"]}
-EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
-GEMMA = {"num_key_value_heads": 1, "head_dim": 10, "query_pre_attn_scalar": 13}
-GEMMA |= {"sliding_window": 7, "final_logit_softcapping": 3.0}
-T5 = {"vocab_size": V, "d_model": C, "d_ff": F, "num_heads": 2, "d_kv": 22, "num_layers": N}
-MARIAN = {"vocab_size": V, "d_model": C, "decoder_vocab_size": V, "activation_function": "swish"}
-for side in ("encoder", "decoder"):
-    MARIAN |= {f"{side}_layers": N, f"{side}_attention_heads": 2, f"{side}_ffn_dim": F}
-DEBERTA = {"type_vocab_size": 0, "position_biased_input": False, "relative_attention": True}
-DEBERTA |= {"pos_att_type": "p2c|c2p", "position_buckets": 16, "share_att_key": True}
-PUBLISHED = {
-    "GPT2LMHeadModel": {"vocab_size": V, "n_embd": C, "n_layer": N, "n_head": 2, "n_inner": F}
-    | {"n_positions": 71, "layer_norm_epsilon": 0.01, "resid_pdrop": 0.0},
-    "BertForMaskedLM": BERT,
-    "LlamaForCausalLM": {**LLAMA, "num_key_value_heads": 1},
-    "MistralForCausalLM": {**LLAMA, "sliding_window": 7},
-    "Qwen2ForCausalLM": LLAMA,
-    "Qwen3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "head_dim": 10},
-    "MixtralForCausalLM": {**LLAMA, "num_key_value_heads": 1} | EXPERTS,
-    "Qwen3MoeForCausalLM": {**LLAMA, "num_key_value_heads": 1, "head_dim": 10} | EXPERTS,
-    "DeepseekV3ForCausalLM": {**LLAMA, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6}
-    | EXPERTS
-    | {"q_lora_rank": 17, "kv_lora_rank": 11, "v_head_dim": 7, "first_k_dense_replace": 0}
-    | {"n_routed_experts": 5, "n_shared_experts": 2, "routed_scaling_factor": 2.5}
-    | {"norm_topk_prob": True, "n_group": 1, "topk_group": 1},
-    "GptOssForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7}
-    | EXPERTS
-    | {"num_experts_per_tok": 5},  # all: of two alike, 16 bits may choose the other
-    "Olmo2ForCausalLM": {**LLAMA, "num_key_value_heads": 1},
-    "Olmo3ForCausalLM": {**LLAMA, "num_key_value_heads": 1, "sliding_window": 7},
-    "Gemma2ForCausalLM": {**LLAMA, **GEMMA, "attn_logit_softcapping": 5.0},
-    "Gemma3ForCausalLM": {**LLAMA, **GEMMA, "layer_types": ["sliding_attention"]},
-    "Qwen3NextForCausalLM": {**LLAMA, "num_hidden_layers": 2, "full_attention_interval": 2}
-    | {"num_key_value_heads": 1, "head_dim": 16, "linear_key_head_dim": 10}
-    | {"linear_value_head_dim": 10, "linear_num_key_heads": 1, "linear_num_value_heads": 2}
-    | EXPERTS
-    | {"shared_expert_intermediate_size": 17, "num_experts_per_tok": 5},  # all, as above
-    "MarianMTModel": {**MARIAN, "dropout": 0.0},
-    "T5ForConditionalGeneration": {**T5, "dropout_rate": 0.0},
-    "DebertaV2ForMaskedLM": BERT | DEBERTA,
-    "BertModel": BERT,
-    "ModernBertForMaskedLM": MODERN,
-    "ModernBertModel": MODERN,
-    "RobertaModel": BERT | {"pad_token_id": 1},
-    "DistilBertModel": {"vocab_size": V, "dim": C, "hidden_dim": F, "n_layers": N, "n_heads": 2}
-    | {"max_position_embeddings": 71, "dropout": 0.0, "attention_dropout": 0.0},
-}
-MODELS = {
-    "transformer": lambda: Transformer(TransformerConfig(V, **OURS)),
-    "transformer pre": lambda: Transformer(TransformerConfig(V, **OURS, residual="pre")),
+V, C = 53, 44
+SIZES = {"vocab_size": V, "d_model": C, "n_layers": 1, "n_heads": 2, "d_ff": 37, "dropout": 0.0}
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def settings(kind, config):
+    "Two layers, no dropout, and all of the experts: of two alike, 16 bits may choose another."
+    told = config.to_dict()
+    told |= {name: 0.0 for name in told if "dropout" in name or name.endswith("drop")}
+    told |= {name: min(told[name], 2) for name in DEPTHS if told.get(name)}
+    for name in EXPERTS:
+        told["num_experts_per_tok"] = told.get(name, told.get("num_experts_per_tok"))
+    told["layer_types"] = (told.get("layer_types") or [])[:2]
+    return Settings(told | {"architectures": [kind.__name__]})
+
+
+found = [(hf.AutoModelForCausalLM._model_mapping[type(x)], x) for x in decoders.values()]
+found += [(kind, x) for kind, x in encoders.values() if isinstance(kind, type)]
+PUBLISHED = {kind.__name__: settings(kind, config) for kind, config in found}
+MODELS = {name: partial(FAMILIES[name].build, told) for name, told in PUBLISHED.items()}
+MODELS |= {
+    "transformer": lambda: Transformer(TransformerConfig(**SIZES)),
+    "transformer pre": lambda: Transformer(TransformerConfig(**SIZES, residual="pre")),
     "recurrent": lambda: Recurrent(RecurrentConfig(V, d_model=C, dropout=0.0)),
-    "bert": lambda: Bert(BertConfig(V, **OURS)),
-    "gpt": lambda: GPT(GPTConfig(V, **OURS)),
-    "llama": lambda: Llama(LlamaConfig(V, **OURS, n_kv_heads=1)),
+    "deep": lambda: assemble(AssemblyConfig(**SIZES, residual="deep")),
 }
-MODELS |= {
-    f"assembly {position}": lambda position=position: assemble(
-        AssemblyConfig(V, **OURS, n_kv_heads=1, position=position)
-    )
-    for position in POSITIONS
-}
-MODELS |= {
-    name: lambda name=name: FAMILIES[name].build(Settings(PUBLISHED[name])) for name in PUBLISHED
-}
+for x in POSITIONS:
+    MODELS[x] = partial(assemble, AssemblyConfig(**SIZES, n_kv_heads=1, position=x))
 SEVERAL = {"recurrent": "it loops over the length"}  # graphs, and why; none can be exported
 SEVERAL |= {
     f"{name}ForCausalLM": "which experts are computed depends on the tokens"
@@ -176,6 +139,21 @@ def compiled(name, masked, backend):
     if backend != "inductor" or masked:  # its forward is a graph of its own: once is enough
         with torch.inference_mode():
             assert_near(fast.eval()(**words), want, model, "forward")
+
+
+def steps(name, masked):
+    "Each decoding step is one graph, with its tables, positions and caches, growing ones too."
+    model = build(name)
+    ids = inputs(model, masked=False)["ids"]
+    for growing in (False, True):
+        state = model.start(*ids.shape)
+        state.caches = [GrowingCache() for _ in model.layers] if growing else state.caches
+        torch.compiler.reset()  # or the second would count as a recompilation of the first
+        step = torch.compile(partial(model.step, state=state), fullgraph=True, backend="eager")
+        with torch.inference_mode():
+            model.step(ids[:, :13], state)
+            out = [step(ids[:, t : t + 1]) for t in range(13, 19)]
+            assert_near(torch.cat(out, 1), model(ids)[:, 13:], model, "steps")
 
 
 def exported(name, masked):
