@@ -19,7 +19,9 @@ WORKS = (ROOT / "book/references.bib").read_text(encoding="utf-8")
 
 @cache
 def proofs(file):
-    "The tests of a file, and its tables."
+    "The tests of a file, and its tables; of a chapter, its cells."
+    if file.endswith(".ipynb"):
+        return {cell["id"] for cell in json.loads((ROOT / file).read_text("utf-8"))["cells"]}, {}
     body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
     tables = {ast.unparse(x.targets[0]): x.value for x in body if isinstance(x, ast.Assign)}
     return {x.name for x in body if isinstance(x, ast.FunctionDef)}, tables
