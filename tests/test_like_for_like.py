@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from filelock import FileLock
 
-from experiments import like_for_like, more_reading, owed
+from experiments import like_for_like, more_reading
 from experiments.captions import ALPHAS
 from transformer_lit.course.data import number_pairs
 from transformer_lit.course.records import read_result
@@ -29,7 +28,7 @@ def read(monkeypatch, no_shape_checks):
         for split in ("train", "val", "test")
     }
     monkeypatch.setattr(Translation, "examples", lambda recipe, split, **how: held[split])
-    for command in (like_for_like, more_reading, owed):
+    for command in (like_for_like, more_reading):
         monkeypatch.setattr(command, "keep_freed_memory", lambda: None)
     found = []
 
@@ -62,9 +61,6 @@ def arms(monkeypatch, read):
     "One arm of two seeds, and nothing else to train."
     changes = {"steps": 4, "every": 2}
     monkeypatch.setattr(more_reading, "ARMS", {"tiny": (2, "tiny", changes)})
-    monkeypatch.setattr(owed, "ARMS", more_reading.ARMS)
-    for name in ("TRAININGS", "BAKEOFFS"):
-        monkeypatch.setattr(owed, name, [])
     return read
 
 
@@ -95,25 +91,3 @@ def test_an_arm_takes_the_penalty_that_is_best_for_its_mean():
         return {"val_bleu": {str(alpha): best.get(f"a{alpha:g}", 0) for alpha in ALPHAS}}
 
     assert more_reading.best_alpha([scores(a1=3, a2=2), scores(a2=2, a4=3)]) == 2
-
-
-def test_what_is_owed_trains_an_arm_in_pieces(tmp_path, arms):
-    where = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    calls = [owed.main([*where, "--device", "cpu", "--minutes", "0"]) for _ in range(5)]
-    assert calls == [1] * 4 + [0]  # each to a checkpoint, to its end; the first reads the test set
-    assert [one.name for one in records(tmp_path)] == [
-        f"multi30k-more-tiny-en-de-tok-seed{seed}" for seed in (0, 1)
-    ]
-
-
-def test_calls_at_the_same_time_share_what_is_owed(tmp_path, arms):
-    "A training that another call holds is passed over."
-    (tmp_path / "runs").mkdir()
-    where = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    names = [one.name for one in more_reading.readings("tiny")]
-    with FileLock(tmp_path / "runs" / f"{names[0]}.lock"):
-        assert owed.main([*where, "--device", "cpu"]) == 1
-    trained = [name for name in names if (tmp_path / "runs" / name / "val.json").exists()]
-    assert trained == names[1:] and not records(tmp_path)
-    assert owed.main([*where, "--device", "cpu"]) == 0
-    assert [one.name for one in records(tmp_path)] == names
