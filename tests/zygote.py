@@ -5,15 +5,19 @@ be forked, kernels start as they always do.
 """
 
 import atexit
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 IMPORTS = """
-import IPython.core.debugger, ipykernel.debugger, ipykernel.kernelapp, psutil, sqlite3
+import IPython.core.completerlib, IPython.core.debugger, IPython.core.oinspect
+import IPython.extensions.storemagic, ipykernel.debugger, ipykernel.kernelapp
+import faulthandler, psutil, sqlite3, tornado.platform.asyncio
 import torch, torch._dynamo, torch.distributed.fsdp, torch.testing, torch.utils.flop_counter
 import matplotlib.backends.backend_svg, matplotlib.pyplot, matplotlib_inline.backend_inline
 import filelock, jaxtyping, jinja2.sandbox, sacrebleu, safetensors.torch, tokenizers, typer
@@ -45,33 +49,33 @@ class Fork:
         self.pid = pid
 
     def poll(self):
-        "None while it lives. A process just killed gets 20 ms to end: callers sleep longer."
-        for _ in range(20):
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return 0
-            time.sleep(0.001)
+        "None while it lives."
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 0
         return None
 
     def wait(self, timeout=60):
         "Until it has ended."
         end = time.monotonic() + timeout
         while self.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(0.002)
         return self.poll()
 
     def send_signal(self, number):
-        "To the process."
-        os.kill(self.pid, number)
+        "To the process, if it still lives."
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def terminate(self):
         "Ask it to end."
         self.send_signal(signal.SIGTERM)
 
     def kill(self):
-        "End it."
+        "End it, and return when it has ended."
         self.send_signal(signal.SIGKILL)
+        self.wait()
 
 
 def become_kernel(order, answers):
@@ -93,11 +97,21 @@ def become_kernel(order, answers):
     os._exit(0)
 
 
+def draw():
+    "One figure: the first finds fonts, builds the grammar of formulas and takes a quarter second."
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.text(0, 0, "$x$")
+    figure.savefig(io.BytesIO(), format="svg")
+
+
 def main():
     "Fork once for each line of standard input."
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it
     sys.modules["debugpy"] = None  # the debugger of a kernel: a second to import, and not used here
     exec(IMPORTS, {})
+    draw()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
     answers = os.dup(1)
     os.dup2(2, 1)
