@@ -68,13 +68,6 @@ def rewrite(folder, change):
     save_file(change(tensors) or tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def with_others(tensors, changes):
-    "Tensors of ones in these shapes, or copies of those that are named; `...` takes one out."
-    made = {n: x for n, x in changes.items() if x is not ...}
-    made = {n: tensors[x].clone() if isinstance(x, str) else torch.ones(x) for n, x in made.items()}
-    return {n: x for n, x in (tensors | made).items() if changes.get(n, x) is not ...}
-
-
 def reconfigure(folder, **settings):
     "Other settings; `...` takes one out."
     path = folder / "config.json"
@@ -82,12 +75,25 @@ def reconfigure(folder, **settings):
     path.write_text(json.dumps({name: x for name, x in told.items() if x is not ...}))
 
 
-def damage(folder, changes):
-    "Settings, or tensors: their names have a dot, or are in the folder."
-    known = load_file(folder / "model.safetensors")
-    tensors = {name: x for name, x in changes.items() if "." in name or name in known}
-    rewrite(folder, lambda held: with_others(held, tensors))
-    reconfigure(folder, **{name: x for name, x in changes.items() if name not in tensors})
+def alter(folder, changes, names=()):
+    """Other names of tensors (pattern to replacement), then other settings or other tensors.
+
+    A tensor's name has a dot, or is in the folder. It gets ones of a shape, or what another has.
+    `...` takes a setting or a tensor out.
+    """
+
+    def change(tensors):
+        for old, new in dict(names).items():
+            tensors = {re.sub(old, new, name): x for name, x in tensors.items()}
+        for name in [x for x in changes if "." in x or x in tensors]:
+            made = changes.pop(name)
+            copied = tensors[made].clone() if isinstance(made, str) else None
+            tensors[name] = torch.ones(made) if isinstance(made, tuple) else copied
+        return {name: x for name, x in tensors.items() if x is not None}
+
+    changes = dict(changes)
+    rewrite(folder, change)
+    reconfigure(folder, **changes)
 
 
 def assert_refused(load, folder, words):
@@ -215,19 +221,6 @@ def reread(folder, model):
     if hasattr(model.config, "num_experts_per_tok"):
         theirs.set_experts_implementation("eager")  # the fused has no float64
     return theirs
-
-
-def hold_found(folder, model, more, settings=(), names=(), tensors=()):
-    "The same model in a folder with other settings, names of tensors, and tensors beside its own."
-
-    def change(held):
-        for old, new in dict(names).items():
-            held = {re.sub(old, new, name): x for name, x in held.items()}
-        return with_others(held, dict(tensors))
-
-    rewrite(folder, change)
-    reconfigure(folder, **dict(settings))
-    return hold_logits(folder, model, more)
 
 
 def hold_unsaid(folder, model, more, names):
