@@ -14,12 +14,13 @@ import sys
 import time
 from contextlib import suppress
 
+# Not matplotlib_inline.backend_inline: imported before there is a shell, it shows no figures in it.
 IMPORTS = """
 import IPython.core.completerlib, IPython.core.debugger, IPython.core.oinspect
 import IPython.extensions.storemagic, ipykernel.debugger, ipykernel.kernelapp
 import faulthandler, psutil, sqlite3, tornado.platform.asyncio
 import torch, torch._dynamo, torch.distributed.fsdp, torch.testing, torch.utils.flop_counter
-import matplotlib.backends.backend_svg, matplotlib.pyplot, matplotlib_inline.backend_inline
+import matplotlib.backends.backend_svg, matplotlib.pyplot
 import filelock, jaxtyping, jinja2.sandbox, sacrebleu, safetensors.torch, tokenizers, typer
 """
 
