@@ -114,6 +114,16 @@ def state():
     return DecodingState(caches, [pair(7), pair(7)], torch.rand(B, 1, 1, 7) > 0.5)
 
 
+def test_gradients_pass_through_a_growing_cache():
+    "To what was put in first, as if all had been put in at once."
+    layer, x = MultiHeadAttention(14, 2, causal=True), torch.randn(B, 7, 14, requires_grad=True)
+    cache = GrowingCache()
+    pieces = torch.cat([layer(piece, cache=cache) for piece in x.split([3, 1, 3], 1)], 1)
+    way = torch.randn_like(pieces)
+    found, expected = (torch.autograd.grad(y, x, way)[0] for y in (pieces, layer(x)))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("trial", range(7))
 def test_selections_add_up(trial):
     "The memory is copied only where a row changes its source; this must never be seen."

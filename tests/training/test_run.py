@@ -257,6 +257,7 @@ BEGUN = {"lr": 0.1, "betas": (0.9, 0.98), "sizes": {"d": 2}, "steps": 5}
     [
         ({}, False, r"holds a training already.*--resume"),
         ({"steps": 9}, True, r"steps 5 → 9$"),
+        ({"steps": ...}, True, r"steps 5 → None$"),
         ({"lr": 0.2, "seed": 1}, True, r"lr 0\.1 → 0\.2; seed None → 1"),
         ({"betas": (0.9, 0.99)}, True, r"betas \[0\.9, 0\.98\] → \[0\.9, 0\.99\]"),
     ],
@@ -264,8 +265,9 @@ BEGUN = {"lr": 0.1, "betas": (0.9, 0.98), "sizes": {"d": 2}, "steps": 5}
 def test_settings_are_remembered_and_differences_named(tmp_path, change, resume, words):
     claim_folder(tmp_path, BEGUN, resume=False)
     claim_folder(tmp_path, BEGUN, resume=True)  # a tuple and its list in the file are the same
+    changed = {name: value for name, value in (BEGUN | change).items() if value is not ...}
     with pytest.raises(InputError, match=words):
-        claim_folder(tmp_path, BEGUN | change, resume=resume)
+        claim_folder(tmp_path, changed, resume=resume)
     assert read_json(tmp_path / "run.json") == BEGUN | {"betas": [0.9, 0.98]}
 
 
