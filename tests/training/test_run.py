@@ -94,6 +94,17 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, way, cut):
     assert end_of(again) == end_of(whole) and again.trainer.done == last
 
 
+def test_a_resumed_run_knows_its_whole_time_and_the_most_processes(tmp_path):
+    first = open_run(tmp_path)
+    first.processes = 2
+    with pytest.raises(Stop):
+        first.train(stop_at(7))
+    resumed = open_run(tmp_path)
+    resumed.train()
+    spent = sum(row["seconds"] for row in read_log(tmp_path / "log.jsonl"))
+    assert resumed.processes == 2 and resumed.seconds == pytest.approx(spent)
+
+
 @pytest.mark.machinery
 def test_what_was_stopped_on_the_way_back_goes_on_in_the_same_process(tmp_path):
     open_run(tmp_path / "whole").train()
