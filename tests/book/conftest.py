@@ -5,29 +5,14 @@ runs once a week; the rest, every page and a sample of what pages do, at each pu
 """
 
 import functools
-import gzip
 import http.server
 import importlib.util
-import os
 import threading
 from pathlib import Path
 
 import pytest
 from browser import find_chromium
-
-SITE = Path(os.environ["BOOK_HTML"]).resolve() if os.environ.get("BOOK_HTML") else None
-PACKED = {".html", ".css", ".js", ".svg", ".json", ".xml", ".txt"}  # a server compresses these
-
-
-def leave(reason):
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
-@functools.cache
-def packed(path):
-    "What a server sends of a file, or nothing."
-    sent = path.read_bytes() if path.is_file() else b""
-    return gzip.compress(sent) if path.suffix in PACKED else sent
+from built_book import PACKED, SITE, leave, packed, seen
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
@@ -121,25 +106,21 @@ def reader(opened):
     page.context.close()
 
 
-def seen(page, width, scheme):
-    page.set_viewport_size({"width": width, "height": 844})
-    page.emulate_media(color_scheme=scheme, media="screen")
+def quiet(page, *view):
+    seen(page, *view)
+    page.said.clear()
+    yield page
+    assert not page.said
 
 
 @pytest.fixture
 def wide(reader):
-    seen(reader, 1280, "light")
-    reader.said.clear()
-    yield reader
-    assert not reader.said
+    yield from quiet(reader, 1280, "light")
 
 
 @pytest.fixture
 def narrow(reader):
-    seen(reader, 390, "dark")
-    reader.said.clear()
-    yield reader
-    assert not reader.said
+    yield from quiet(reader, 390, "dark")
 
 
 # a fold that was opened fades in for 0.3 s, and what is half transparent has little contrast

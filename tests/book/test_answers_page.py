@@ -7,7 +7,7 @@ import json
 
 import pytest
 import ways
-from conftest import seen
+from built_book import seen
 
 weekly = pytest.mark.weekly
 KEY = "transformer_lit.answers"

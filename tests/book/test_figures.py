@@ -73,11 +73,8 @@ def apart(one, other):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_figure_follows_the_mode_can_be_read_in_both_and_has_a_text(wide, path):
+def test_a_figure_follows_the_mode_and_can_be_read_in_both(wide, path):
     wide.goto(f"{path}.html", wait_until="load")
-    labels = "(all) => all.map((one) => one.getAttribute('aria-label'))"
-    for label in wide.eval_on_selector_all(".bd-article svg.drawing[role=img]", labels):
-        assert len(label) >= 20, label
     ids = wide.eval_on_selector_all("svg.drawing [id]", "(all) => all.map((one) => one.id)")
     assert len(ids) == len(set(ids))
     found = {}

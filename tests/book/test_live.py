@@ -789,13 +789,11 @@ def pieces_in_turn():
 FORMULAS = [softmax, masks, rotary_scores, positions, scalings, filters, draws, schedules, queries]
 FORMULAS += [tiles, games, losses, norms, depths, costs, halves, merges, searches]
 MODELS = [tokenizers, translator_logits, writers, lenses, translations, pieces_in_turn]
-FEW = [functools.partial(heads, 5), functools.partial(walks, 2)]
-ALL = [pytest.param(case, marks=weekly, id=case.__name__) for case in (heads, walks)]
-NAMED = [pytest.param(case, id=case.__name__) for case in (*FORMULAS, *MODELS)]
-NAMED += [pytest.param(case, id=f"few {case.func.__name__}") for case in FEW]
+CASES = [*FORMULAS, *MODELS, functools.partial(heads, 5), functools.partial(walks, 2)]
+CASES += [pytest.param(case, marks=weekly) for case in (heads, walks)]  # all of them
 
 
-@pytest.mark.parametrize("case", [*NAMED, *ALL])
+@pytest.mark.parametrize("case", CASES)
 def test_the_page_computes_what_the_package_computes(engine, case):
     torch.set_default_dtype(torch.float64 if case in FORMULAS else torch.float32)
     with torch.set_grad_enabled(case in FORMULAS):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import quizzes
-from conftest import seen
+from built_book import seen
 
 weekly = pytest.mark.weekly
 PATH, KEY = "book/quizzes.html", "transformer_lit.quiz"

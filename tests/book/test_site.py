@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import cards
 import pytest
 import yaml
-from conftest import SITE, packed, seen
+from built_book import SITE, packed, seen
 from notebooks import book as what_roles_say
 
 weekly = pytest.mark.weekly
@@ -271,7 +271,6 @@ def test_a_finger_sees_the_note_first_and_then_follows(opened, link):
     assert page.url == here
     link.tap()
     page.wait_for_url(there)
-    page.context.close()
 
 
 def test_the_contents_fold_by_part_and_remember_where_one_was(page):

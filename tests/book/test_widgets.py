@@ -16,8 +16,8 @@ import live
 import make_widgets
 import pytest
 import torch
+from built_book import SITE
 from chapter_widgets import FIRST, chapter_widgets
-from conftest import SITE
 from playwright.sync_api import TimeoutError
 from torch import arange, tensor
 
@@ -192,37 +192,31 @@ def softmax(root):
 
 def masks(root):
     cell = root.get_by_label("query man may attend to key sleeps")
-    table, rows = (
-        root.locator("table.widget-grid tbody tr"),
-        root.locator("table.widget-bars tbody tr"),
-    )
-    assert cell.inner_text() == "0" and cell.get_attribute("aria-pressed") == "false"
-    cell.click()
-    assert cell.inner_text() == "1" and cell.get_attribute("aria-pressed") == "true"
+    table, rows = (root.locator(f"table.widget-{kind} tbody tr") for kind in ("grid", "bars"))
     scores, sees, weights = (rows.locator(f"td:nth-of-type({n})") for n in (1, 2, 3))
+    for text, pressed in (("0", "false"), ("1", "true")):
+        assert (cell.inner_text(), cell.get_attribute("aria-pressed")) == (text, pressed)
+        if text == "0":
+            cell.click()
     seen = tensor([shown == "True" for shown in sees.all_inner_texts()])
     assert seen.tolist() == [True] * 3 + [False] * 4
     q, k = torch.ones(1, 1, 1, 1), tensor(numbers(scores)).view(1, 1, 7, 1)
     expected = attention_weights(q, k, mask=seen.view(1, 1, 1, 7), scale=1.0).flatten()
     assert weights.all_inner_texts() == [f"{weight:.3f}" for weight in expected]
-    keys = functools.partial(root.page.keyboard.press)
+    one = "“A” may read A 1.000."
     nothing = "“A” may read nothing. By the rule of zeros all its weights are 0."
-    for pressed, told in (
-        (["ArrowUp"], "“A” may read A 1.000."),  # arrows move
-        (["ArrowLeft", "ArrowLeft", "Space"], nothing),  # and the space bar turns
-        (["ArrowLeft", "Space"], "“A” may read A 1.000."),  # the edge
-    ):
-        for key in pressed:
-            keys(key)
+    # arrows move, up to the edge, and the space bar turns
+    keys = {"ArrowUp": one, "ArrowLeft ArrowLeft Space": nothing, "ArrowLeft Space": one}
+    for pressed, told in keys.items():
+        for key in pressed.split():
+            root.page.keyboard.press(key)
         yield {}, told
-        assert numbers(weights) == [told != nothing] + [0] * 6
+        assert numbers(weights) == [told == one] + [0] * 6
     yield {"causal": "Enter"}, ""
-    shown = [
-        [text == "1" for text in row.locator("button").all_inner_texts()] for row in table.all()
-    ]
-    assert shown == causal_mask(7).tolist()
-    pressed = root.locator("button.widget-small[aria-pressed=true]").all_inner_texts()
-    assert pressed == ["causal"]
+    shown = [row.locator("button").all_inner_texts() for row in table.all()]
+    assert shown == [[str(int(seen)) for seen in row] for row in causal_mask(7)]
+    on = root.locator("button.widget-small[aria-pressed=true]")
+    assert on.all_inner_texts() == ["causal"]
     table.nth(6).locator("th").click()
     yield {}, "“PAD 3” may read A "
 
@@ -942,4 +936,3 @@ def test_by_touch(opened, name):
     control = found(root := begin(page, name), label)
     control.tap(position={"x": control.bounding_box()["width"] - 3, "y": 5})
     assert told in said(root)
-    page.context.close()
