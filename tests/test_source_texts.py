@@ -84,26 +84,3 @@ def test_sections_are_taught_in_cells_that_exist_or_left_out_and_nothing_is_copi
         assert row["gloss"] and len(row["heading"]) <= 20, row["heading"]
         assert all(len(key) <= 30 for key, _ in formulas), row
     assert sum("left_out" in row for row in rows) <= 2
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "heading"),
-    [
-        ("S0", "1.2(3)", "(3)Position-wise FFN"),
-        ("S0", "1.4 (2) places", "(2)归一化位置"),
-        ("S1", "after 解码器 (decoder)", "层归一化"),
-        ("S1", "on position encodings", "模型不包含循环和卷积"),
-        ("S2", "Rotary Position Embedding", "Rotary Position"),
-        ("S3", "层归一化 (layer normalisation)", "层归一化"),
-        ("S3", "层归一化的位置 (where the norm stands)", "层归一化的位置"),
-        ("S0", "1.5", None),
-        ("S1", "on the weather", None),
-    ],
-)
-def test_an_entry_of_the_clinic_is_found_by_the_section_that_it_names(text, place, heading):
-    sections = TEXTS[text]["sections"]
-    if heading is None:
-        with pytest.raises((ValueError, StopIteration)):
-            sources.section(place, sections)
-    else:
-        assert sections[sources.section(place, sections)]["heading"] == heading

@@ -98,9 +98,3 @@ def test_every_family_that_opens_has_a_leaf_and_a_row_of_ticks():
 def test_the_parts_are_those_of_the_model(name, has, has_not):
     found = {part for parts in tree.parts(tree.build(BY_NAME[name])).values() for part in parts}
     assert has <= found and not has_not & found
-
-
-def test_a_class_that_no_chapter_exports_is_named(monkeypatch):
-    monkeypatch.setattr(cards, "chapters", lambda: {"block/norm": None})
-    with pytest.raises(ValueError, match="models/gpt"):
-        tree.parts(tree.build(BY_NAME["GPT-2"]))

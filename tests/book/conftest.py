@@ -1,43 +1,62 @@
-"""A browser, and pages for it.
+"""A browser, and the built book in it: `BOOK_HTML` names its folder; without it tests are skipped.
 
-`BOOK_HTML` names a built book; without it small pages stand in for the first one and for the
-chapters that have widgets.
+A page may say nothing on its console and may ask nobody but our own server. What is marked `weekly`
+runs once a week; the rest, every page and a sample of what pages do, at each push.
 """
 
 import functools
-import html
 import http.server
-import os
-import shutil
+import importlib.util
 import threading
 from pathlib import Path
 
-import live
 import pytest
 from browser import find_chromium
-from chapter_widgets import FIRST, chapter_widgets
+from built_book import PACKED, SITE, leave, packed, seen
 
-STATIC = Path(__file__).parents[2] / "book/_static"
-PAGE = """<!DOCTYPE html>
-<html lang="en" data-theme="light">
-<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Widgets</title>
-<link rel="icon" href="{up}_static/favicon.svg">
-<link rel="stylesheet" href="{up}_static/custom.css">
-<link rel="stylesheet" href="{up}_static/widgets.css"><script src="{up}_static/page.js"></script>
-<style>* {{ box-sizing: border-box; }}</style>
-<main class="bd-article"><h1>Widgets</h1>{inside}</main>
-"""
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    "It compresses, as those of the net do."
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *what):
+        pass
+
+    def do_GET(self):
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        if path.suffix in PACKED:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(packed(path))))
+        self.end_headers()
+        self.wfile.write(packed(path))
+
+
+@pytest.fixture(scope="session")
+def site():
+    "The folder of the built book."
+    return SITE or leave("BOOK_HTML names no built site (make book)")
+
+
+@pytest.fixture(scope="session")
+def home(site):
+    "The address of the built book."
+    handler = functools.partial(Server, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 @pytest.fixture(scope="session")
 def chromium():
     "The path of a browser that Playwright can drive."
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = find_chromium()
-    if found is None:
-        leave = pytest.fail if os.environ.get("CI") else pytest.skip
-        leave("there is no Chromium; install it, or name it in CHROMIUM")
-    return found
+    return find_chromium() or leave("there is no Chromium; install it, or name it in CHROMIUM")
 
 
 @pytest.fixture(scope="session")
@@ -49,77 +68,81 @@ def browser(chromium):
         yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
 
-@pytest.fixture
-def page(browser):
-    "A page that may say nothing on the console and may ask nobody but our own server."
-    context = browser.new_context()
-    context.set_default_timeout(60_000)
-    said = []
-    page = context.new_page()
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("console", lambda line: line.type == "error" and said.append(line.text))
-    page.asked = []  # addresses, in order
-    page.on("request", lambda request: page.asked.append(request.url))
-    page.said = said
-    yield page
-    context.close()
-    assert not said
-    assert all("//127.0.0.1:" in url or url.startswith(("file:", "blob:")) for url in page.asked)
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *what):
-        pass
-
-
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    "The folder of a site with the widgets of the first page, and the path of that page in it."
-    if built := os.environ.get("BOOK_HTML"):
-        return Path(built).resolve(), "book/intro.html"
-    site = tmp_path_factory.mktemp("site")
-    shutil.copytree(STATIC, site / "_static", ignore=shutil.ignore_patterns("mathjax"))
-    live.copy_models(site / "_static")
-    german, rows, columns, weights = live.translated("A man is riding a bike.", FIRST)
-    inside = live.said(german, "de") + live.heat_table(rows, columns, weights[-2].mean(0), "heat")
-    opening = live.opening("translate", "Load the translator", model=FIRST)
-    widgets = [opening + inside + "</div>"]
-    widgets.append(live.opening("write", "Load the writer") + "<p>Text.</p></div>")
-    (site / "index.html").write_text(PAGE.format(up="", inside="".join(widgets)), encoding="utf-8")
-    placed = [(name, place) for name, places in chapter_widgets().items() for place in places]
-    for name, place in placed:
-        paragraphs = "".join(f"<p>{html.escape(one)}</p>" for one in place.text.split("\n\n"))
-        inside = live.opening(name, place.ask) + paragraphs + "</div>"
-        path = site / f"{place.page}.html"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        page = (
-            path.read_text(encoding="utf-8")
-            if path.exists()
-            else PAGE.format(up="../../", inside="")
+def opened(browser, home):
+    "`opened(width=390, …)`: a new page, which keeps what it complained of and whom it asked."
+
+    def new(width=1280, height=844, **how):
+        context = browser.new_context(
+            base_url=home, viewport={"width": width, "height": height}, **how
         )
-        path.write_text(page.replace("</main>", f"{inside}</main>"), encoding="utf-8")
-    return site, "index.html"
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.said, page.asked, inside = [], [], (home, "file:", "data:", "blob:")
+        page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
+        page.on("console", lambda line: line.type == "error" and page.said.append(line.text))
+        page.on("response", lambda r: r.status >= 400 and page.said.append(r.url))
+        page.on("request", lambda r: page.asked.append(r.url))
+        page.on("request", lambda r: r.url.startswith(inside) or page.said.append(f"asked {r.url}"))
+        return page
+
+    return new
+
+
+@pytest.fixture
+def page(opened):
+    "A page of its own: nothing is stored."
+    page = opened()
+    yield page
+    page.context.close()
+    assert not page.said
 
 
 @pytest.fixture(scope="session")
-def served():
-    "`served(place)` serves a folder and gives its address."
-    servers = []
+def reader(opened):
+    "One page for all tests that only read, so that little is loaded anew."
+    page = opened()
+    yield page
+    page.context.close()
 
-    def serve(place):
-        handler = functools.partial(Quiet, directory=place)
-        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}"
 
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+def quiet(page, *view):
+    seen(page, *view)
+    page.said.clear()
+    yield page
+    assert not page.said
+
+
+@pytest.fixture
+def wide(reader):
+    yield from quiet(reader, 1280, "light")
+
+
+@pytest.fixture
+def narrow(reader):
+    yield from quiet(reader, 390, "dark")
+
+
+# a fold that was opened fades in for 0.3 s, and what is half transparent has little contrast
+AT_REST = "Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
 @pytest.fixture(scope="session")
-def address(folder, served):
-    "The first page, served."
-    place, path = folder
-    return f"{served(place)}/{path}"
+def barriers():
+    "`barriers(page, where)`: what axe calls serious there or critical, with the place of each."
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None:
+        leave("axe-playwright-python is not installed; make setup brings it")
+    axe = (Path(found.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+
+    def look(page, where):
+        page.evaluate(axe + "; undefined")
+        page.evaluate(AT_REST)
+        how = {"resultTypes": ["violations"], "runOnly": RULES, "preload": False}
+        part = {"include": [where], "exclude": [".katex"]}  # what a reader hears of it is MathML
+        found = page.evaluate("([part, how]) => axe.run(part, how)", [part, how])["violations"]
+        grave = (one for one in found if one["impact"] in ("serious", "critical"))
+        return [(one["id"], one["nodes"][0]["html"][:200]) for one in grave]
+
+    return look

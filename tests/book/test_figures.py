@@ -1,22 +1,20 @@
-"""Figures and text of the built site: what is drawn can be read in light and dark, in its own font.
+"Figures and text: what is drawn can be read in light and dark, in its own font."
 
-`BOOK_HTML` names the folder of the site.
-"""
-
-import os
-import time
-from pathlib import Path
-
-import cards
 import pytest
 
-SITE = Path(os.environ.get("BOOK_HTML", "")).resolve() if os.environ.get("BOOK_HTML") else None
-pytestmark = pytest.mark.skipif(SITE is None, reason="BOOK_HTML names no built site (make book)")
+from transformer_lit.course.figures import contrast
 
+weekly = pytest.mark.weekly
 PAGES = [  # boxes, heat maps, bars, curves, points, coloured words, the family
-    *("book/intro", "nbs/attention/03_attend", "nbs/attention/05_multihead"),
-    *("nbs/block/06_wiring", "nbs/inference/02_beam", "nbs/position/01_absolute"),
-    *("nbs/text/03_word_vectors", "nbs/training/02_data", "nbs/training/03_schedule"),
+    *("nbs/attention/05_multihead", "nbs/training/03_schedule"),
+    *(
+        pytest.param(page, marks=weekly)
+        for page in (
+            *("book/intro", "nbs/attention/03_attend", "nbs/block/06_wiring"),
+            *("nbs/inference/02_beam", "nbs/position/01_absolute", "nbs/text/03_word_vectors"),
+            "nbs/training/02_data",
+        )
+    ),
 ]
 TEXT, LINE = 4.5, 3
 FONTS = 60_000  # bytes
@@ -67,50 +65,28 @@ SEEN = r"""() => {
         return { texts, lines, paper: parts(paper).slice(0, 3), scheme };
     });
 }"""
-
-
 BLACK, WHITE = [0, 0, 0], [255, 255, 255]
 
 
-def luminance(colour):
-    "As WCAG 2 defines it."
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
 def apart(one, other):
-    low, high = sorted(luminance([part / 255 for part in colour]) for colour in (one, other))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.fixture(scope="module")
-def place(served):
-    return served(SITE)
+    return contrast(*([part / 255 for part in colour] for colour in (one, other)))
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_figure_follows_the_mode_can_be_read_in_both_and_has_a_text(page, place, path):
-    page.set_viewport_size({"width": 1280, "height": 1600})
-    page.goto(f"{place}/{path}.html", wait_until="load")
-    labels = "(all) => all.map((one) => one.getAttribute('aria-label'))"
-    for label in page.eval_on_selector_all(".bd-article svg.drawing[role=img]", labels):
-        assert len(label) >= 20, label
-    ids = page.eval_on_selector_all("svg.drawing [id]", "(all) => all.map((one) => one.id)")
+def test_a_figure_follows_the_mode_and_can_be_read_in_both(wide, path):
+    wide.goto(f"{path}.html", wait_until="load")
+    ids = wide.eval_on_selector_all("svg.drawing [id]", "(all) => all.map((one) => one.id)")
     assert len(ids) == len(set(ids))
     found = {}
     for mode in ("light", "dark"):
-        page.evaluate("(mode) => (document.documentElement.dataset.theme = mode)", mode)
-        found[mode] = page.evaluate(SEEN)
+        wide.evaluate("(mode) => (document.documentElement.dataset.theme = mode)", mode)
+        found[mode] = wide.evaluate(SEEN)
     assert found["light"]
     for light, dark in zip(found["light"], found["dark"], strict=True):
         assert (light["scheme"], dark["scheme"]) == ("light", "dark")
         assert apart(light["paper"], dark["paper"]) > 15
-        for (text, ink, ground), (_, other, night) in zip(
-            light["texts"], dark["texts"], strict=True
-        ):
-            if (
-                ground is None
-            ):  # on an image: it stays; through weights the page is seen, so it turns
+        for (text, ink, ground), (_, other, night) in zip(light["texts"], dark["texts"]):
+            if ground is None:  # on an image: it stays; where the page is seen through, it turns
                 assert night is None and (other == ink or (ink, other) == (BLACK, WHITE)), text
             else:
                 assert apart(other, night) >= TEXT - 0.05, (text, other, night)
@@ -119,37 +95,12 @@ def test_a_figure_follows_the_mode_can_be_read_in_both_and_has_a_text(page, plac
             assert apart(other, dark["paper"]) >= least, (line, other)
 
 
-def test_on_a_narrow_phone_no_drawing_of_a_chapter_scrolls(page, place):
-    page.set_viewport_size({"width": 360, "height": 780})
-    # neither its own box, nor what stands around it
-    scrolls = """() => [...document.querySelectorAll(".bd-article .drawing-box")]
-        .filter((it) => it.scrollWidth > it.clientWidth + 1 || it.parentElement.closest(".scrolls"))
-        .map((box) => box.firstChild.getAttribute("aria-label").slice(0, 60))"""
-    found, seen = {}, 0
-    for name, path in cards.chapters().items():
-        page.goto(f"{place}/{cards.page(path)}.html", wait_until="load")
-        page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
-        seen += page.locator(".bd-article .drawing-box").count()
-        if cut := page.evaluate(scrolls):
-            found[name] = cut
-    assert seen > 120 and not found
-
-
-def test_paper_is_light(page, place):
-    page.goto(f"{place}/nbs/attention/03_attend.html", wait_until="load")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.emulate_media(media="print")
-    scheme = "getComputedStyle(document.querySelector('svg.drawing')).colorScheme"
-    assert page.evaluate(scheme) == "light"
-
-
-def test_the_text_has_the_fonts_of_the_book_and_moves_little_when_they_come(page, place):
-    def late(route):
-        time.sleep(0.4)
-        route.continue_()
-
-    page.route("**/fonts/SourceSans3-*.woff2", late)
-    page.goto(f"{place}/nbs/attention/03_attend.html", wait_until="load")
+@weekly
+def test_the_text_has_the_fonts_of_the_book_and_moves_little_when_they_come(page, site):
+    page.route(
+        "**/fonts/SourceSans3-*.woff2", lambda r: (page.wait_for_timeout(400), r.continue_())
+    )
+    page.goto("nbs/attention/03_attend.html", wait_until="load")
     shift = """() => new Promise((go) => {
         let sum = 0;
         const add = (list) => list.getEntries().forEach((one) => (sum += one.value));
@@ -163,11 +114,6 @@ def test_the_text_has_the_fonts_of_the_book_and_moves_little_when_they_come(page
         assert page.evaluate("(font) => document.fonts.check(font)", f"{style}17px 'Source Sans 3'")
     loaded = {url.rpartition("/")[2] for url in page.asked if "SourceSans3" in url}
     assert {"SourceSans3-Regular.woff2", "SourceSans3-Bold.woff2"} <= loaded
-    assert sum((SITE / "_static/fonts" / name).stat().st_size for name in loaded) <= FONTS
-
-
-def test_the_fonts_lie_beside_their_licence():
-    folder = SITE / "_static/fonts"
-    assert "SIL OPEN FONT LICENSE Version 1.1" in (folder / "LICENSE").read_text(encoding="utf-8")
-    for path in folder.glob("*.woff2"):
-        assert path.read_bytes()[:4] == b"wOF2"
+    fonts = site / "_static/fonts"
+    assert sum((fonts / name).stat().st_size for name in loaded) <= FONTS
+    assert "SIL OPEN FONT LICENSE Version 1.1" in (fonts / "LICENSE").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The printed book: a small one here, the whole one where `BOOK_HTML` names a built site."""
+"The printed book: a small one at each push, the whole one once a week."
 
 import os
 import re
@@ -27,9 +27,7 @@ def test_the_first_pass_is_a_part_of_the_book_in_its_order():
     assert whole[0][0] == first[0][0] == "book/intro"
     assert {"book/glossary", "book/bibliography"} <= {page for page, _ in first}
     assert not any("attention/04_fused" in page for page, _ in first)  # of the second pass
-    for path, part in whole:
-        assert (ROOT / f"{path}.ipynb").is_file() or (ROOT / f"{path}.md").is_file()
-        assert bool(part) == (path != "book/intro")
+    assert [path for path, part in whole if not part] == ["book/intro"]
 
 
 # --- a small book, printed -----------------------------------------------------------------------
@@ -68,12 +66,18 @@ def small(tmp_path_factory, chromium):
     (root / "book").mkdir()
     (root / "book/_toc.yml").write_text(TOC)
     (root / "settings.ini").write_text((ROOT / "settings.ini").read_text())
-    # in a process of its own: a browser that other tests opened has the loop of this one
-    code = "import sys, make_pdf as m; a, b, c = map(m.Path, sys.argv[1:]); m.make(a, b, root=c)"
-    told = [sys.executable, "-c", code, root / "site", root / "out/book.pdf", root]
-    subprocess.run(told, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "book")})
+    book = printed(root / "site", root / "out/book.pdf", "", root)
     assert [file.name for file in (root / "out").iterdir()] == ["book.pdf"]  # nothing half-written
-    return PdfReader(root / "out/book.pdf")
+    return book
+
+
+def printed(*told):
+    "In a process of its own: a browser that other tests opened has the loop of this one."
+    code = "import sys, make_pdf as m; a, b, first, c = sys.argv[1:]"
+    code += "; m.make(m.Path(a), m.Path(b), bool(first), m.Path(c))"
+    python = os.environ | {"PYTHONPATH": str(ROOT / "book")}
+    subprocess.run([sys.executable, "-c", code, *map(str, told)], check=True, env=python)
+    return PdfReader(told[1])
 
 
 def starts(book):
@@ -81,45 +85,36 @@ def starts(book):
     flat = []
     for one in book.outline:
         flat += one if isinstance(one, list) else [one]
-    named = {one.title: book.get_destination_page_number(one) + 1 for one in flat}
-    return named
+    return {one.title: book.get_destination_page_number(one) + 1 for one in flat}
 
 
-def test_the_contents_have_the_right_numbers(small):
-    texts = [page.extract_text() for page in small.pages]
+def test_pages_have_the_numbers_that_the_contents_give(small):
+    texts, begin = [page.extract_text() for page in small.pages], starts(small)
     assert "transformer_lit" in texts[0] and "The whole book" in texts[0]
-    found = dict(re.findall(r"^(Start here|One & only|Two)[ \t]+(\d+)$", texts[1], re.M))
-    assert list(found) == ["Start here", "One & only", "Two"]
-    for title, number in found.items():
+    found = re.findall(r"^(Start here|One & only|Two)[ \t]+(\d+)$", texts[1], re.M)
+    assert [title for title, _ in found] == ["Start here", "One & only", "Two"]
+    for title, number in found:
         assert texts[int(number) - 1].lstrip().startswith(title)
-        assert starts(small)[title] == int(number)
-    assert int(found["Two"]) - int(found["One & only"]) >= 2  # ninety lines are more than a page
-
-
-def test_every_page_has_its_number_at_its_foot(small):
-    for number, page in enumerate(small.pages, 1):
-        lines = page.extract_text().splitlines()  # the contents' numbers are laid over the page
-        at_foot = lines if number <= 2 else lines[-1:]
+        assert begin[title] == int(number)
+    assert begin["Two"] - begin["One & only"] >= 2  # ninety lines are more than a page
+    for number, text in enumerate(texts, 1):  # the contents' numbers are laid over the page
+        at_foot = text.splitlines() if number <= 2 else text.splitlines()[-1:]
         assert at_foot.count(str(number)) == 1, number
 
 
-def test_folds_are_open_and_nothing_wide_or_tall_is_cut(small):
-    text = "\n".join(page.extract_text() for page in small.pages)
+def test_folds_are_open_nothing_is_cut_and_a_link_leads_to_the_book_or_to_the_site(small):
+    text, begin = "\n".join(page.extract_text() for page in small.pages), starts(small)
     assert "Unfolded words." in text and "Hidden words." in text
     assert "column39" in text and "Copy" not in text
-    last = starts(small)["Two"]
-    assert len(small.pages) <= last + 1  # the tall figure fits one page
-
-
-def test_a_link_leads_to_the_book_or_to_the_site(small):
-    first = small.pages[starts(small)["Start here"] - 1]
+    assert len(small.pages) <= begin["Two"] + 1  # the tall figure fits one page
+    first = small.pages[begin["Start here"] - 1]
     links = [one.get_object() for one in first["/Annots"]]
     assert "/nbs/a/02_two--far" in [link.get("/Dest") for link in links]
     place = small.named_destinations["/nbs/a/02_two--far"]
-    assert small.get_destination_page_number(place) + 1 == starts(small)["Two"]
-    away = [link["/A"]["/URI"] for link in links if "/A" in link]
+    assert small.get_destination_page_number(place) + 1 == begin["Two"]
     base = make_pdf.cards.settings(ROOT)
     site = base["doc_host"] + base["doc_baseurl"]
+    away = [link["/A"]["/URI"] for link in links if "/A" in link]
     assert away == [f"{site}/_static/a.csv", "https://arxiv.org/abs/1706.03762"]
 
 
@@ -131,23 +126,14 @@ def plain(text):
     return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())
 
 
-@pytest.mark.slow  # minutes
-@pytest.mark.skipif(
-    "BOOK_HTML" not in os.environ, reason="BOOK_HTML names no built site (make book)"
-)
-@pytest.mark.parametrize("first_pass", [True, False])
-def test_the_book_is_printed_whole(tmp_path, chromium, first_pass):
+@pytest.mark.weekly
+@pytest.mark.parametrize("first_pass", ["first pass", ""])
+def test_the_book_is_printed_whole(tmp_path, chromium, site, first_pass):
     "All chapters in order, the numbers of the contents, no formula left as it is typed."
-    target = tmp_path / "book.pdf"
-    make_pdf.make(Path(os.environ["BOOK_HTML"]).resolve(), target, first_pass)
-    check_whole(PdfReader(target), first_pass)
-
-
-def check_whole(book, first_pass):
-    texts = [page.extract_text() for page in book.pages]
-    begin, last = starts(book), 2
+    book = printed(site, tmp_path / "book.pdf", first_pass, ROOT)
+    texts, begin, last = [page.extract_text() for page in book.pages], starts(book), 2
     chapters = [title for title in begin if " · " not in title]  # the others are parts
-    assert len(chapters) == len(make_pdf.contents(ROOT, first_pass))
+    assert len(chapters) == len(make_pdf.contents(ROOT, bool(first_pass)))
     front = "\n".join(texts[1 : begin[chapters[0]] - 1])
     told = [int(number) for number in re.findall(r"[ \t](\d+)$", front, re.M)]
     for title in chapters:
