@@ -1,47 +1,57 @@
-"""Exercises that answer back: a solution, a table of typical mistakes, and a verdict in one line.
+"""Exercises that answer back: what an answer should be, and a line for each typical mistake.
 
-For example::
+A question, whose answer is a value, is data in `transformer_lit/exercises/<topic>.toml`::
 
-    @exercise("norm.9", cases=rows)
-    @wrong('''
-        That is the sum. Take the mean.
-            .mean( → .sum(
-        One mean for all rows. Each row has its own.
-            mean(-1, keepdim=True) → mean()
-    ''')
+    [norm.8]
+    answer = [0.5, 2.0]
+    tolerance = 0.01
+    [norm.8.hints]
+    "That is the sum. Take the mean." = [1.5, 6.0]
+
+The answer to a build or a repair is a function or a class. A check, which is a plain function of
+the answer, compares what it returns with what is right::
+
+    def centred_checks(centred):
+        x = torch.randn(3, 5)
+        with expecting(centred(x), x - x.mean(-1, keepdim=True)) as wrong:
+            wrong["That is the sum. Take the mean."] = x - x.sum(-1, keepdim=True)
+            wrong["One mean for all rows. Each row has its own."] = x - x.mean()
+
+    @exercise("norm.9", centred_checks)
     def centred(x):
         return x - x.mean(-1, keepdim=True)
-
-The solution is what the page shows and what answers are compared with. Below each hint of the table
-stands what a reader did: `old → new` changes the solution where the left side stands, once; several
-lines are one slip that shows in several places; ⏎ begins a new line. A line without an arrow is the
-name of a wrong function. Where the answer is a value, the lines are the wrong value.
 """
 
-import ast
 import contextlib
 import copy
+import functools
 import html
 import inspect
-import linecache
+import io
 import math
 import numbers
 import re
-import sys
-import textwrap
+import tomllib
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_lit.course import sandbox
-from transformer_lit.course.sandbox import Found, Prints, call_safely, is_open, seed, signature
+from transformer_lit.course.sandbox import (
+    Found,
+    is_blank,
+    printed,
+    sealed,
+    seed,
+    signature,
+    watched,
+)
 
-EXERCISES: dict[str, "Exercise"] = {}  # those whose module was imported, by id
+TASKS: dict[str, "Task"] = {}  # those whose module was imported, by id
 
 
 @dataclass(frozen=True)
@@ -79,22 +89,66 @@ class Verdict:
         return f'<div class="verdict {kind}">{head}{below and f"<ul>{below}</ul>"}</div>'
 
 
-# --- an exercise and its table of mistakes ------------------------------------------------------
+# --- questions and tasks ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Exercise:
-    "A solution, and how an answer is compared with it. See `exercise`."
+class Question:
+    "An exercise whose answer is a value. `hints`: what to say of typical wrong values."
+
+    id: str
+    answer: Any
+    tolerance: float = 1e-6
+    hints: dict[str, Any] | None = None
+
+    @property
+    def form(self) -> str:
+        "What kind of value is looked for."
+        value = self.answer
+        return loosely(value) + (f", to within {self.tolerance:g}" if has_floats(value) else "")
+
+    @property
+    def known(self) -> dict[str, Any]:
+        "What is said of an answer that is one of these values."
+        return (self.hints or {}) | {f"Right, but rounded too far. Give {self.form}.": self.answer}
+
+    @property
+    def sought(self) -> str:
+        "The form, with the length of a list where no typical mistake has another."
+        lists = [x for x in (self.answer, *(self.hints or {}).values()) if isinstance(x, list)]
+        if isinstance(self.answer, list) and len({len(x) for x in lists}) == 1:
+            return self.form.replace(loosely(self.answer), loosely(self.answer, len(lists[0])), 1)
+        return self.form
+
+    def look(self, answer: Any) -> None:
+        "`Found` where the answer is another value, or is still open."
+        if _is_open(answer):
+            raise Found(f"Fill the blank: {self.form}. Then run this cell again.", open=True)
+        if not (differs := difference(self.answer, answer, self.tolerance, False)):
+            return
+        known = _known_value(self.known, answer, self.tolerance)
+        if line := known or _kinds_differ(self.answer, answer):
+            raise Found(line)
+        if _is_reordered(self.answer, answer, self.tolerance):
+            raise Found("All of it is there, in another order.")
+        raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {self.sought}.")
+
+
+def read_questions(path: Path) -> dict[str, Question]:
+    "The questions of a file, by id; see the beginning of this module."
+    tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    rows = {f"{topic}.{n}": row for topic, some in tables.items() for n, row in some.items()}
+    return {id: Question(id, **row) for id, row in rows.items()}
+
+
+@dataclass(frozen=True)
+class Task:
+    "An exercise whose answer is a function or a class, its solution, and its check."
 
     id: str
     solution: Callable[..., Any]
-    source: str  # of the solution, without its decorators
-    table: dict[str, list[str]]  # hint -> lines below it
-    cases: Callable[[], dict[str, tuple]] | None
-    run: Callable[..., Any] | None
-    tolerance: float | int
-    seconds: float | int
-    repair: bool
+    checks: Callable[[Any], None]
+    in_place: bool
 
     @property
     def name(self) -> str:
@@ -102,139 +156,213 @@ class Exercise:
         return self.solution.__name__
 
     @property
-    def is_value(self) -> bool:
-        "Whether the answer is a value; else it is a function or a class."
-        return self.cases is None
-
-    @cached_property
-    def mistakes(self) -> dict[str, Any]:
-        "hint -> wrong value, function or class."
-        found, space = {}, vars(sys.modules[self.solution.__module__])
-        for hint, lines in self.table.items():
-            if self.is_value or "→" not in lines[0]:
-                found[hint] = eval(" ".join(lines), dict(space))
-            else:
-                names = dict(space)
-                exec(compile(edited(self.source, lines), f"<{self.id}>", "exec"), names)
-                found[hint] = names[self.name]
-        return found
-
-    def outcome(self, answer: Any, inputs: tuple) -> Any:
-        "What this answer makes of these inputs, which it may spoil."
-        named = {"names": tuple(signature(self.solution).parameters)}
-        more = named if self.run is with_gradients else {}
-        return self.run(answer, *inputs, **more) if self.run else answer(*inputs)
-
-    @property
     def form(self) -> str:
-        "What the reader is to write: `name(arguments)`, or a value."
-        if self.is_value:
-            value = self.solution()
-            return loosely(value) + (f", to within {self.tolerance:g}" if has_floats(value) else "")
+        "What the reader is to write: `name(arguments)`."
         kind = "class " if inspect.isclass(self.solution) else ""
         return f"{kind}{self.name}{signature(self.solution)}"
 
+    @property
+    def source(self) -> str:
+        "The solution as text, without what registers it."
+        return re.sub(
+            r"\A@exercise.*?\n(?=def|class|@)", "", inspect.getsource(self.solution), flags=re.S
+        )
 
-def edited(source: str, edits: list[str]) -> str:
-    "A program with each `old → new` done; `ValueError` where `old` does not stand there once."
-    for edit in edits:
-        old, new = (side.strip() for side in edit.split("→", 1))
-        pattern = r"\n *".join(map(re.escape, re.split(r" *⏎ *", old)))
-        found = list(re.finditer(pattern, source))
-        if len(found) != 1:
-            raise ValueError(f"{old!r} stands {len(found)} times in\n{source}")
-        start, end = found[0].span()
-        line = source[source.rfind("\n", 0, start) + 1 :]
-        indent = "\n" + " " * (len(line) - len(line.lstrip(" ")))
-        source = source[:start] + re.sub(" *⏎", indent, new) + source[end:]
-    return source
+    def look(self, answer: Any) -> None:
+        "`Found` where the answer does not do what is asked, or is still open."
+        if answer is None or answer is ...:
+            raise self.open()
+        self._look_at_form(answer)
+        try:
+            self.checks(answer if inspect.isclass(answer) else self._careful(answer))
+        except NotImplementedError as error:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            where = frame.f_code.co_qualname
+            own = getattr(answer, "__qualname__", type(answer).__qualname__)
+            if f"{where}.".startswith(f"{own}.") and not str(error):
+                raise self.open() from None
+            why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
+            raise Found(f"{where} raises NotImplementedError. {why}") from None
+
+    def open(self) -> Found:
+        "What is said where nothing is written yet."
+        return Found(f"Write {self.form}, then run this cell again.", open=True)
+
+    def _look_at_form(self, answer: Any) -> None:
+        is_class = inspect.isclass(answer)
+        if inspect.isclass(self.solution) != is_class or not callable(answer):
+            what = "an object, not its class" if is_class else "the function, without a call"
+            what = "the class itself" if inspect.isclass(self.solution) else what
+            raise Found(f"Expected {self.form}, got {kind_of(answer)}: hand over {what}.")
+        wanted, given = signature(self.solution).parameters.values(), signature(answer)
+        names = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
+        needed = [p for p in wanted if p.default is p.empty and p.name not in names]
+        try:
+            if given is not None:
+                given.bind(*needed, **dict.fromkeys(names))
+        except TypeError:
+            raise Found(f"It must take the arguments of {self.form}, and takes {given}.") from None
+
+    def _careful(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        "The answer, which may not change its inputs unless that is asked for."
+
+        @functools.wraps(answer)
+        def call(*inputs: Any, **named: Any) -> Any:
+            plain = [x if _is_plain(x) and not self.in_place else None for x in inputs]
+            before = copy.deepcopy(plain)
+            try:
+                found = answer(*inputs, **named)
+            except NotImplementedError:
+                raise
+            except Exception as error:
+                if shapes := [str(tuple(x.shape)) for x in inputs if isinstance(x, Tensor)]:
+                    error.add_note(f"It was given tensors of shapes {', '.join(shapes)}.")
+                raise
+            if found is ... or (found is None and is_blank(answer)):
+                raise self.open()
+            if any(difference(a, b, 0.0, True) for a, b in zip(before, plain)):
+                raise Found("It changes its inputs. Work on a copy.")
+            return found
+
+        return call
 
 
-def read_table(text: str) -> dict[str, list[str]]:
-    "A table of mistakes: each hint, and the indented lines below it."
-    found = {}
-    for block in re.findall(r"((?:^\S.*\n)+)((?:^ .*\n)+)", textwrap.dedent(text), re.M):
-        hint, lines = (part.strip().split("\n") for part in block)
-        found[" ".join(hint)] = [line.strip() for line in lines]
-    return found
+def exercise(id: str, checks: Callable[[Any], None], *, in_place: bool = False) -> Callable:
+    """The function or class below solves the exercise; `checks` is a function of the answer.
 
-
-def wrong(table: str) -> Callable[[Any], Any]:
-    "Gives the solution below its table of typical mistakes, see the beginning of this module."
-    found = read_table(table)
-
-    def attach(solution):
-        solution.__wrong__ = found
-        return solution
-
-    return attach
-
-
-def _source_of(solution: Any, helpers: tuple[str, ...]) -> str:
-    "The text of a function or class, without its decorators, below its helpers; in a notebook too."
-    parts = vars(solution).values() if inspect.isclass(solution) else [solution]
-    code = next(inspect.unwrap(part).__code__ for part in parts if inspect.isfunction(part))
-    text = "".join(linecache.getlines(code.co_filename))
-    nodes = ast.parse(text).body
-    found = [ast.get_source_segment(text, n) for n in nodes if getattr(n, "name", "") in helpers]
-    for node in nodes:
-        named = getattr(node, "name", None) == solution.__name__
-        if named and code.co_firstlineno <= node.end_lineno:  # the first that is not before it
-            return "\n\n".join([*found, ast.get_source_segment(text, node)])
-    raise ValueError(f"the text of {solution.__name__} cannot be read")
-
-
-def exercise(
-    id: str,
-    *,
-    cases: Callable[[], dict[str, tuple]] | None = None,
-    run: Callable[..., Any] | None = None,
-    tolerance: float | int = 1e-6,
-    seconds: float | int = 10,
-    repair: bool = False,
-    helpers: tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function or class below as the solution of an exercise.
-
-    `cases`: makes the inputs, by name; without it the answer is a value, and the solution returns
-    it. `run(answer, *inputs)`: the outcome to compare, `answer(*inputs)` unless given. `tolerance`:
-    the largest difference; for a function it is multiplied by the expected size where that is above
-    1. `seconds`: the time limit of one call. `repair`: a damaged program is mended, and its own
-    damage is for the reader to find. `helpers`: definitions in the same cell that edits may change.
+    `in_place`: changing its inputs is what the answer is for.
     """
 
     def register(solution):
-        table = vars(solution).get("__wrong__", {})
-        is_edit = cases is not None and any(
-            "→" in line for lines in table.values() for line in lines
-        )
-        source = _source_of(solution, helpers) if is_edit else ""
-        for lines in table.values():
-            if is_edit and "→" in lines[0]:
-                edited(source, lines)
-        rest = (cases, run, tolerance, seconds, repair)
-        EXERCISES[id] = Exercise(id, solution, source, table, *rest)
+        TASKS[id] = Task(id, solution, checks, in_place)
         return solution
 
     return register
 
 
-def with_gradients(answer: Callable, *inputs: Any, names: tuple[str, ...] = ()) -> Any:
-    "A `run`: the result, and the gradient of its randomly weighted sum by each float in `names`."
+def _is_plain(x: Any) -> bool:
+    "Whether a copy of this tells later if it was changed: numbers, and no part of a graph."
+    if isinstance(x, Tensor):
+        return not x.requires_grad
+    return isinstance(x, int | float | str) or (
+        isinstance(x, list | tuple) and all(map(_is_plain, x))
+    )
+
+
+def _is_open(answer: Any) -> bool:
+    "Whether a value or a part of a list is still to be filled in: `None`, `...` or an empty word."
+    if isinstance(answer, list | tuple):
+        return any(map(_is_open, answer))
+    return answer is None or answer is ... or (isinstance(answer, str) and answer in ("", "..."))
+
+
+# --- what a check is made of --------------------------------------------------------------------
+
+
+def expect(
+    found: Any,
+    right: Any,
+    wrong: dict[str, Any] | None = None,
+    *,
+    case: str = "",
+    tolerance: float = 1e-6,
+) -> None:
+    """Silent where `found` is `right`; else `Found`, with the hint whose value it is.
+
+    `wrong`: hint -> the value that a typical mistake gives; see `expecting`. `case`: what was
+    asked, for the note. `tolerance`: the largest difference of floats; it is multiplied by the size
+    of a number above 1.
+    """
+    if not (differs := difference(right, found, tolerance, True)):
+        return
+    if found is None:
+        raise Found("It returns None: is a `return` missing?")
+    types = [x.dtype for x in (right, found) if isinstance(x, Tensor)]
+    if len(types) == 2 and types[0] == torch.bool != types[1]:
+        differs += f" of {types[1]}"
+    note = f"In the case “{case}”: {differs}." if case else f"{differs[0].upper()}{differs[1:]}."
+    for hint, value in (wrong or {}).items():
+        if not difference(value, found, tolerance, True):
+            raise Found(hint, note)
+    raise Found(note)
+
+
+@contextlib.contextmanager
+def expecting(
+    found: Any, right: Any, *, case: str = "", tolerance: float = 1e-6
+) -> Iterator[dict[str, Any]]:
+    """`expect`, with room below for the hints: `wrong["Take the mean, not the sum."] = x.sum(-1)`.
+
+    A mistake that fails on the inputs of the case ends the list of hints.
+    """
+    wrong: dict[str, Any] = {}
+    try:
+        yield wrong
+    except Exception:
+        if not difference(right, found, tolerance, True):
+            raise
+    expect(found, right, wrong, case=case, tolerance=tolerance)
+
+
+@contextlib.contextmanager
+def expecting_all(
+    answer: Callable[..., Any],
+    right: Callable[..., Any],
+    cases: dict[str, tuple],
+    *,
+    tolerance: float = 1e-6,
+) -> Iterator[dict[str, Callable[..., Any]]]:
+    """`answer` and `right` give the same in every case; `wrong["hint"] = a_wrong_function`.
+
+    A mistake is named only if it gives what the answer gives in *all* cases. So a repair, in which
+    several things are broken, isn't told the first of them.
+    """
+
+    def outcomes(function):
+        found = {}
+        for case, inputs in cases.items():
+            seed()
+            found[case] = function(*copy.deepcopy(inputs))
+        return found
+
+    def gives_the_same(function):
+        with contextlib.suppress(Exception):  # a mistake may fail where the answer does not
+            return not difference(outcomes(function), found, tolerance, True)
+
+    expected, found = outcomes(right), outcomes(answer)
+    wrong: dict[str, Callable[..., Any]] = {}
+    yield wrong
+    for case, one in expected.items():
+        if difference(one, found[case], tolerance, True):
+            hints = (hint for hint, function in wrong.items() if gives_the_same(function))
+            known = dict.fromkeys(hints, found[case])
+            expect(found[case], one, known, case=case, tolerance=tolerance)
+
+
+def gradients(function: Callable[..., Tensor], *inputs: Any) -> dict[str, Tensor | None]:
+    "The gradient of a random weighted sum of the result by each tensor of floats; None: cut off."
     floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
-    leaves = [x.detach().requires_grad_() if f else x for x, f in zip(inputs, floats)]
-    result = answer(*leaves)
-    if not isinstance(result, Tensor) or not result.is_floating_point():
-        return {"result": result}
-    places = [i for i, is_float in enumerate(floats) if is_float]
-    found = [None] * len(places)
-    if result.requires_grad:
-        of, fixed = [leaves[i] for i in places], torch.Generator().manual_seed(1)
-        above = torch.randn(result.shape, generator=fixed, dtype=torch.float64).to(result.dtype)
-        found = torch.autograd.grad(result, of, above, allow_unused=True)
-    called = dict(enumerate(names))
-    gradients = {f"gradient of {called.get(i, f'input {i + 1}')}": g for i, g in zip(places, found)}
-    return {"result": result.detach(), **gradients}
+    leaves = [x.detach().clone().requires_grad_() if f else x for x, f in zip(inputs, floats)]
+    result = function(*leaves)
+    named = dict(zip(signature(function).parameters, leaves))
+    named = {name: x for name, x in named.items() if isinstance(x, Tensor) and x.requires_grad}
+    found = [None] * len(named)
+    if isinstance(result, Tensor) and result.requires_grad:
+        fixed = torch.Generator().manual_seed(1)
+        above = torch.randn(result.shape, generator=fixed).to(result.dtype)
+        found = torch.autograd.grad(result, list(named.values()), above, allow_unused=True)
+    return {f"gradient of {name}": one for name, one in zip(named, found)}
+
+
+def judge(one: Question | Task, answer: Any) -> Verdict:
+    "The verdict on an answer. Anything may be handed over."
+    prints, state, line, notes = io.StringIO(), "passed", "That is right.", ()
+    try:
+        with sealed(), watched(prints):
+            one.look(answer)
+    except Found as finding:
+        line, notes, state = finding.line, finding.notes, "open" if finding.open else "not yet"
+    return Verdict(one.id, state, line, (*notes, *printed(prints)))
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -284,7 +412,7 @@ def has_floats(value: Any) -> bool:
 
 def _near(expected: Tensor, found: Tensor, tolerance: float | int, relative: bool) -> Tensor:
     wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
-    a, b = (x.detach().to_dense().to("cpu", wide) for x in (expected, found))
+    a, b = (x.detach().to("cpu", wide) for x in (expected, found))
     room = tolerance * (a.abs().clamp(min=1) if relative else 1.0) + 1e-12
     return (((a - b).abs() <= room) & a.isfinite()) | (a == b) | (a.isnan() & b.isnan())
 
@@ -305,8 +433,6 @@ def _tensor_difference(a: Tensor, b: Any, tolerance: float | int, tell: bool) ->
         number = isinstance(b, numbers.Number) and a.is_floating_point()
         why = ": no `item`, no `float`" if number and tell else ""
         return f"expected {kind_of(a)}, got {kind_of(b)}{why}"
-    if isinstance(b, Tensor) and b.is_meta:
-        return "the result lies on the device meta, where tensors have no numbers"
     b = torch.as_tensor(b)
     floats = [x.is_floating_point() or x.is_complex() for x in (a, b)]
     if a.shape != b.shape or (a.dtype == torch.bool) != (b.dtype == torch.bool):
@@ -418,189 +544,3 @@ def _is_reordered(a: Any, b: Any, tolerance: float | int) -> bool:
             return False
         del left[same[0]]
     return True
-
-
-def _tensors(x: Any) -> Iterator[Tensor]:
-    if isinstance(x, Tensor):
-        yield x
-    elif isinstance(x, dict | list | tuple):
-        for part in x.values() if isinstance(x, dict) else x:
-            yield from _tensors(part)
-
-
-def _shares_memory(result: Any, inputs: tuple) -> bool:
-    "Whether a tensor of the result lies where a tensor of the inputs does: a view, or the input."
-    dense = ([t for t in _tensors(x) if t.layout == torch.strided] for x in (result, inputs))
-    places = [{t.untyped_storage().data_ptr() for t in tensors} - {0} for tensors in dense]
-    return bool(places[0] & places[1])
-
-
-# --- judging ------------------------------------------------------------------------------------
-
-
-def _check_form(exercise: Exercise, answer: Any) -> None:
-    solution, form = exercise.solution, exercise.form
-    if answer is None or answer is ...:
-        raise Found(f"Write {form}, then run this cell again.", open=True)
-    is_class = inspect.isclass(answer)
-    if inspect.isclass(solution) != is_class or not callable(answer):
-        what = "an object, not its class" if is_class else "the function, without a call"
-        what = "the class itself" if inspect.isclass(solution) else what
-        raise Found(f"Expected {form}, got {kind_of(answer)}: hand over {what}.")
-    wanted, given = signature(solution).parameters.values(), signature(answer)
-    names = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
-    needed = [p for p in wanted if p.default is p.empty and p.name not in names]
-    try:
-        if given is not None:
-            given.bind(*needed, **dict.fromkeys(names))
-    except TypeError:
-        raise Found(f"It must take the arguments of {form}, and takes {given}.") from None
-
-
-def _call(exercise: Exercise, answer: Any, case: str, inputs: tuple, prints: Prints) -> Any:
-    "The outcome of an answer, or `Found` where there is none."
-    blank = Found(f"Write {exercise.form}, then run this cell again.", open=True)
-    try:
-        outcome = call_safely(lambda: exercise.outcome(answer, inputs), exercise.seconds, prints)
-    except Found as finding:
-        raise finding.during(case, inputs) from None
-    except NotImplementedError as error:
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        where = frame.f_code.co_qualname
-        own = getattr(answer, "__qualname__", type(answer).__qualname__)
-        if f"{where}.".startswith(f"{own}.") and not str(error):
-            raise blank from None
-        why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
-        raise Found(f"{where} raises NotImplementedError. {why}") from None
-    if outcome is ... or (_is_nothing(outcome) and sandbox.is_blank(answer)):
-        raise blank
-    return outcome
-
-
-def _is_nothing(outcome: Any) -> bool:
-    "Whether a call returned nothing, also through `with_gradients`."
-    return outcome is None or (isinstance(outcome, dict) and outcome.get("result", 0) is None)
-
-
-def _known_mistake(exercise: Exercise, cases: dict, outcomes: dict, wrong: str) -> str | None:
-    """The line of the mistake that gives what the answer gives, up to the first wrong case.
-
-    Of several it is the one that goes on to agree in most of the other cases. In a repair it must
-    agree in all of them: the damage itself is for the reader to find.
-    """
-    found = {}
-    until = list(cases)[: None if exercise.repair else list(cases).index(wrong) + 1]
-    for line, mistake in exercise.mistakes.items():
-        same = []
-        for name, inputs in cases.items():
-            seed()
-            with contextlib.suppress(Exception):  # a mistake may fail where the answer does not
-                outcome = exercise.outcome(mistake, copy.deepcopy(inputs))
-                if not difference(outcome, outcomes[name], exercise.tolerance, True):
-                    same.append(name)
-            if name in until and name not in same:
-                break
-        else:
-            found[line] = len(same)
-    return max(found, key=found.get, default=None)
-
-
-def _judge_function(exercise: Exercise, answer: Any, prints: Prints) -> str:
-    _check_form(exercise, answer)
-    seed()
-    cases, outcomes, given, failed = exercise.cases(), {}, {}, None
-    for name, inputs in cases.items():
-        given[name] = copy.deepcopy(inputs)
-        try:
-            outcomes[name] = _call(exercise, answer, name, given[name], prints)
-        except Found as finding:  # the cases before may say more
-            failed = finding
-            break
-    for name, outcome in outcomes.items():
-        seed()
-        own = copy.deepcopy(cases[name])
-        expected = exercise.outcome(exercise.solution, own)
-        differs = difference(expected, outcome, exercise.tolerance, True)
-        types = [x.dtype for x in (expected, outcome) if isinstance(x, Tensor)]
-        if differs and len(types) == 2 and types[0] == torch.bool != types[1]:
-            differs += f" of {types[1]}"
-        if differs and _is_nothing(outcome):
-            raise Found("It returns None: is a `return` missing?")
-        if differs and (line := _known_mistake(exercise, cases, outcomes, name)):
-            raise Found(line, f"In the case “{name}”: {differs}.")
-        if difference(own, given[name], 0.0, True):
-            raise Found(f"It changes its inputs, in the case “{name}”. Work on a copy.")
-        if differs:
-            raise Found(f"In the case “{name}”: {differs}.")
-        if _shares_memory(outcome, given[name]) > _shares_memory(expected, own):
-            line = "Its result is a view of an input: who changes one changes the other. Copy it."
-            raise Found(line, f"In the case “{name}”.")
-    if failed:
-        raise failed
-    return f"{len(cases)} cases agree, to within {exercise.tolerance:g}."
-
-
-def _known_values(exercise: Exercise) -> dict[str, Any]:
-    "What is said of an answer that is one of these values."
-    rounded = f"Right, but rounded too far. Give {exercise.form}."
-    return exercise.mistakes | {rounded: exercise.solution()}
-
-
-def _sought(exercise: Exercise) -> str:
-    "The form of a value, with the length of a list where no mistake has another."
-    expected, form = exercise.solution(), exercise.form
-    lists = [x for x in (expected, *exercise.mistakes.values()) if isinstance(x, list | tuple)]
-    if isinstance(expected, list | tuple) and len({len(x) for x in lists}) == 1:
-        form = form.replace(loosely(expected), loosely(expected, len(expected)), 1)
-    return form
-
-
-def _judge_value(exercise: Exercise, answer: Any) -> str:
-    expected, form, tolerance = exercise.solution(), exercise.form, exercise.tolerance
-    if is_open(answer):
-        raise Found(f"Fill the blank: {form}. Then run this cell again.", open=True)
-    if not (differs := difference(expected, answer, tolerance, False)):
-        return "That is right."
-    known = _known_value(_known_values(exercise), answer, tolerance)
-    if line := known or _kinds_differ(expected, answer):
-        raise Found(line)
-    if _is_reordered(expected, answer, tolerance):
-        raise Found("All of it is there, in another order.")
-    sought = _sought(exercise)
-    raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {sought}.")
-
-
-def as_data(exercise: Exercise) -> dict[str, Any]:
-    """What book/_static/answers.js needs to judge a value as `check` does.
-
-    Values are Python's text, which tells 1 from 1.0 and knows nan.
-    """
-    with sandbox.sealed():
-        expected = exercise.solution()
-        return {
-            "key": repr(expected),
-            "kind": loosely(expected),
-            "tolerance": exercise.tolerance,
-            "form": exercise.form,
-            "sought": _sought(exercise),
-            "known": [[line, repr(value)] for line, value in _known_values(exercise).items()],
-        }
-
-
-def judge(exercise: Exercise, answer: Any) -> Verdict:
-    "The verdict on an answer. Anything may be handed over; one answer is looked at at a time."
-    sandbox.refuse_nesting()
-    sandbox.import_what_gradients_need()
-    prints, state, notes = Prints(), "passed", ()
-    try:
-        with sandbox.sealed():
-            if exercise.is_value:
-                line = _judge_value(exercise, answer)
-            else:
-                line = _judge_function(exercise, answer, prints)
-    except Found as finding:
-        line, notes, state = finding.line, finding.notes, "open" if finding.open else "not yet"
-    except Exception as error:  # an object that even a look at it upsets
-        words, notes, state = traceback.format_exception_only(error)[-1].strip(), (), "not yet"
-        line = f"This answer cannot be compared with anything: {words.splitlines()[0][:200]}"
-    return Verdict(exercise.id, state, line, (*notes, *prints.notes()))

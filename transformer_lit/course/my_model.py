@@ -1,6 +1,7 @@
 """The reader's `my_transformer.py`: found, run in the sandbox, and at the end trained."""
 
 import ast
+import io
 import linecache
 import math
 import os
@@ -19,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from transformer_lit.course import sandbox
 from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError, read_text
-from transformer_lit.course.sandbox import Found, Prints, call_safely
+from transformer_lit.course.sandbox import Found, watched
 from transformer_lit.course.stories import entropy
 
 OWN_FILE = "my_transformer.py"
@@ -40,10 +41,10 @@ def find_file(path: str | Path = OWN_FILE) -> Path:
     return found
 
 
-def run_file(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str, Any], ast.Module]:
+def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Module]:
     """The names that a file defines, and its syntax tree; `InputError` where it has none.
 
-    `seconds`: the time limit. `prints` gets what the file prints.
+    `prints` gets what the file prints.
     """
     if path.suffix == ".ipynb":
         raise InputError("it is a notebook; copy your functions to a Python file and check that")
@@ -63,9 +64,9 @@ def run_file(path: Path, seconds: float | int, prints: Prints) -> tuple[dict[str
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # a dataclass looks for its module there
     try:
-        with sandbox.sealed():
+        with sandbox.sealed(), watched(prints):
             torch.set_default_dtype(torch.float32)  # as at home
-            call_safely(lambda: exec(code, vars(module)), seconds, prints)
+            exec(code, vars(module))
     except NotImplementedError:
         raise InputError(
             "it calls a function that is not written yet, when it is imported"
@@ -87,7 +88,7 @@ def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
     """
     found = find_file(path)
     try:
-        own, _ = run_file(found, 10, Prints())
+        own, _ = run_file(found, io.StringIO())
     except InputError as error:
         raise InputError(f"{found.name}: {error}") from None
     if missing := [name for name in names if name not in own]:
@@ -150,15 +151,15 @@ def first_words(
             rows = [generate(one, asked, 110)[0].tolist() for one in models]
         return FirstWords(losses, *("".join(letters[i] for i in row) for row in rows))
 
-    return _sealed(work, 1800)
+    return _sealed(work)
 
 
-def _sealed(work: Callable[[], Any], seconds: float | int) -> Any:
+def _sealed(work: Callable[[], Any]) -> Any:
     "What a training gives, in single precision; `InputError` says why there is nothing."
     try:
-        with sandbox.sealed():
+        with sandbox.sealed(), watched(io.StringIO()):
             torch.set_default_dtype(torch.float32)
-            return call_safely(work, seconds, Prints())
+            return work()
     except NotImplementedError:
         raise InputError("a function that it needs is not written yet") from None
     except Found as found:
@@ -221,4 +222,4 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
         n = sum(len(row) - 1 for row in rows)
         return Lap(nats / n / math.log(2), spent, entropy() * len(rows) / n / math.log(2))
 
-    return _sealed(work, 20 * seconds)
+    return _sealed(work)

@@ -1,29 +1,57 @@
-"""The exercises of all chapters, one module for each, and `check`, which answers them."""
+"""The exercises of all chapters, and `check`, which answers them.
+
+A chapter has questions in `<topic>.toml`, builds and repairs in `<topic>.py`, or both.
+"""
 
 import difflib
 import importlib
 import pkgutil
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from transformer_lit.course.exercises import EXERCISES, Exercise, Verdict, judge, kind_of
+from transformer_lit.course.exercises import (
+    TASKS,
+    Question,
+    Task,
+    Verdict,
+    judge,
+    kind_of,
+    read_questions,
+)
 from transformer_lit.course.progress import remember
 
 __all__ = ["check", "find_exercise"]
 
 
-def find_exercise(id: Any) -> Exercise | Verdict:
+@cache
+def _topics() -> dict[str, bool]:
+    "The topics, and whether a topic has a module."
+    data = {path.stem: False for path in Path(__path__[0]).glob("*.toml")}
+    modules = {module.name: True for module in pkgutil.iter_modules(__path__)}
+    return {name: has for name, has in (data | modules).items() if name != "thread"}
+
+
+@cache
+def _exercises(topic: str) -> dict[str, Question | Task]:
+    "The exercises of a topic, by id."
+    if _topics()[topic]:
+        importlib.import_module(f"{__name__}.{topic}")
+    tasks = {id: task for id, task in TASKS.items() if id.startswith(f"{topic}.")}
+    return read_questions(Path(__path__[0], f"{topic}.toml")) | tasks
+
+
+def find_exercise(id: Any) -> Question | Task | Verdict:
     "The exercise of that name; where there is none, a verdict that says what names are near."
     if not isinstance(id, str):
         form = 'the name of the exercise comes first: check("attend.2", my_answer)'
         return Verdict("check", "unknown", f"Expected a name, got {kind_of(id)}; {form}.")
-    topics = {module.name for module in pkgutil.iter_modules(__path__)} - {"thread"}
     topic = id.partition(".")[0]
-    if topic in topics and id not in EXERCISES:
-        importlib.import_module(f"{__name__}.{topic}")
-    if id in EXERCISES:
-        return EXERCISES[id]
-    near = difflib.get_close_matches(id, [*EXERCISES, *topics], n=4) or topics
+    known = _exercises(topic) if topic in _topics() else {}
+    if id in known:
+        return known[id]
+    near = difflib.get_close_matches(id, [*known, *_topics()], n=4) or _topics()
     return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
 
 

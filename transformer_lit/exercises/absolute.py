@@ -34,36 +34,6 @@ def clock_cases():
         "just one full turn": (6, 100, 2 * math.pi),
     }
 
-@exercise("absolute.1")
-@wrong("""
-    The cosine of 0 is 1.
-        [0, 0, 0, 0, 0, 0]
-    Sines and cosines take turns here: the sine of a pair comes first, then its cosine.
-        [0, 0, 0, 1, 1, 1]
-    The sine comes first in each pair.
-        [1, 0, 1, 0, 1, 0]
-""")
-def pe_zero():
-    return [0, 1, 0, 1, 0, 1]
-
-@exercise("absolute.2")
-@wrong("""
-    Position 4 sees the same five tokens, but another one of them asks.
-        [4, 5, 6]
-    Position 5 sees the same tokens as before too, and asks with the same one.
-        [6]
-    Two positions keep their token and see the same set of tokens.
-        []
-    Give the positions in rising order.
-        [6, 5]
-    A token takes its output along only where there is no mask.
-        [0, 1, 2, 3, 4, 5, 6]
-""")
-def unchanged():
-    layer, x = MultiHeadAttention(32, 4, causal=True), torch.randn(1, 7, 32)
-    change = (layer(x[:, [3, 0, 4, 1, 2, 5, 6]]) - layer(x))[0].abs().amax(-1)
-    return [t for t in range(7) if change[t] < 1e-9]
-
 @exercise("absolute.3", cases=seen_cases)
 @wrong("""
     The slow pairs alone find the neighbourhood, not the place: use all of them.

@@ -29,33 +29,6 @@ def padded_cases():
         "one sentence ends in PAD": padded([5, 2]),
     }
 
-@exercise("additive.1")
-@wrong("""
-    Before the tanh each pair of query and key has a vector of 64 numbers.
-        [600, 600]
-    Queries and keys are added in all pairs: 20 · 30 of them.
-        [3200, 600]
-    The product with u takes the axis of 64 away: one score for each pair.
-        [38400, 38400]
-""")
-def numbers():
-    q, k, u = torch.randn(1, 20, 64), torch.randn(1, 30, 64), torch.randn(64)
-    inside = q[:, :, None] + k[:, None]  # B T S A
-    return [inside.numel(), (inside.tanh() @ u).numel()]
-
-@exercise("additive.2", tolerance=0.001)
-@wrong("""
-    So it is with a product, which grows without bound. A tanh stays between −1 and 1.
-        1.0
-    One score is at most 1.5, and the other at least −1.5.
-        1 / (1 + math.exp(-1.5))
-    Where u is negative, a tanh of −1 adds to the score: take |u|.
-        1 / (1 + math.exp(-1))
-""")
-def largest_weight():
-    most = torch.tensor([1.0, -0.5]).abs().sum()
-    return torch.stack([most, -most]).softmax(-1)[0].item()
-
 @exercise("additive.3", cases=score_cases, run=with_gradients)
 @wrong("""
     The tanh is taken of the sum, not of each part: else the query drops out.
@@ -69,17 +42,3 @@ def largest_weight():
 """)
 def bahdanau_scores(q, k, u):
     return (q[:, :, None] + k[:, None]).tanh() @ u  # B T S A -> B T S
-
-@exercise("additive.4", cases=padded_cases, run=with_gradients, repair=True)
-@wrong("""
-    PAD is hidden now. Still every query gets the same: what does the softmax see of it?
-        .tanh() →
-    The query counts now. A score of 0 still gives PAD a weight: make it −∞.
-        scores.masked_fill(~keep[:, None], -math.inf) → (scores * keep[:, None])
-    The query counts now. The weights of the words no longer sum to 1: hide PAD before.
-        scores.masked_fill(~keep[:, None], -math.inf) → (scores
-        .softmax(-1) → .softmax(-1) * keep[:, None])
-""")
-def look_back(q, k, v, u, keep):
-    scores = (q[:, :, None] + k[:, None]).tanh() @ u
-    return scores.masked_fill(~keep[:, None], -math.inf).softmax(-1) @ v

@@ -150,43 +150,6 @@ def piece_cases():
 def shown(answer, tokens):
     return [text for text in answer(iter(tokens)) if text]
 
-@exercise("answers.1")
-@wrong("""
-    Scale and minimum take two bytes each.
-        [16, 67]
-    The minimum is stored beside the scale, in two bytes as well.
-        [18, 76]
-    Two numbers share a byte: they have 4 bits each.
-        [36, 151]
-    That is the size of all in float32.
-        [20, 538]
-    A block is 32 numbers: divide by 32.
-        [20, 2690]
-    float16 is two bytes, not four.
-        [24, 101]
-    You counted bits. Eight of them are a byte.
-        [160, 673]
-    A MB is a million bytes here, not 2 to the power of 20.
-        [20, 80]
-    That is the size in bytes: divide by a million.
-        [20, 84071880]
-""")
-def block_and_all():
-    block = 2 + 2 + 32 * 4 // 8
-    return [block, round(134_515_008 / 32 * block / 1e6)]
-
-@exercise("answers.2")
-@wrong("""
-    The base is no tensor: nothing compares it.
-        "a"
-    Think of the planes one by one: in which is the angle of a short text far off?
-        "b"
-    The logits move. Is it enough to change the largest one?
-        "d"
-""")
-def wrong_base():
-    return "c"
-
 @exercise("answers.3", cases=packed_cases)
 @wrong("""
     The low halves of all bytes come first, then the high ones.

@@ -45,34 +45,6 @@ def stacked(answer, n_layers, needs_final_norm):
         "behind them": final(torch.arange(5.0)).detach(),
     }
 
-@exercise("assembly.1")
-@wrong("""
-    The default first weights are Xavier's. GPT has its own.
-        ["residual", "init"]
-    GPT's network has no gate: its `gated` is False.
-        ["gated", "residual"]
-    One of the eight stays: where is the norm, in both?
-        []
-    LLaMA has no biases, GPT has.
-        ["residual", "bias"]
-""")
-def unchanged():
-    return ["residual"]
-
-@exercise("assembly.2")
-@wrong("""
-    T5's table is shared: a layer adds nothing to it.
-        [128, 1152, 624]
-    DeBERTa has two projections in each layer: for the keys' places and for the queries'.
-        [0, 576, 624]
-    Transformer-XL has two vectors beside its projection: C numbers each, over all heads.
-        [0, 1152, 576]
-    The two vectors of all heads together are 2 · C numbers, not 2 · C for each head.
-        [0, 1152, 768]
-""")
-def added():
-    return [0, 2 * 24 * 24, 24 * 24 + 2 * 24]
-
 @exercise("assembly.3", cases=plug_cases, run=named, helpers=("Steep",))
 @wrong("""
     Each layer has a plug of its own: make it once, outside the inner function.
@@ -94,39 +66,3 @@ def steep(config):
 class Steep(relative.ALiBi):
     def bias(self, *inputs):
         return 2 * super().bias(*inputs)
-
-@exercise(
-    "assembly.4",
-    cases=lambda: {
-        "one layer before a norm": (1, True),
-        "five layers": (5, True),
-        "layers that have normed already": (3, False),
-    },
-    run=stacked,
-    repair=True,
-)
-@wrong("""
-    The layers are apart now, and begin with equal weights: call make_layer for each.
-        return layers → for layer in layers: layer.load_state_dict(layers[0].state_dict())⏎return layers
-    The layers are right now. A post-norm model is still normed twice.
-        if needs_final_norm else nn.Identity() →
-    The end is right now. But the list holds one layer several times.
-        [make_layer() for _ in range(n_layers)] → [make_layer()] * n_layers
-""")
-def stack(make_layer, n_layers, make_norm, needs_final_norm):
-    layers = nn.ModuleList([make_layer() for _ in range(n_layers)])
-    return layers, make_norm() if needs_final_norm else nn.Identity()
-
-@exercise("assembly.5", tolerance=0.01)
-@wrong("""
-    The scale is 1/√D, not 1/D.
-        [0.0625, 1.0]
-    Then T5's scores would be larger by √D; that is what the first weights mend.
-        [0.25, 4.0]
-    ALiBi's scores are divided by √D as well: as much as T5's weights are smaller.
-        [0.25, 0.25]
-    Smaller, so the factor is below 1.
-        [4.0, 1.0]
-""")
-def t5_root():
-    return [16**-0.5, 1.0]

@@ -5,112 +5,80 @@ import math
 import torch
 
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all, gradients
 
-def attend_cases():
+def attend_checks(answer):
     q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
-    padding = padding_mask(length_mask(torch.tensor([7, 4])))
-    causal = padding & causal_mask(5, 7)
-    large = 1e5 * torch.randn(1, 2, 7, 3), torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 11)
-    some = (torch.rand(1, 1, 7, 5) < 0.6) | (torch.arange(5) == 1)  # no row is empty
-    return {
-        "no mask": (q, k, v),
-        "padding": (q, k, v, padding),
-        "padding and causal": (q, k, v, causal),
-        "a row that may see nothing": (q, k, v, causal & (torch.arange(5) != 2)[:, None]),
-        "scores of a hundred thousand": (*large, some),
-    }
+    products, scores = q @ k.mT, q @ k.mT / 11**0.5
+    with expecting(answer(q, k, v), scores.softmax(-1) @ v, case="no mask") as wrong:
+        wrong["The scale is missing: divide the scores by √D."] = products.softmax(-1) @ v
+        wrong["Divide by √D, not by D."] = (products / 11).softmax(-1) @ v
+        all_heads, length = products / 33**0.5, products / 7**0.5
+        wrong["D is the size of one head, not of all heads together."] = all_heads.softmax(-1) @ v
+        hint = "Divide by √D, the root of the size of a key, not of the number of keys."
+        wrong[hint] = length.softmax(-1) @ v
+        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        wrong[hint] = scores.softmax(-2) @ v
+    mask = padding_mask(length_mask(torch.tensor([7, 4]))) & causal_mask(5, 7)
+    shown = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
+    turned = scores.masked_fill(mask, -math.inf).softmax(-1)
+    with expecting(answer(q, k, v, mask), shown, case="padding and causal") as wrong:
+        wrong["The mask is not used."] = scores.softmax(-1) @ v
+        hint = "The mask is upside down: True means that the query may attend."
+        wrong[hint] = turned.nan_to_num() @ v
+        hint = "The polarity is turned: `masked_fill` hides where it gets True, so hand it ~mask."
+        wrong[hint] = turned @ v
+        hint = "The mask comes after the softmax: rows no longer sum to 1."
+        wrong[hint] = scores.softmax(-1) * mask @ v
+        hint = "Hidden scores are 0 now, which is a score like any other: fill with −∞."
+        wrong[hint] = scores.masked_fill(~mask, 0).softmax(-1) @ v
+    mask = mask & (torch.arange(5) != 2)[:, None]
+    empty, filled = mask.any(-1, keepdim=True), scores.masked_fill(~mask, -math.inf).softmax(-1)
+    even = torch.where(empty, filled, 1 / 7) @ v
+    right = filled.nan_to_num() @ v
+    with expecting(answer(q, k, v, mask), right, case="a row that may see nothing") as wrong:
+        hint = "A row that may see nothing should be zeros; the softmax of −∞ alone is nan."
+        wrong[hint] = filled @ v
+        wrong["A large negative number hides nothing in a row where every key is hidden."] = even
+    large_scores_checks(answer)
 
-def gap_cases():
-    return {f"{S} keys, weight {w}": (S, w) for S, w in ((2, 0.7), (11, 0.99), (997, 0.9))}
+    def weights_cleared(q, k, v, mask):
+        hidden = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        return (q @ k.mT / 11**0.5 + hidden).softmax(-1).nan_to_num() @ v
 
-def bias_cases():
-    q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
-    mask, bias = torch.rand(2, 1, 5, 7) < 0.6, torch.randn(1, 3, 5, 7)
-    mask[..., 2] = True  # so that no row is empty
-    return {
-        "no bias": (q, k, v, mask, 0 * bias),
-        "a bias": (q, k, v, mask, bias),
-        "a bias of a million on hidden keys": (q, k, v, mask, bias + 1e6 * ~mask),
-        "a row that may see nothing": (q, k, v, mask & (torch.arange(5) != 3)[:, None], bias),
-        "a bias of minus a million on all keys": (q, k, v, mask, bias - 1e6),
-    }
+    def result_cleared(q, k, v, mask):
+        return ((q @ k.mT / 11**0.5).masked_fill(~mask, -math.inf).softmax(-1) @ v).nan_to_num()
 
-@exercise("attend.1", tolerance=0.002)
-@wrong("""
-    That is 1/√D, for entries of variance 1. These have 1/3.
-        0.125
-    Both factors have variance 1/3: a product has 1/9.
-        3**0.5 / 8
-    The variance of the scores is D/9. A scale acts on it by its square.
-        9 / 64
-    That is the standard deviation of the scores. The scale divides by it.
-        8 / 3
-""")
-def uniform_scale():
-    return 3 / 64**0.5
+    inputs = q, k, v, mask
+    found, right = gradients(answer, *inputs), gradients(attend, *inputs)
+    with expecting(found, right, case="a row that may see nothing") as wrong:
+        hint = (
+            "Do not clear the nan afterwards: the gradient is lost. Never leave a row of −∞ alone."
+        )
+        wrong[hint] = gradients(result_cleared, *inputs)
+        hint = "The forward pass is right, but the nan of an empty row comes back: never make it."
+        wrong[hint] = gradients(weights_cleared, *inputs)
 
-@exercise("attend.2")
-@wrong("""
-    Scale 0 is not weight 0: equal scores, equal weights.
-        [0, 10, 20]
-    The zero query has score 0 with every key, and softmax of equal scores is even.
-        [20, 10, 0]
-    A large scale picks the best match; at 10 it is the first key.
-        [20, 30, 20]
-    The zero query points nowhere, so no key fits better than another.
-        [20, 10, 10]
-""")
-def three_lookups():
-    q = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
-    k = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]])
-    v = torch.tensor([10.0, 20.0, 30.0])
-    scores = (0 * q @ k.T, 1e4 * q @ k.T, 9 * (0 * q) @ k.T)
-    return [round((s.softmax(-1) @ v).item()) for s in scores]
 
-@exercise("attend.3", cases=attend_cases, run=with_gradients)
-@wrong("""
-    The scale is missing: divide the scores by √D.
-        / q.shape[-1] ** 0.5 →
-    Divide by √D, not by D.
-        ** 0.5 →
-    D is the size of one head, not of all heads together.
-        q.shape[-1] → (q.shape[1] * q.shape[-1])
-    The softmax runs over the queries. It must run over the keys, the last axis.
-        scores.softmax(-1) @ v → scores.softmax(-2) @ v
-        .softmax(-1) * some → .softmax(-2)
-    The mask is upside down: True means that the query may attend.
-        some = → mask = ~mask; some =
-    The mask comes after the softmax: rows no longer sum to 1.
-        masked_fill(~mask & some, -math.inf).softmax(-1) * some → softmax(-1) * mask
-    A large hidden score leaves 0 to all others: hide before the softmax, not after.
-        masked_fill(~mask & some, -math.inf).softmax(-1) * some → softmax(-1) * mask
-        return weights → return weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
-    e to a large score is inf: leave the exponentials to `softmax`.
-        return scores.softmax(-1) → return scores.exp() / scores.exp().sum(-1, keepdim=True)
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -math.inf).exp()
-        return weights → return weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
-    A visible score may lie below −10,000 too: hide with −∞.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -1e4).softmax(-1) * mask
-    The mask is not used.
-        if mask is None → if True
-    The polarity is turned: `masked_fill` hides where it gets True, so hand it ~mask.
-        ~mask & some, -math.inf).softmax(-1) * some → mask, -math.inf).softmax(-1)
-    A row that may see nothing should be zeros; the softmax of −∞ alone is nan.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -math.inf).softmax(-1)
-    Do not clear the nan afterwards: the gradient is lost. Never leave a row of −∞ alone.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -math.inf).softmax(-1)
-        return weights @ v → return (weights @ v).nan_to_num()
-    The forward pass is right, but the nan of an empty row comes back: never make it.
-        weights = scores.masked_fill(~mask & some → scores = scores + (0.0 * mask).masked_fill(~mask
-        -math.inf).softmax(-1) * some → -math.inf)⏎weights = scores.softmax(-1).nan_to_num()
-    Hidden scores are 0 now, which is a score like any other: fill with −∞.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, 0.0).softmax(-1)
-    Divide by √D, the root of the size of a key, not of the number of keys.
-        q.shape[-1] → k.shape[-2]
-    A large negative number hides nothing in a row where every key is hidden.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -1e9).softmax(-1)
-""")
+def large_scores_checks(answer):
+    q, k, v = 1e5 * torch.randn(1, 2, 7, 3), torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 11)
+    mask = (torch.rand(1, 1, 7, 5) < 0.6) | (torch.arange(5) == 1)  # no row is empty
+    scores = q @ k.mT / 3**0.5
+    hidden = scores.masked_fill(~mask, -math.inf)
+    late, powers = scores.softmax(-1) * mask, hidden.exp()
+    late, powers = (x / x.sum(-1, keepdim=True).clamp(min=1e-30) @ v for x in (late, powers))
+    with expecting(
+        answer(q, k, v, mask), hidden.softmax(-1) @ v, case="scores of a hundred thousand"
+    ) as wrong:
+        wrong[
+            "A large hidden score leaves 0 to all others: hide before the softmax, not after."
+        ] = late
+        wrong["e to a large score is inf: leave the exponentials to `softmax`."] = powers
+        least = scores.masked_fill(~mask, -1e4).softmax(-1) * mask
+        wrong["A visible score may lie below −10,000 too: hide with −∞."] = least @ v
+
+
+@exercise("attend.3", attend_checks)
 def attend(q, k, v, mask=None):
     scores = torch.einsum("bhtd,bhsd->bhts", q, k) / q.shape[-1] ** 0.5
     if mask is None:
@@ -119,37 +87,60 @@ def attend(q, k, v, mask=None):
     weights = scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some
     return weights @ v
 
-@exercise("attend.4", cases=bias_cases, repair=True)
-@wrong("""
-    A hidden key is brought back by what is added to it: hide last, and with −∞.
-        + bias →
-        scores.masked_fill(~mask & some, -math.inf) → scores.masked_fill(~mask, -1e4) + bias
-        (scores.softmax(-1) * some) → scores.softmax(-1)
-    A visible score may lie below −10,000 too: hide with −∞.
-        ~mask & some, -math.inf → ~mask, -1e4
-        (scores.softmax(-1) * some) → (scores.softmax(-1) * mask)
-    The bias is scaled with the scores: add it after the scale.
-        q @ k.mT / q.shape[-1] ** 0.5 + bias → (q @ k.mT + bias) / q.shape[-1] ** 0.5
-    A row that may see nothing is nan: never leave a row of −∞ to the softmax.
-        ~mask & some → ~mask
-        (scores.softmax(-1) * some) → scores.softmax(-1)
-""")
+def bias_checks(answer):
+    q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
+    mask, bias = torch.rand(2, 1, 5, 7) < 0.6, torch.randn(1, 3, 5, 7)
+    mask[..., 2] = True  # so that no row is empty
+
+    def bias_last(q, k, v, mask, bias):
+        return ((q @ k.mT / 11**0.5).masked_fill(~mask, -1e4) + bias).softmax(-1) @ v
+
+    def hidden_at_least(q, k, v, mask, bias):
+        return (q @ k.mT / 11**0.5 + bias).masked_fill(~mask, -1e4).softmax(-1) * mask @ v
+
+    def bias_scaled(q, k, v, mask, bias):
+        return attend_with_bias(q, k, v, mask, bias / 11**0.5)
+
+    def empty_row(q, k, v, mask, bias):
+        return (q @ k.mT / 11**0.5 + bias).masked_fill(~mask, -math.inf).softmax(-1) @ v
+
+    cases = {
+        "no bias": (q, k, v, mask, 0 * bias),
+        "a bias": (q, k, v, mask, bias),
+        "a bias of a million on hidden keys": (q, k, v, mask, bias + 1e6 * ~mask),
+        "a row that may see nothing": (q, k, v, mask & (torch.arange(5) != 3)[:, None], bias),
+        "a bias of minus a million on all keys": (q, k, v, mask, bias - 1e6),
+    }
+    with expecting_all(answer, attend_with_bias, cases) as wrong:
+        hint = "A hidden key is brought back by what is added to it: hide last, and with −∞."
+        wrong[hint] = bias_last
+        wrong["A visible score may lie below −10,000 too: hide with −∞."] = hidden_at_least
+        wrong["The bias is scaled with the scores: add it after the scale."] = bias_scaled
+        hint = "A row that may see nothing is nan: never leave a row of −∞ to the softmax."
+        wrong[hint] = empty_row
+
+
+@exercise("attend.4", bias_checks)
 def attend_with_bias(q, k, v, mask, bias):
     scores = q @ k.mT / q.shape[-1] ** 0.5 + bias
     some = mask.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask & some, -math.inf)
     return (scores.softmax(-1) * some) @ v
 
-@exercise("attend.5", cases=gap_cases)
-@wrong("""
-    The others are S − 1 keys, not S.
-        (S - 1) → S
-    The share of the others is 1 − w: solve w = 1 / (1 + (S − 1) exp(−g)) once more.
-        / (1 - weight) →
-    The sign is turned: the key leads.
-        return → return -
-    The logarithm is the natural one.
-        math.log → math.log10
-""")
+def gap_checks(gap):
+    log = math.log
+    for S, w in ((2, 0.7), (11, 0.99), (997, 0.9)):
+        right = log((S - 1) * w / (1 - w))
+        with expecting(gap(S, w), right, case=f"{S} keys, weight {w}") as wrong:
+            wrong["The others are S − 1 keys, not S."] = log(S * w / (1 - w))
+            hint = (
+                "The share of the others is 1 − w: solve w = 1 / (1 + (S − 1) exp(−g)) once more."
+            )
+            wrong[hint] = log((S - 1) * w)
+            wrong["The sign is turned: the key leads."] = -right
+            wrong["The logarithm is the natural one."] = right / log(10)
+
+
+@exercise("attend.5", gap_checks)
 def gap(S, weight):
     return math.log((S - 1) * weight / (1 - weight))

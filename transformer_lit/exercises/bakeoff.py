@@ -26,30 +26,6 @@ def choices():
         ),
     }
 
-@exercise("bakeoff.1")
-@wrong("""
-    That is one seed: each entry is trained with three.
-        56
-    That is what was done: one factor at a time.
-        42
-    The factors are crossed: multiply, do not add.
-        (2 + 4 + 7) * 3
-    """)
-def trainings():
-    return 2 * 4 * 7 * 3
-
-@exercise("bakeoff.2", tolerance=0.1)
-@wrong("""
-    An interval of 95 % leaves out the truth in one case of twenty, differ or not.
-        0.0
-    One pair in twenty, not one entry in twenty: there are 28 pairs.
-        0.4
-    That is how many are not called separated.
-        26.6
-    """)
-def false_alarms():
-    return 28 * 0.05
-
 @exercise("bakeoff.3", cases=lambda: LOSSES)
 @wrong("""
     Take the differences seed by seed first: what both share drops out.
@@ -70,26 +46,6 @@ def interval(first, second):
     error = (sum((d - mean) ** 2 for d in differences) / (n - 1) / n) ** 0.5
     reach = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}[n] * error
     return mean - reach, mean + reach
-
-@exercise("bakeoff.4", cases=choices, repair=True)
-@wrong("""
-    You choose by the validation now. A minimum prefers what scatters: take means.
-        return sum(entries[name][split]) / len(entries[name][split]) → return min(entries[name][split])
-    The choice still rewards what scatters: compare means over the seeds.
-        mean(name, "val") → min(entries[name]["val"])
-    The choice is right now. What you report is still the luckiest seed.
-        best, mean(best, "test") → best, min(entries[best]["test"])
-    The choice still looks at the test, though not at it alone.
-        mean(name, "val") → sum(entries[name]["val"] + entries[name]["test"])
-    Means are right. But the choice has seen the test: what it says is too good.
-        mean(name, "val") → mean(name, "test")
-    """)
-def choose(entries):
-    def mean(name, split):
-        return sum(entries[name][split]) / len(entries[name][split])
-
-    best = min(entries, key=lambda name: mean(name, "val"))
-    return best, mean(best, "test")
 
 @exercise(
     "bakeoff.5",

@@ -32,32 +32,6 @@ def over_cases():
     }
     return {name: (*values, *settings.values()) for name, values in made.items()}
 
-@exercise("beam.1", tolerance=0.01)
-@wrong("""
-    Those are the log-probabilities: divide each by its penalty.
-        [-2.0, -2.6]
-    That is a mean over tokens. The penalty is (5 + n) / 6.
-        [-2.0 / 3, -2.6 / 7]
-    Divide by the penalty; do not multiply.
-        [-2.0 * 8 / 6, -2.6 * 2]
-""")
-def scores():
-    return [-2.0 / length_penalty(3, 1.0), -2.6 / length_penalty(7, 1.0)]
-
-@exercise("beam.2")
-@wrong("""
-    A beam of 1 takes Jemand fährt and cannot go back.
-        1
-    At the second word it ranks third, so a beam of 2 drops it.
-        2
-    A beam of 3 also holds Der, and Der Mann ranks before Jemand radelt.
-        3
-    15 hold every sequence. Fewer suffice: look at its rank after each word.
-        15
-""")
-def smallest_width():
-    return 4
-
 @exercise("beam.3", cases=step_cases)
 @wrong("""
     An end counts only if it ranks among the first `width` of all candidates.

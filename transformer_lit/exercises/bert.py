@@ -35,32 +35,6 @@ def shown_and_asked(answer, *inputs):
         return found
     return dict(zip(("shown", "asked"), found))
 
-@exercise("bert.1")
-@wrong("""
-    80, 10 and 10 are shares of the places asked for, not of the text.
-        [30, 160, 20, 20]
-    Kept means asked for and shown as it is. What is not asked for is no part of it.
-        [30, 24, 3, 173]
-    A kept token and a random one are asked for too: the first number holds all three.
-        [24, 24, 3, 3]
-""")
-def places():
-    return [30, 24, 3, 3]
-
-@exercise("bert.2")
-@wrong("""
-    The changed place reads itself too.
-        [4, 2, 4, 0]
-    In a decoder-only model earlier places cannot see the change.
-        [5, 5, 5, 5]
-    A decoder-only model looks back, so a change reaches what comes after it.
-        [5, 3, 5, 5]
-    In a `Bert` the places before the change see it as well.
-        [3, 3, 1, 1]
-""")
-def rows():
-    return [5, 3, 5, 1]
-
 @exercise("bert.3", cases=loss_cases, run=with_gradients)
 @wrong("""
     All places count. Only those that are asked for should.
@@ -78,22 +52,6 @@ def rows():
 def masked_loss(logits, ids, asked):
     log_p = logits[asked].log_softmax(-1)
     return -log_p.gather(-1, ids[asked][:, None]).mean()
-
-@exercise("bert.4", cases=hide_cases, run=shown_and_asked, repair=True)
-@wrong("""
-    Random and kept tokens are asked for as well as hidden ones.
-        u < 0.15 → u < 0.12
-    Now the random ones are asked for, however they fall. The kept ones are still not.
-        u < 0.15 → u < 0.135
-    Now every place is asked for: at most of them the answer stands in the input.
-        u < 0.15 → u >= 0
-""")
-def hide_tokens(ids, u, other, mask_id):
-    shown = ids.clone()
-    shown[u < 0.12] = mask_id
-    random = (u >= 0.12) & (u < 0.135)
-    shown[random] = other[random]
-    return shown, u < 0.15
 
 @exercise(
     "bert.5",

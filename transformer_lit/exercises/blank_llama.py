@@ -272,34 +272,6 @@ def filled(answer, c, lost):
     arrived = sum(torch.equal(mine[our_name(name)], t.double()) for name, t in tensors.items())
     return {"tensors in their place": arrived, "an error": error}
 
-@exercise("blank_llama.1")
-@wrong("""
-    Token table, last norm and output layer lie outside of the layers.
-        27
-    The output layer is not tied here: it has a tensor of its own.
-        29
-    That is one layer, and what lies outside. There are three layers.
-        12
-    What lies outside of the layers is there once, not for each layer.
-        36
-""")
-def tensors_in_folder():
-    return 9 * 3 + 3
-
-@exercise("blank_llama.2")
-@wrong("""
-    At e the folder has a gain that has no place in the model.
-        ["b"]
-    At b the shapes differ: there are fewer key heads than query heads.
-        ["e"]
-    Gate and up are both F × C: nothing tells them apart.
-        ["a", "b", "e"]
-    ε is no tensor: nothing compares it.
-        ["b", "e", "f"]
-""")
-def noticed():
-    return ["b", "e"]
-
 @exercise("blank_llama.3", cases=norm_cases, run=through_norm)
 @wrong("""
     ε stands outside of the root. Inside, the row of zeros has a gradient.

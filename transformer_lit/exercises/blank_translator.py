@@ -186,28 +186,6 @@ def loss_cases():
         "an end alone": (torch.randn(1, 1, 11), torch.tensor([[2]])),
     }
 
-@exercise("blank_translator.1", tolerance=0.01)
-@wrong("""
-    That is the mean over real tokens, as it should be. The log takes all 21 places.
-        2.1
-    That is the sum over real tokens. Divide by the places of the table.
-        25.2
-    There are 3 · 7 places, and 12 of them are real.
-        2.1 * 9 / 21
-""")
-def shown_loss():
-    return 2.1 * (7 + 3 + 2) / (3 * 7)
-
-@exercise("blank_translator.2")
-@wrong("""
-    Without the memory the first word is a guess among ten, and the loss shows it.
-        "b"
-    Ten sets of words are enough to tell ten sentences apart: it writes them well.
-        "c"
-""")
-def suspect():
-    return "a"
-
 @exercise("blank_translator.3", cases=batch_cases)
 @wrong("""
     `tgt_in` is not shifted: it begins with BOS, and the decoder must not read the answer.

@@ -38,40 +38,6 @@ def in_any_order(answer, losses):
     found = answer(losses)
     return sorted(map(tuple, found)) if isinstance(found, list) else found
 
-@exercise("blocks.1")
-@wrong("""
-    A gate brings a third matrix: the width must fall to two thirds.
-        [384, 6]
-    Three matrices in place of two: two thirds of the width, not a half.
-        [192, 6]
-    Each pair counts once.
-        [256, 12]
-    No gate is compared with itself.
-        [256, 10]
-    """)
-def fair():
-    return [2 * 384 // 3, len(list(combinations(("glu", "reglu", "geglu", "swiglu"), 2)))]
-
-@exercise("blocks.2", tolerance=0.01)
-@wrong("""
-    The models are equally fast, but a record measures the machine as well.
-        [1.0, 1.0]
-    Taking turns helps, and A still goes first in every turn: one run lies between.
-        [0.9**-3, 1.0]
-    A ran while the machine was cold: its median is the larger.
-        [0.9**3, 0.9]
-    The medians are the second and the fifth run: three apart.
-        [0.9**-4, 0.9**-1]
-    """)
-def ratios():
-    ratios = []
-    for order in ("AAABBB", "ABABAB"):
-        speeds = {"A": [], "B": []}
-        for place, name in enumerate(order):
-            speeds[name].append(0.9**place)
-        ratios.append(statistics.median(speeds["A"]) / statistics.median(speeds["B"]))
-    return ratios
-
 @exercise("blocks.3", cases=four_lists, tolerance=1e-9)
 @wrong("""
     The seed is common to all four: take the difference of effects for each seed.
@@ -92,23 +58,3 @@ def interaction(rms, layer, rms_elsewhere, layer_elsewhere):
     there = [a - b for a, b in zip(rms_elsewhere, layer_elsewhere, strict=True)]
     gap = paired(here, there)
     return gap.mean, gap.error, gap.separated
-
-@exercise("blocks.4", cases=pair_cases, run=in_any_order, repair=True)
-@wrong("""
-    Separated in both directions? The sign of the mean says who is better.
-        and gap.mean > 0 → and better != worse
-    Three differences have two degrees of freedom: the limit is 4.303 errors.
-        gap.separated and → abs(gap.mean) > 1.96 * gap.error and
-    Use the pairs: the same seed gave both entries the same blocks.
-        if gap → first, second = losses[worse], losses[better]⏎total = statistics.variance(first) + statistics.variance(second)⏎if abs(gap.mean) > 2.776 * (total / len(first)) ** 0.5 and gap.mean > 0:⏎    found.append((better, worse))⏎if False and gap
-    Ahead under every seed is not enough: the amounts must agree as well.
-        gap.separated and gap.mean > 0 → all(x < y for x, y in zip(losses[better], losses[worse]))
-    """)
-def separated_pairs(losses):
-    found = []
-    for better in losses:
-        for worse in losses:
-            gap = paired(losses[worse], losses[better])
-            if gap.separated and gap.mean > 0:
-                found.append((better, worse))
-    return found

@@ -68,40 +68,6 @@ def step_by_step(answer, window, steps):
     held = {"holds more than its window": numbers_held(cache) > room}
     return {"length": cache.length, "output": out} | held
 
-@exercise("cache.1")
-@wrong("""
-    The last token is written and not read: there are three runs.
-        [22, 7]
-    The prompt goes through as well, also with a cache.
-        [15, 3]
-    Without a cache every run reads all positions so far: 4, then 5, then 6.
-        [7, 6]
-""")
-def positions():
-    return [4 + 5 + 6, 4 + 1 + 1]
-
-@exercise("cache.2")
-@wrong("""
-    The first layer makes its keys of single tokens, in an encoder too.
-        [0, 0, 5, 5]
-    In a causal stack no old output sees the new token, in any layer.
-        [0, 5, 0, 5]
-    In an encoder every output of the first layer sees the new token.
-        [0, 0, 0, 0]
-    The sixth key is new. The question is about the five old ones.
-        [0, 0, 0, 6]
-""")
-def keys_that_change():
-    found, x = [], torch.randn(1, 6, 12)
-    for causal in (True, False):
-        one, two = (MultiHeadAttention(12, 3, causal=causal) for _ in range(2))
-        before = one.keys_values(x[:, :5])[0], two.keys_values(one(x[:, :5]))[0]
-        after = one.keys_values(x)[0], two.keys_values(one(x))[0]
-        for old, new in zip(before, after):
-            moved = (new[:, :, :5] - old).abs().amax(dim=(0, 1, 3))
-            found.append(int((moved > 1e-9).sum()))
-    return found
-
 @exercise("cache.3", cases=cache_cases, run=through_a_layer)
 @wrong("""
     `update` returns all keys and values so far, and not the new ones alone.

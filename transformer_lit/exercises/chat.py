@@ -34,39 +34,6 @@ def read_cases():
         "another conversation": ([4, 5], [1, 5, 2]),
     }
 
-@exercise("chat.1")
-@wrong("""
-    The end of the answer was said and not read: it is new, and so is what follows it.
-        [13, 38]
-    The opening of the answer is read too.
-        [11, 34]
-    The last word of the answer was read already, to get the end.
-        [16, 38]
-    The first answer stands in the conversation too.
-        [15, 31]
-""")
-def new_and_all():
-    new = 2 + (3 + 4 + 2) + 4
-    return [new, (3 + 7 + 2) + 4 + 7 + new]
-
-@exercise("chat.2")
-@wrong("""
-    A character comes when its last byte has come.
-        [1, 1, 2, 3, 4, 4, 5]
-    The third token holds the end of 🚲 and a whole character more.
-        [0, 0, 1, 2, 3, 3, 4]
-    Count all that have been given so far.
-        [0, 0, 2, 1, 1, 0, 1]
-    What is held is not lost: in the end it is shown as �.
-        [0, 0, 2, 3, 4, 4, 4]
-    The fourth token has a letter that is whole.
-        [0, 0, 2, 2, 4, 4, 5]
-""")
-def given():
-    tokens = [b"\xf0\x9f", b"\x9a", b"\xb2!", b"a\xc3", b"\xa4", b"\xc3"]
-    so_far = [b"".join(tokens[: n + 1]).decode(errors="ignore") for n in range(len(tokens))]
-    return [len(text) for text in so_far] + [len(b"".join(tokens).decode(errors="replace"))]
-
 @exercise("chat.3", cases=turn_cases)
 @wrong("""
     An end that a person types must be letters.
@@ -83,18 +50,3 @@ def conversation_ids(turns, special, ordinary):
     for role, text in turns:
         ids += special(f"<|im_start|>{role}\n") + ordinary(text) + special("<|im_end|>\n")
     return ids + special("<|im_start|>assistant\n")
-
-@exercise("chat.4", cases=read_cases, repair=True)
-@wrong("""
-    One fault is left: nothing is to be read where nothing is new, and there are no logits.
-        len(ids) - 1 → len(ids)
-    One fault is left: begin where both differ, not where the cache ends.
-        ids[same:] → ids[len(read) :]
-    Keep as much as you can.
-        same < min(len(read), len(ids) - 1) and read[same] == ids[same] → False
-""")
-def unread(read, ids):
-    same = 0
-    while same < min(len(read), len(ids) - 1) and read[same] == ids[same]:
-        same += 1
-    return same, ids[same:]

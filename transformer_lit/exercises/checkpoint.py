@@ -102,40 +102,6 @@ def through_a_kill(answer, files, killed_at, later=None):
         found["files lie in the system's temporary folder"] = any(away)
         return {"an unfinished folder has the name": early, **found}
 
-@exercise("checkpoint.1")
-@wrong("""
-    Two names for one storage are written once: the seven millions hold the table.
-        [32, 64]
-    Adam keeps two means for each weight: of the gradient and of its square.
-        [28, 28]
-    The means have a file of their own: the weights are not in it again.
-        [28, 84]
-    Those are millions of numbers. Each has four bytes.
-        [7, 14]
-    """)
-def megabytes():
-    return [4 * 7, 2 * 4 * 7]
-
-@exercise("checkpoint.2")
-@wrong("""
-    Each part is needed in the end. But what does the very first loss read?
-        []
-    The schedule and Adam are both asked when the weights move: after the loss.
-        ["step"]
-    Adam and the schedule are both asked when the weights move: after the loss.
-        ["optimiser"]
-    At another position another batch is read: another loss.
-        ["optimiser", "position", "step"]
-    The two are right. Name them in the order above.
-        ["step", "optimiser"]
-    The two are right. Write *optimiser*, as above.
-        ["optimizer", "step"]
-    Dropout draws before the loss is there.
-        ["optimiser", "random state", "step"]
-    """)
-def first_loss_right():
-    return ["optimiser", "step"]
-
 @exercise("checkpoint.3", cases=average_cases, run=apart)
 @wrong("""
     In half precision the sum overflows and loses digits: add in fp32.
@@ -154,52 +120,3 @@ def average(checkpoints):
         tensors = [one[name].to(wide) for one in checkpoints]
         mean[name] = sum(tensors) / len(tensors) if last.is_floating_point() else last.clone()
     return mean
-
-@exercise("checkpoint.4", cases=lambda: WRITE, run=through_a_kill, repair=True)
-@wrong("""
-    A kill runs no `except`. Until the folder is whole it must have another name.
-        target.with_name(f".{target.name}.part") → target
-        shutil.rmtree(temporary, ignore_errors=True) →
-        (temporary / name).write_bytes(make()) → try:⏎    (temporary / name).write_bytes(make())⏎except BaseException:⏎    shutil.rmtree(temporary)⏎    raise
-    A kill runs no `except`, and until it the name stands for half a folder.
-        target.with_name(f".{target.name}.part") → target
-        shutil.rmtree(temporary, ignore_errors=True) →
-        temporary.mkdir() → try:⏎    temporary.mkdir()⏎except BaseException:⏎    shutil.rmtree(temporary)⏎    raise
-        (temporary / name).write_bytes(make()) → try:⏎    (temporary / name).write_bytes(make())⏎except BaseException:⏎    shutil.rmtree(temporary)⏎    raise
-    A kill is no `Exception`, and until it the name stands for half a folder.
-        target.with_name(f".{target.name}.part") → target
-        shutil.rmtree(temporary, ignore_errors=True) →
-        temporary.mkdir() → try:⏎    temporary.mkdir()⏎except Exception:⏎    shutil.rmtree(temporary)⏎    raise
-        (temporary / name).write_bytes(make()) → try:⏎    (temporary / name).write_bytes(make())⏎except Exception:⏎    shutil.rmtree(temporary)⏎    raise
-    The next try succeeds, but under the name the files come one by one.
-        target.with_name(f".{target.name}.part") → target
-        shutil.rmtree(temporary, ignore_errors=True) →
-        mkdir() → mkdir(exist_ok=True)
-        (temporary / name).write_bytes(make()) → (temporary / f".{name}").write_bytes(make())⏎(temporary / f".{name}").rename(temporary / name)
-    The next try begins clean, but under the name the files come one by one.
-        target.with_name(f".{target.name}.part") → target
-    The system's temporary folder may be another disk; then a move copies file by file.
-        target.with_name(f".{target.name}.part") → Path(tempfile.gettempdir(), f".{target.name}.part")
-        temporary.rename(target) → shutil.move(temporary, target)
-    The name still comes before the files, if only just. Rename a folder that is whole.
-        write_bytes(make()) → write_bytes(data)
-        for name, make in parts.items() → for name, data in made.items()
-        shutil.rmtree(temporary, ignore_errors=True) →
-        temporary = target.with_name(f".{target.name}.part") → temporary, made = target, {name: make() for name, make in parts.items()}
-    One fault is left: the next try trips over what the kill left. Remove that first.
-        shutil.rmtree(temporary, ignore_errors=True) →
-    What a kill leaves under a random name stays for ever. Take a name that you find again.
-        target.with_name(f".{target.name}.part") → Path(tempfile.mkdtemp(dir=target.parent))
-        shutil.rmtree(temporary, ignore_errors=True) →
-        temporary.mkdir() →
-    A file of the killed try may stay in the folder: remove the whole of it first.
-        shutil.rmtree(temporary, ignore_errors=True) →
-        mkdir() → mkdir(exist_ok=True)
-    """)
-def write_checkpoint(target, parts):
-    temporary = target.with_name(f".{target.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a try that was killed
-    temporary.mkdir()
-    for name, make in parts.items():
-        (temporary / name).write_bytes(make())
-    temporary.rename(target)

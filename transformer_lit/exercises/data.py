@@ -22,29 +22,6 @@ def padded_cases():
         "another id of the end": ([[7, 2, 9], [2, 9]], 9),
     }
 
-@exercise("data.1", tolerance=0.01)
-@wrong("""
-    That is the share of tokens. Asked is the share of padding.
-        2 / 3
-    Divide by all cells of the table, padding included.
-        0.5
-    """)
-def wasted():
-    return 1 - (3 + 5 + 8) / (3 * 8)
-
-@exercise("data.2")
-@wrong("""
-    20 cells are allowed: a new batch begins only above max_tokens.
-        [3, 2, 1]
-    The lengths are sorted first.
-        [2, 2, 2]
-    Cells count, not tokens: each row is as wide as the longest.
-        [5, 1]
-    """)
-def sizes_of_batches():
-    fitting = bucket_by_length([(n, n) for n in (7, 3, 9, 3, 5, 2)], 20)
-    return [len(batch) for batch in fitting]
-
 @exercise("data.3", cases=table_cases)
 @wrong("""
     The end is a token too: the model has to learn to say it.

@@ -12,41 +12,6 @@ def near_cases():
         "a short text": (*(4 * torch.randn(2, 3, 2)), torch.randn(3, 2), 11, 1.0, 0.7),
     }
 
-@exercise("decoders.1")
-@wrong("""
-    26 / 6 is rounded down: the 25th and 26th layers see a window, and no layer 30 exists.
-        [5, 174592]
-    You counted the others: 22 layers have a window.
-        [22, 722944]
-    That is a cache of all positions in each layer. Those with a window hold 512.
-        [4, 851968]
-""")
-def all_and_held():
-    return [4, 4 * 32768 + 22 * 512]
-
-@exercise("decoders.2")
-@wrong("""
-    The sink stands in every denominator: the tokens share what it leaves.
-        [1.0, 1.0, 1.0]
-    That is what the sink takes. The tokens get the rest.
-        [0.8, 0.5, 0.125]
-    In the window position 499 sees 128 keys, and not 500.
-        [0.2, 0.796178, 0.875]
-    A query sees itself too: position 31 sees 32 keys.
-        [0.194969, 0.5, 0.874878]
-    The sink's logit is an exponent too: it counts e to the ln 128, which is 128.
-        [0.868339, 0.963477, 0.994614]
-""")
-def weight_of_tokens():
-    def total(position, attend):  # values of 1: the output is the weight of all tokens
-        k = torch.zeros(1, 1, position + 1, 1)  # B K S D
-        return round(attend(k[:, :, -1:], k, torch.ones_like(k)).item(), 6)
-
-    sink = SinkLogit(1)
-    sink.logit.data.fill_(128.0).log_()
-    window = Window(128, attend=sink)
-    return [total(31, window), total(499, window), total(895, sink)]
-
 @exercise("decoders.3", cases=near_cases, run=with_gradients)
 @wrong("""
     A hidden score of −∞ becomes −cap behind the cap, and is seen. Cap first, then hide.
@@ -76,15 +41,3 @@ def gate_cases():
         "two texts": (*torch.randn(2, 2, 5, 6), *torch.randn(2, 6, 6)),
         "one token": (*torch.randn(2, 1, 1, 10), *torch.randn(2, 10, 10)),
     }
-
-@exercise("decoders.4", cases=gate_cases, repair=True)
-@wrong("""
-    The gate is made of what the layer reads, not of what the heads answer.
-        (x @ w_g) → (heads @ w_g)
-    A gate lies between 0 and 1.
-        .sigmoid() →
-    Each number has a gate of its own. A softmax would share one among all.
-        .sigmoid() → .softmax(-1)
-""")
-def gated(x, heads, w_g, w_o):
-    return (heads * (x @ w_g).sigmoid()) @ w_o

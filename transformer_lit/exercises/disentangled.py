@@ -19,36 +19,6 @@ def score_cases():
         "eleven tokens, a table for three": (*torch.randn(2, 11, 7), *torch.randn(2, 6, 7)),
     }
 
-@exercise("disentangled.1")
-@wrong("""
-    The distance is query minus key, not key minus query.
-        [3, 2, 1, 0]
-    The last one is beyond the table: it stays in the outermost row.
-        [1, 2, 3, 4]
-    Those are the distances. Row 0 stands for −M.
-        [-1, 0, 1, 2]
-""")
-def rows_read():
-    return [min(max(t - 1 + 2, 0), 3) for t in range(4)]
-
-@exercise("disentangled.2")
-@wrong("""
-    Keys ahead of the query have distances of their own: −6 to −1.
-        [1, 7, 7]
-    All products of one query with one key are equal here: content has no places.
-        [7, 13, 13]
-    Every pair of the same distance gets the same number.
-        [1, 49, 49]
-    The table has 16 rows. How many of them do seven tokens reach?
-        [1, 16, 16]
-""")
-def different():
-    q, k = (torch.randn(1, 5).expand(7, 5) for _ in range(2))
-    rel_q, rel_k, t = torch.randn(16, 5), torch.randn(16, 5), torch.arange(7)
-    rows = t[:, None] - t + 8
-    maps = q @ k.T, (q @ rel_k.T).gather(-1, rows), (k @ rel_q.T).gather(-1, rows.T).T
-    return [len((m * 1e9).round().unique()) for m in maps]
-
 @exercise("disentangled.3", cases=row_cases)
 @wrong("""
     Position to content needs the index of the keys: transpose `rows` before gathering.
@@ -65,20 +35,3 @@ def different():
 """)
 def position_terms(q, k, rel_q, rel_k, rows):
     return (q @ rel_k.T).gather(-1, rows) + (k @ rel_q.T).gather(-1, rows.T).T
-
-@exercise("disentangled.4", cases=score_cases, repair=True)
-@wrong("""
-    The loudness is right now. A key beyond the table still wraps around to the other end.
-        .clamp(0, 2 * M - 1) → % (2 * M)
-    Far keys are right now. The scores are still too loud: three products are added.
-        3 * q → q
-    Two position terms, and content to content: three products in all.
-        3 * q → 2 * q
-""")
-def deberta_scores(q, k, rel_q, rel_k):
-    T, M = len(q), len(rel_k) // 2
-    distance = torch.arange(T)[:, None] - torch.arange(T)
-    rows = (distance + M).clamp(0, 2 * M - 1)
-    c2p = (q @ rel_k.T).gather(-1, rows)
-    p2c = (k @ rel_q.T).gather(-1, rows.T).T
-    return (q @ k.T + c2p + p2c) / (3 * q.shape[1]) ** 0.5

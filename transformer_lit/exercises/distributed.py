@@ -24,32 +24,6 @@ def gradient_cases():
         "equal shares": ([(6.0, 2), (10.0, 2)], mean),
     }
 
-@exercise("distributed.1")
-@wrong("""
-    Each part stays at one of the four: (n − 1)/n, not the whole vector.
-        [12.0, 18.0]
-    An all-reduce is two operations, a reduce-scatter and an all-gather.
-        [4.5, 13.5]
-    FSDP gathers the weights twice, forward and back, and scatters the gradients.
-        [9.0, 9.0]
-    """)
-def gigabytes_sent():
-    one_way = 3 / 4 * 6
-    return [2 * one_way, 3 * one_way]
-
-@exercise("distributed.2")
-@wrong("""
-    Adam has two moments for each parameter: 16 bytes in all.
-        [24.0, 17.0, 3.0]
-    Under DDP nothing is shared out: every GPU holds all of it.
-        [4.0, 18.0, 4.0]
-    ZeRO 1 shares out the moments alone: weights and gradients stay whole.
-        [32.0, 4.0, 4.0]
-    """)
-def gigabytes_held():
-    P, n = 2.0, 8  # 10⁹ parameters
-    return [16 * P, 8 * P + 8 * P / n, 16 * P / n]
-
 @exercise("distributed.3", cases=ring_cases)
 @wrong("""
     No part has gone round: add in the order of its way, from process r + 1 home to r.
@@ -75,15 +49,3 @@ def ring_reduce_scatter(parts):
             own[(r + 1) % n][(r - 1 - k) % n] += going[r]
         sent += 1
     return [own[r][r] for r in range(n)], sent
-
-@exercise("distributed.4", cases=gradient_cases, repair=True)
-@wrong("""
-    It no longer stops, but it is still a mean of means: three tokens weigh as one.
-        return → return mean([total / max(tokens, 1) for total, tokens in shares])⏎return
-    The process without a token is left out, but it is still a mean of means.
-        return → return mean([total / tokens for total, tokens in shares if tokens])⏎return
-    Above stands a mean over the processes, below a sum: the result is n times too small.
-        / mean([tokens for _, tokens in shares]) → / sum(tokens for _, tokens in shares)
-    """)
-def global_gradient(shares, mean):
-    return mean([total for total, _ in shares]) / mean([tokens for _, tokens in shares])

@@ -25,38 +25,6 @@ def recall_cases():
         "of unequal length": (x, (x + y) * torch.rand(23, 1), 2),
     }
 
-@exercise("embed.1", tolerance=0.005)
-@wrong("""
-    That is the mean over three places. The third is no token.
-        [2.0, 36.0, 0.998]
-    Padding is out of the sum; the number of tokens is 2, not 3.
-        [2.0, 2.667, 0.8]
-    That is the sum. Divide by the number of tokens.
-        [6.0, 8.0, 0.8]
-    The third number is a dot product. Divide it by the length of the vector.
-        [3.0, 4.0, 4.0]
-""")
-def vector_and_cosine():
-    x = torch.tensor([[2.0, 0], [4, 8]]).mean(0)
-    return [*x.tolist(), (x[1] / x.norm()).item()]
-
-@exercise("embed.2", tolerance=0.005)
-@wrong("""
-    All scores of a row are equal, so the softmax is 1/8 for each, whatever τ is.
-        [0.0, 0.0]
-    The loss of guessing one of 8 is right. Now subtract: what is the mean of equal vectors?
-        [2.079, 2.5]
-    That is the logarithm to the base 2.
-        [3.0, 0.0]
-    τ divides scores that are all equal, and cancels in the softmax.
-        [41.589, 0.0]
-""")
-def loss_and_gradient():
-    x = F.normalize(torch.ones(8, 3), dim=-1).requires_grad_()
-    loss = F.cross_entropy(x @ x.detach().T / 0.05, torch.arange(8))
-    (gradient,) = torch.autograd.grad(loss, x)
-    return [loss.item(), gradient[0].norm().item()]
-
 @exercise("embed.3", cases=loss_cases)
 @wrong("""
     The rows are not of length 1 yet.
@@ -73,18 +41,3 @@ def both_sides(x, y, temperature):
     scores = x @ y.T / temperature  # B B
     own = torch.arange(len(x))
     return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
-
-@exercise("embed.4", cases=recall_cases, repair=True)
-@wrong("""
-    Long vectors win a dot product. Divide the rows by their lengths.
-        F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T → x @ y.T
-    Each row of the scores is a question: take the best along the last axis.
-        topk(k, -1).indices → topk(k, 0).indices.T
-    One hit among the k is enough.
-        .any(-1) → .all(-1)
-""")
-def recall_at(x, y, k):
-    scores = F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T  # N N
-    best = scores.topk(k, -1).indices  # N k
-    right = torch.arange(len(x))[:, None]  # N 1
-    return (best == right).any(-1).double().mean()

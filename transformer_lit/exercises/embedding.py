@@ -36,36 +36,6 @@ def one_step(answer, vocab_size, d_model):
         "step of the table": emb.weight.detach() - first,
     }
 
-@exercise("embedding.1")
-@wrong("""
-    A token that stands twice collects both gradients.
-        [0, 1, 0, 1, 0]
-    These are the ids. Say what each row of the table collects.
-        [3, 1, 3, 0, 0]
-    A row whose token does not occur gets nothing: its sum is empty.
-        [1, 1, 1, 1, 1]
-    Gradients of one token add up; they are not averaged over the positions.
-        [0, 1 / 3, 0, 2 / 3, 0]
-""")
-def row_gradients():
-    return torch.bincount(torch.tensor([3, 1, 3]), minlength=5).tolist()
-
-@exercise("embedding.3", tolerance=5.0)
-@wrong("""
-    Other tokens have logits of this size. Token 7 meets its own row, and the input has √C.
-        1.0
-    Token 7 is the prediction, but its logit is larger than this.
-        7.0
-    One factor √C, at the input. The head multiplies by the bare row.
-        512.0
-    The row of a fresh table has the length 1, not √C.
-        512**1.5
-    Too small: √(C/2) is the length of a position, and none is added here.
-        16.0
-""")
-def largest_logit():
-    return 512**0.5
-
 @exercise("embedding.2", cases=gradient_cases)
 @wrong("""
     Of several gradients for one token only one stays: add them all up.

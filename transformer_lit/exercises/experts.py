@@ -35,22 +35,6 @@ def balance_cases():
         "all to one": (torch.eye(4)[[2] * 6] * 3, torch.full((6, 1), 2)),
     }
 
-@exercise("experts.1")
-@wrong("""
-    That is the gradient through p itself. What is p over p?
-        [1.0, 1.0]
-    The gate is divided by the sum of the chosen probabilities, and there is one of them.
-        [0.5, 0.0]
-    An expert with the gate 0 would add nothing.
-        [0.0, 0.0]
-""")
-def gate_and_gradient():
-    z = torch.randn(5, requires_grad=True)
-    p = z.softmax(-1).topk(1).values
-    gate = p / p.sum()
-    (gradient,) = torch.autograd.grad(gate.sum(), z)
-    return [round(gate.item(), 6), round(gradient.norm().item(), 6)]
-
 @exercise("experts.2", cases=mixture_cases, run=use_mixture)
 @wrong("""
     The gates of a token must sum to 1: divide by the sum of the chosen.
@@ -74,33 +58,3 @@ def mixture(x, W, experts, k):
         token, choice = (chosen == e).nonzero(as_tuple=True)
         out[token] += gates[token, choice, None] * expert(x[token])
     return out
-
-@exercise("experts.3")
-@wrong("""
-    SwiGLU has three matrices: gate, up and down.
-        [939524096, 234881024]
-    A token uses two experts, and not one.
-        [1409286144, 176160768]
-    That is all 32 layers. One layer is asked for.
-        [45097156608, 11274289152]
-""")
-def stored_and_used():
-    expert = 3 * 4096 * 14336
-    return [8 * expert, 2 * expert]
-
-@exercise("experts.4", cases=balance_cases, run=with_gradients, repair=True)
-@wrong("""
-    Over the tokens, a softmax compares tokens: each column sums to 1, and its mean is 1/N.
-        logits.softmax(-1) → logits.softmax(0)
-    At balance the loss is 1/E now. Times E, it is 1 for any number of experts.
-        E * (load * p) → (load * p)
-    A load is the share of all choices: with k choices for a token they sum to k now.
-        .mean((0, 1)) → .sum(1).mean(0)
-    The load is counted: it is not the probability once more.
-        load * p → p * p
-""")
-def balance(logits, chosen):
-    E = logits.shape[-1]
-    p = logits.softmax(-1).mean(0)  # E
-    load = F.one_hot(chosen, E).to(p.dtype).mean((0, 1))  # E
-    return E * (load * p).sum()

@@ -22,34 +22,6 @@ def name_cases():
         "the output layer": ("lm_head.weight",),
     }
 
-@exercise("families.1")
-@wrong("""
-    That is the norm before attention.
-        "model.layers.7.input_layernorm.weight"
-    The end of the name, .weight, stays.
-        "model.layers.7.post_attention_layernorm"
-    Everything but the output layer lies under model.
-        "layers.7.post_attention_layernorm.weight"
-""")
-def name_of_gain():
-    return "model.layers.7.post_attention_layernorm.weight"
-
-@exercise("families.2")
-@wrong("""
-    A third of c_attn is a square too.
-        ["o_proj"]
-    C × 4C is not 4C × C: their shapes tell.
-        ["q_proj", "o_proj", "up_proj", "down_proj"]
-    The output projection of attention is C × C too.
-        ["q_proj"]
-    Two of the four are squares.
-        []
-""")
-def silent():
-    C = 5
-    theirs = {"q_proj": (C, C), "o_proj": (C, C), "up_proj": (C, 4 * C), "down_proj": (4 * C, C)}
-    return [name for name, shape in theirs.items() if shape == shape[::-1]]
-
 @exercise("families.3", cases=attn_cases)
 @wrong("""
     The matrices are not turned: ours are outputs × inputs.
@@ -67,18 +39,3 @@ def take_apart(weight, bias):
         for x, w, b in pieces
         for end, tensor in (("weight", w.t()), ("bias", b))
     }
-
-@exercise("families.4", cases=name_cases, repair=True)
-@wrong("""
-    All names are right but one: the output layer lies outside of model.
-        name if name.startswith("lm_head") else →
-    The two norms of a layer have changed places.
-        "attn_residual.norm", "input → "ffn_residual.norm", "input
-        "ffn_residual.norm", "post → "attn_residual.norm", "post
-""")
-def their_name(ours):
-    name = ours.replace("tok_emb", "embed_tokens").replace("final_norm", "norm")
-    name = name.replace("attn_residual.norm", "input_layernorm")
-    name = name.replace("ffn_residual.norm", "post_attention_layernorm")
-    name = name.replace(".attn.", ".self_attn.").replace("ffn", "mlp")
-    return name if name.startswith("lm_head") else f"model.{name}"

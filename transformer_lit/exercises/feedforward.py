@@ -35,33 +35,6 @@ def fused_cases():
         ),
     }
 
-@exercise("feedforward.1")
-@wrong("""
-    Two matrices, one to widen and one to narrow.
-        [3600, 80]
-    The gated network has three matrices, so it is narrower than 120.
-        [7200, 180]
-    Two thirds of 120, since three matrices are to cost what two did.
-        [7200, 60]
-""")
-def cost_and_width():
-    return [2 * 30 * 120, 2 * 120 // 3]
-
-@exercise("feedforward.2", tolerance=0.01)
-@wrong("""
-    Gate and value both depend on x: near 0 their product is quadratic.
-        [2.0, 2.0]
-    A ReLU network without biases scales, and does not square.
-        [4.0, 4.0]
-    It is the other way round: which of them multiplies features with each other?
-        [4.0, 2.0]
-""")
-def factors():
-    x, factors = 1e-4 * torch.randn(5), []
-    for network in (FeedForward(5, 101, bias=False), GatedFeedForward(5, 101)):
-        factors.append(round((network(2 * x).norm() / network(x).norm()).item(), 2))
-    return factors
-
 @exercise("feedforward.3", cases=swiglu_cases, run=use_swiglu)
 @wrong("""
     LLaMA's network has no biases: `bias=False` for all three.

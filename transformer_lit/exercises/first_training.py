@@ -41,32 +41,6 @@ def after_training(answer, weight, x, y, steps):
     losses = answer(model, x, y, steps, 0.1)
     return {"losses": losses, "weights": model.weight.detach()}
 
-@exercise("first_training.1", tolerance=0.01)
-@wrong("""
-    That is in bits. Nats use the natural logarithm.
-        math.log2(65)
-    The half of the variance is for logits of variance 1. Here they are close to 0.
-        math.log(65) + 0.5
-    That is the probability of one character. The loss is minus its logarithm.
-        1 / 65
-""")
-def first_loss():
-    return math.log(65)
-
-@exercise("first_training.2", tolerance=1e-3)
-@wrong("""
-    At two of the 40 tokens a coin is tossed. No model can know how it falls.
-        0.0
-    Two tokens are open, one in each of the two pairs.
-        math.log(2) / 40
-    That is the sum over the batch. The loss is the mean over its 40 tokens.
-        2 * math.log(2)
-    That is the loss at an open token. Take the mean over all 40.
-        math.log(2)
-""")
-def lowest_loss():
-    return 2 * math.log(2) / 40
-
 @exercise("first_training.3", cases=loss_cases, run=with_gradients)
 @wrong("""
     You compare with what the model has just read. The target is one step further on.

@@ -37,28 +37,6 @@ def hidden_cases():
         "the scores of row 1 lie far below zero": (*low, v, later, 3),
     }
 
-@exercise("fused.1", tolerance=0.01)
-@wrong("""
-    The old sums are relative to the old maximum: multiply them by c.
-        [3, 40, 40 / 3]
-    The output is right. But the sums are still relative to the old maximum.
-        [4, 50, 12.5]
-    The new key counts 1, and not 2: its score is the new maximum.
-        [3, 35, 35 / 3]
-""")
-def after_the_key():
-    return [2 / 2 + 1, 30 / 2 + 10, 12.5]
-
-@exercise("fused.2")
-@wrong("""
-    That is all of them. The blocks above the diagonal are hidden.
-        961
-    The blocks on the diagonal are half visible: they count.
-        465
-""")
-def pairs():
-    return sum(range(1, 32))
-
 @exercise("fused.3", cases=join_cases)
 @wrong("""
     The two parts do not count the same: the larger L has the larger share.
@@ -74,26 +52,3 @@ def pairs():
 def join(o_1, L_1, o_2, L_2):
     share_1, share_2 = torch.cat([L_1, L_2], dim=-1).softmax(-1).split(1, dim=-1)
     return share_1 * o_1 + share_2 * o_2
-
-@exercise("fused.4", cases=hidden_cases, repair=True)
-@wrong("""
-    A row that sees nothing must be zeros: with −1e9 it is a mean of hidden values.
-        ~sees, -math.inf → ~sees, -1e9
-    A row that sees nothing is nan: at the end it divides 0 by 0.
-        total.masked_fill(total == 0, 1.0) → total
-    The maximum must start at −∞: all scores of a row may lie far below 0.
-        1), -math.inf) → 1), 0.0)
-    The mask is not used.
-        .masked_fill(~sees, -math.inf) →
-""")
-def attend_masked_blocks(q, k, v, mask, block):
-    m = q.new_full((*q.shape[:-1], 1), -math.inf)
-    total, r = torch.zeros_like(m), q.new_zeros(*q.shape[:-1], v.shape[-1])
-    pieces = (x.split(block, dim=d) for x, d in ((k, -2), (v, -2), (mask, -1)))
-    for keys, values, sees in zip(*pieces):
-        scores = (q @ keys.mT / q.shape[-1] ** 0.5).masked_fill(~sees, -math.inf)
-        higher = torch.maximum(m, scores.amax(-1, keepdim=True))
-        base = higher.masked_fill(higher == -math.inf, 0.0)
-        c, e = (m - base).exp(), (scores - base).exp()
-        total, r, m = c * total + e.sum(-1, keepdim=True), c * r + e @ values, higher
-    return r / total.masked_fill(total == 0, 1.0)

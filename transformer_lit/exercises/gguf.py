@@ -18,46 +18,6 @@ def table_cases():
     rows = [([64, 3], 32, 34), ([5], 1, 4), ([32, 7], 32, 20)]
     return {"one tensor": (rows[:1], 40), "three": (rows, 1000), "on the spot": (rows[1:], 96, 16)}
 
-@exercise("gguf.1")
-@wrong("""
-    Go on to the next multiple of 32.
-        [1_785_650, 31_866_674]
-    A block of Q8_0 has 34 bytes: the scale is there.
-        [1_785_664, 30_097_216]
-    That is float32: each of the 884,736 blocks has 34 bytes.
-        [1_785_664, 115_031_872]
-    Go on, not back, to a multiple of 32.
-        [1_785_632, 31_866_656]
-    Count from the beginning of the file.
-        [0, 30_081_024]
-    Count the second from the beginning of the file too.
-        [1_785_664, 30_081_024]
-""")
-def first_and_second():
-    first = 1_785_650 + -1_785_650 % 32
-    return [first, first + 49_152 * 576 // 32 * 34]
-
-@exercise("gguf.2")
-@wrong("""
-    The first position sees one key: its weight is 1, whatever the score is.
-        [True, False, False]
-    The second position weighs two keys, by wrong scores.
-        [True, True, True]
-    To exchange rows changes no shape.
-        [False, True, False]
-    No shape changes, and the first position sees one key: what is its weight?
-        [False, False, False]
-""")
-def still_right():
-    draw = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(3, 2, 4, generator=draw)  # T D
-    right = {}
-    for name, rows in (("as it should be", [0, 1, 2, 3]), ("forgotten", [0, 2, 1, 3])):
-        scores = (q[:, rows] @ k.T).masked_fill(~torch.ones(2, 2).tril().bool(), -torch.inf)
-        right[name] = scores.softmax(-1) @ v
-    same = [torch.allclose(*pair) for pair in zip(*right.values())]
-    return [True, *same]
-
 @exercise("gguf.3", cases=row_cases)
 @wrong("""
     That is the way into the file, two halves to neighbours. You need the way back.
@@ -70,22 +30,3 @@ def still_right():
 def put_back(w, n_heads):
     planes = w.unflatten(0, (n_heads, -1, 2)).transpose(1, 2)  # H 2 D/2 C
     return planes.flatten(0, 2)  # HD C
-
-@exercise("gguf.4", cases=table_cases, repair=True)
-@wrong("""
-    The file names the last axis first, and torch the first.
-        *axes[::-1], at → *axes, at
-    From 40 to the next multiple of 32 are 24 bytes, not 8.
-        -at % alignment → at % alignment
-    Each tensor begins at a multiple, not the first alone.
-        at += -at % alignment → at += -at % alignment if not found else 0
-    A block has as many bytes as its type says, and holds several numbers.
-        prod(axes) // numbers * size → prod(axes) * size
-""")
-def places(table, end, alignment=32):
-    found, at = [], end
-    for axes, numbers, size in table:
-        at += -at % alignment
-        found.append([*axes[::-1], at])
-        at += prod(axes) // numbers * size
-    return found

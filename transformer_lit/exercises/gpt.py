@@ -19,33 +19,6 @@ def logit_cases():
         "two positions": (torch.randn(2, 2, 5), torch.randint(5, (2, 2))),
     }
 
-@exercise("gpt.1")
-@wrong("""
-    That is what the block reads. The targets stand one position further on.
-        [8, 8, 2]
-    That is shifted twice: the token after the next.
-        [2, 7, 1]
-    Count positions from 0: the block begins at the first 8.
-        [8, 8, 7]
-""")
-def targets():
-    text = [5, 3, 8, 8, 2, 7, 1]
-    return text[3 : 3 + 3]
-
-@exercise("gpt.2")
-@wrong("""
-    With one layer, positions 3 and 4 take a weighted mean over the same set as before.
-        [ 4, 4, ]
-    With two layers, positions 3 and 4 attend to vectors that have seen other sets.
-        [2, 2]
-    Position 0 sees itself alone, and it did not change.
-        [5, 5]
-    Positions 1 and 2 themselves read another token now.
-        [0, 2]
-""")
-def places_that_differ():
-    return [2, 4]
-
 @exercise("gpt.3", cases=block_cases)
 @wrong("""
     Target and input are the same. The target is one step further on.
@@ -78,15 +51,3 @@ def blocks(ids, T):
 def text_loss(logits, ids):
     log_p = logits[:, :-1].log_softmax(-1)
     return -log_p.gather(-1, ids[:, 1:, None]).mean()
-
-@exercise("gpt.5", tolerance=0.1)
-@wrong("""
-    That is in millions.
-        12 * 96 * 12_288**2 / 1e6
-    That is one layer. There are 96.
-        12 * 12_288**2 / 1e9
-    The width is squared.
-        12 * 96 * 12_288 / 1e9
-""")
-def billions():
-    return 12 * 96 * 12_288**2 / 1e9

@@ -11,26 +11,6 @@ THREE = {
     "nearly": ([1.67112, 1.68, 1.68888], [1.7, 1.7, 1.7]),
 }
 
-@exercise("gpt_to_llama.1")
-@wrong("""
-    That is for one layer alone; there are four, and each needs its own.
-        32
-    A unit has a column and a row, so 129 numbers, and not 64.
-        16
-    """)
-def more_units():
-    return round(64 * 64 / 4 / (2 * 64 + 1))
-
-@exercise("gpt_to_llama.2")
-@wrong("""
-    The error falls with the root of n: square the quotient.
-        10
-    An interval of 95 % reaches two errors to each side, not one.
-        25
-    """)
-def seeds():
-    return round((2 * 0.025 / 0.005) ** 2)
-
 @exercise("gpt_to_llama.3", cases=lambda: THREE, tolerance=1e-9)
 @wrong("""
     Three numbers around their own mean: divide by 2, not by 3.
@@ -45,16 +25,3 @@ def compare(after, before):
     mean = sum(differences) / 3
     error = (sum((d - mean) ** 2 for d in differences) / 2 / 3) ** 0.5
     return mean, error, abs(mean) > 4.303 * error
-
-@exercise("gpt_to_llama.4", cases=lambda: THREE, tolerance=1e-4, repair=True)
-@wrong("""
-    1.96 is for many numbers. Three differences have two degrees of freedom: 4.303.
-        4.303 * → 1.96 *
-    The limit is right now. The variance of three numbers divides by 2.
-        / 2⏎return → / 3⏎return
-    """)
-def half_width(after, before):
-    differences = [a - b for a, b in zip(after, before, strict=True)]
-    mean = sum(differences) / 3
-    variance = sum((d - mean) ** 2 for d in differences) / 2
-    return 4.303 * (variance / 3) ** 0.5

@@ -34,33 +34,6 @@ def memory_cases():
         "a small one": (1_000_003, 30_011, 3, 2, 5),
     }
 
-@exercise("grouped.1")
-@wrong("""
-    Neighbours form a group. This gives every second head to each.
-        [0, 1, 0, 1, 0, 1]
-    There are two key/value heads, so two groups of three.
-        [0, 0, 1, 1, 2, 2]
-    Heads count from 0.
-        [1, 1, 1, 2, 2, 2]
-""")
-def reads():
-    return [h // 3 for h in range(6)]
-
-@exercise("grouped.2")
-@wrong("""
-    Each query head computes its scores whatever K is.
-        [8, 8, 1, 8]
-    Queries are never shared: their projection does not depend on K.
-        [8, 1, 8, 8]
-    The key projection makes K heads: it grows with K.
-        [8, 1, 1, 1]
-    It is K that grows, from 8 to 64. The cache has a factor K.
-        [1, 8, 8, 1]
-""")
-def factors():
-    cache = cache_bytes(80, 64, 128, 4096) // cache_bytes(80, 8, 128, 4096)
-    return [cache, 1, 1, 64 // 8]
-
 @exercise("grouped.3", cases=head_cases, run=copied)
 @wrong("""
     That is 0 1 2 0 1 2. Neighbours form a group: 0 0 1 1 2 2.

@@ -9,32 +9,6 @@ def name_cases():
     cases |= {"o_proj, 96 layers": ("layers.95.attn.o_proj", 96), "std 1": ("o_proj", 2, 1.0)}
     return cases | {"a norm inside o_proj": ("attn.o_proj.norm", 6)}
 
-@exercise("init.1", tolerance=1e-4)
-@wrong("""
-    That is the variance; its root is asked for.
-        [0.0025, 0.75]
-    Forwards the number of inputs counts.
-        [0.05, 1.25]
-    The variance grows by n σ², not by n σ.
-        [0.05, 15.0]
-    That keeps the variance forwards only. Xavier takes the middle.
-        [300**-0.5, 1.0]
-""")
-def std_and_factor():
-    return [xavier_std(300, 500), 300 * xavier_std(300, 500) ** 2]
-
-@exercise("init.2", tolerance=0.01)
-@wrong("""
-    A layer has two sublayers: 96 terms.
-        [25.0, 1.25, 1.5]
-    A factor on a matrix acts on the variance by its square.
-        [49.0, 1 + 48 / 96**0.5, 1 + 48 / 48**0.5]
-    The input is part of the sum: add its variance of 1.
-        [48.0, 0.5, 1.0]
-""")
-def variances():
-    return [1 + 96 * 0.5, 1 + 96 * 0.5 / 96, 1 + 96 * 0.5 / 48]
-
 @exercise("init.3", cases=name_cases)
 @wrong("""
     There are two writers in a layer: 2L under the root.
@@ -49,23 +23,3 @@ def variances():
 def gpt2_std(name, n_layers, std=0.02):
     writes = name.split(".")[-1] in ("o_proj", "down_proj")
     return std / (2 * n_layers) ** 0.5 if writes else std
-
-@exercise(
-    "init.4",
-    cases=lambda: {
-        "300 to 500": (300, 500),
-        "a square layer": (11, 11),
-        "many to one": (1009, 1),
-    },
-    repair=True,
-)
-@wrong("""
-    The variance is a²/3, so the bound is larger by the root of 3, not by 3.
-        (6 → 3 * (2
-    That is the variance times 3: take the root.
-        ** 0.5 →
-    Both sides count, inputs and outputs.
-        6 / (n_in + n_out) → 3 / n_in
-""")
-def xavier_bound(n_in, n_out):
-    return (6 / (n_in + n_out)) ** 0.5

@@ -17,32 +17,6 @@ def cut_cases():
     }
     return {name: (torch.randn(C, H * D), head, D) for name, (C, H, D, head) in sizes.items()}
 
-@exercise("inside.1")
-@wrong("""
-    There stood the same token. The head looks at what came behind it.
-        [3, 9]
-    Position 8 sees itself too: nine keys.
-        [4, 8]
-    Go back a whole period first, then one forward.
-        [7, 9]
-    """)
-def key_and_count():
-    return [8 - 5 + 1, 8 + 1]
-
-@exercise("inside.2")
-@wrong("""
-    Its weights still sum to 1: they go somewhere.
-        0.0
-    It finds that key by the note, and no note is written any more.
-        1.0
-    Position 9 sees itself too: ten keys.
-        1 / 9
-    It sees the first copy and what came of the second, not the first copy alone.
-        1 / 7
-    """)
-def weight_left():
-    return torch.zeros(10).softmax(-1)[3].item()
-
 @exercise(
     "inside.3", cases=score_cases, run=lambda answer, *inputs: torch.as_tensor(answer(*inputs))
 )
@@ -58,17 +32,3 @@ def weight_left():
     """)
 def one_head_score(weights, period):
     return weights.diagonal(1 - period)[1:].mean()
-
-@exercise("inside.4", cases=cut_cases, repair=True)
-@wrong("""
-    One fault is left: rows are what the map gives, columns what it reads.
-        kept[:, head → kept[head
-    One fault is left: head h begins at column h · D.
-        head * d_head : (head + 1) * d_head → head : head + d_head
-    The heads stand side by side, each in D columns in a row.
-        head * d_head : (head + 1) * d_head → head::d_head
-    """)
-def without_head(weight, head, d_head):
-    kept = weight.clone()
-    kept[:, head * d_head : (head + 1) * d_head] = 0
-    return kept

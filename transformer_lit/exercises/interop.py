@@ -19,32 +19,6 @@ def targets():
         "another id that pads": ([4, 4, 1], 0),
     }
 
-@exercise("interop.1")
-@wrong("""
-    Sublayer 0 is self-attention.
-        "decoder.block.3.layer.0.SelfAttention.o.weight"
-    Sublayers count from 0.
-        "decoder.block.3.layer.2.EncDecAttention.o.weight"
-    Their output projection is called o.
-        "decoder.block.3.layer.1.EncDecAttention.o_proj.weight"
-    The end of the name, .weight, stays.
-        "decoder.block.3.layer.1.EncDecAttention.o"
-""")
-def name_of_output():
-    return "decoder.block.3.layer.1.EncDecAttention.o.weight"
-
-@exercise("interop.2")
-@wrong("""
-    The largest logit stays the largest.
-        ["logits", "probabilities", "greedy", "perplexity"]
-    A softmax of other logits gives other probabilities.
-        ["logits"]
-    Perplexity is made of probabilities.
-        ["logits", "probabilities"]
-""")
-def others():
-    return ["logits", "probabilities", "perplexity"]
-
 @exercise("interop.3", cases=vectors)
 @wrong("""
     The halves are not exchanged; every second entry moves.
@@ -56,13 +30,3 @@ def others():
 """)
 def in_blocks(x):
     return torch.cat([x[..., ::2], x[..., 1::2]], -1)
-
-@exercise("interop.4", cases=targets, repair=True)
-@wrong("""
-    As long as the target: the end is left out.
-        [:-1] →
-    Everything has to move: the first word stands second.
-        [:-1] → [1:]
-""")
-def decoder_reads(target, pad):
-    return [pad, *target[:-1]]

@@ -33,32 +33,6 @@ def write_cases():
         "more than fits into the context": (from_the_past, torch.tensor([[3, 1, 4, 1]]), 7, 5),
     }
 
-@exercise("language_model.1", tolerance=0.1)
-@wrong("""
-    Those are kilobits: eight bits are a byte.
-        2.36 * 111.54
-    Those are bytes: a kilobyte is 1,000 of them.
-        2.36 * 111_540 / 8
-    That is a plain code of log2(65) bits for each character. Use the model's bits.
-        math.log2(65) * 111.54 / 8
-    In bits, not in nats: do not multiply by ln 2.
-        2.36 * math.log(2) * 111.54 / 8
-    """)
-def kilobytes():
-    return 2.36 * 111_540 / 8 / 1000
-
-@exercise("language_model.2", tolerance=0.02)
-@wrong("""
-    Those are bits. Nats take the natural logarithm.
-        [math.log2(65), math.log2(640)]
-    That is the probability. The loss is −ln of it.
-        [1 / 65, 1 / 640]
-    That is the perplexity. The loss is its logarithm.
-        [65.0, 640.0]
-    """)
-def losses_at_first():
-    return [math.log(65), math.log(640)]
-
 @exercise("language_model.3", cases=block_cases)
 @wrong("""
     The targets are the text one place further: it must say what comes next.

@@ -24,32 +24,6 @@ def score_cases():
     shapes = (H, T, D), (H, T, R), (T, r), (T, R), (H, D, r)
     return {"seven positions": (*(torch.randn(shape) for shape in shapes), turn)}
 
-@exercise("latent.1")
-@wrong("""
-    A key/value head keeps a key and a value: twice 128 numbers.
-        (512 + 64) / 128
-    The rotated key is kept too.
-        512 / (2 * 128)
-    The grouped layer's heads are whole: nothing of them stands apart.
-        (512 + 64) / (2 * 128 + 64)
-""")
-def heads():
-    return (512 + 64) / (2 * 128)
-
-@exercise("latent.2")
-@wrong("""
-    At 158 the explicit form is cheaper already: 131072 / 832 is 157.5.
-        158
-    The rotated key costs more in the absorbed form, since the sum runs over it too.
-        170
-    That compares the scores alone: the sums of values are longer as well.
-        512 * 256 // (512 - 128)
-    That counts what it takes to make keys; making values costs as much.
-        512 * 128 // 832
-""")
-def most():
-    return 512 * (128 + 128) // (2 * 512 + 64 - 128 - 128)
-
 @exercise("latent.3", cases=step_cases)
 @wrong("""
     The scale is that of the key that nobody makes: D numbers, not r.
@@ -65,20 +39,3 @@ def absorbed(q, c, up_k, up_v):
     folded = torch.einsum("hdr,htd->htr", up_k, q)  # H T r
     weights = (folded @ c.T / q.shape[-1] ** 0.5).softmax(-1)  # H T S
     return torch.einsum("her,htr->hte", up_v, weights @ c)  # H T E
-
-@exercise("latent.4", cases=score_cases, repair=True)
-@wrong("""
-    The scale is right. A part that is folded must not be rotated; the other must, in query and key.
-        up_k, q) → up_k, rotate(q))
-        rotate(q_rope) → q_rope
-    The rotation is right. A head's key has D + R numbers, though none is made.
-        (q.shape[-1] + q_rope.shape[-1]) → (folded.shape[-1] + q_rope.shape[-1])
-    The rotated part has a share in the length too.
-        (q.shape[-1] + q_rope.shape[-1]) → q.shape[-1]
-    The key is turned and the query is not: a score then depends on where the text begins.
-        rotate(q_rope) → q_rope
-""")
-def latent_scores(q, q_rope, c, k_rope, up_k, rotate):
-    folded = torch.einsum("hdr,htd->htr", up_k, q)
-    scores = folded @ c.T + rotate(q_rope) @ rotate(k_rope).T
-    return scores / (q.shape[-1] + q_rope.shape[-1]) ** 0.5

@@ -61,34 +61,6 @@ def use_decoder(answer, x, m):
     ffn, norms = scrambled(FeedForward(width, 11)), [scrambled(LayerNorm(width)) for _ in range(3)]
     return answer(x, m, attn, lambda x, m: cross(x, cross.keys_values(m)), ffn, norms)
 
-@exercise("layers.1")
-@wrong("""
-    A decoder layer has three wirings, each with its norm.
-        [1240, 1640]
-    A LayerNorm has a gain and a bias: 20 numbers.
-        [1220, 1630]
-    Count the norms, too: one in each wiring.
-        [1200, 1600]
-    A decoder layer has two attentions.
-        [1240, 1260]
-""")
-def weights_of_layers():
-    return [4 * 100 + 2 * 400 + 2 * 20, 8 * 100 + 2 * 400 + 3 * 20]
-
-@exercise("layers.2")
-@wrong("""
-    The causal mask knows order: the decoder's own positions may not be reversed.
-        [True, True, True]
-    A weighted sum does not depend on the order of its terms: look at the memory again.
-        [True, False, False]
-    Write True and False themselves, not 1 and 0.
-        [1, 1, 0]
-    Without a position scheme nothing in an encoder layer knows the order.
-        [False, True, False]
-""")
-def reversing():
-    return [True, True, False]
-
 @exercise("layers.3", cases=block_cases, run=use_block)
 @wrong("""
     That is post-norm. The norm stands before the sublayer.

@@ -14,18 +14,6 @@ def step_cases():
     state, v = torch.randn(5, 3), torch.randn(3)
     return {"a step": (state, k, v, 0.7, 0.6), "β = 1": (state, k, v, 0.5, 1.0)}
 
-@exercise("linear.1")
-@wrong("""
-    A cache holds keys and values: 2 · 128 numbers for each token.
-        128
-    That is where the state is twice as large. Set both equal.
-        32
-    That is the size of the state in numbers. How many tokens of a cache is it?
-        128 * 128
-""")
-def tokens():
-    return 128 * 128 // (2 * 128)
-
 @exercise("linear.2", cases=three_cases)
 @wrong("""
     elu(x) lies above −1: without the + 1 a weight can be negative.
@@ -40,29 +28,3 @@ def normalised(q, k, v):
     v = torch.cat([v, torch.ones_like(v[..., :1])], -1)  # B H T D+1
     out = (q @ k.mT).tril() @ v
     return out[..., :-1] / out[..., -1:]
-
-@exercise("linear.3")
-@wrong("""
-    Each of the 32 other keys adds 1/128; the key itself adds nothing.
-        [33 / 128, 0.0]
-    128 orthogonal keys fit into 128 dimensions, and each product of two of them is 0.
-        [0.25, 127 / 128]
-    That is the root. The question is for the square of the error.
-        [0.5, 0.0]
-""")
-def errors():
-    return [32 / 128, 0.0]
-
-@exercise("linear.4", cases=step_cases, repair=True)
-@wrong("""
-    What is new fades from the next step on, not in its own.
-        return state + → return state + alpha *
-    β is the rate of the correction: the state itself is not multiplied by it.
-        state + beta * torch.outer(k, error) → beta * (state + torch.outer(k, error))
-    The state fades by α, not by 1 − α.
-        alpha * state → (1 - alpha) * state
-""")
-def write(state, k, v, alpha, beta):
-    state = alpha * state
-    error = v - k @ state
-    return state + beta * torch.outer(k, error)

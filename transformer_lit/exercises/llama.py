@@ -106,34 +106,6 @@ def layer_of_two_matrices(answer, x, attn, ffn):
     norm = torch.nn.functional.normalize
     return answer(x, lambda z: z @ attn, lambda z: (z @ ffn).relu(), norm, lambda z: 2 * norm(z))
 
-@exercise("llama.1")
-@wrong("""
-    Round up to a multiple of 256, not down.
-        10_752
-    That is two thirds of 4C. Now round up to a multiple of 256.
-        10_923
-    10,922 is less than two thirds of 4C. The next multiple of 256 is F.
-        10_922
-    That is 4C. A gate has three matrices, so F is cut to two thirds.
-        16_384
-""")
-def width():
-    return -(-8 * 4096 // (3 * 256)) * 256
-
-@exercise("llama.2", tolerance=0.02)
-@wrong("""
-    Only key/value heads are kept: 8, not 64.
-        10.72
-    Keys and values are two tensors, and each number takes 2 bytes.
-        80 * 8 * 128 * 4096 * 2 / 1e9
-    That is in units of 2³⁰ bytes. Divide by 10⁹.
-        1.25
-    That is one layer. There are 80.
-        2 * 8 * 128 * 4096 * 2 / 1e9
-""")
-def gigabytes():
-    return 2 * 80 * 8 * (8192 // 64) * 4096 * 2 / 1e9
-
 @exercise("llama.3", cases=llama_cases, run=logits_of, helpers=("Attention",))
 @wrong("""
     Positions are missing, or on the wrong axis: turn q and k, B H T D, in every layer.

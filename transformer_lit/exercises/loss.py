@@ -32,33 +32,6 @@ def logit_cases():
         "rows at different heights": (logits + 1000.0 * torch.arange(5)[:, None], targets),
     }
 
-@exercise("loss.1", tolerance=0.01)
-@wrong("""
-    That is the loss in bits. A nat is a logarithm to the base e.
-        3.0
-    The loss is minus the logarithm: positive.
-        -3 * math.log(2)
-    That is the probability. Take minus its logarithm.
-        1 / 8
-    """)
-def nats():
-    return 3 * math.log(2)
-
-@exercise("loss.2", tolerance=0.001)
-@wrong("""
-    That is the direction of the step, against the gradient.
-        [-0.7, 0.8, -0.1]
-    Those are the probabilities. Take the one-hot row of the target away.
-        [0.7, 0.2, 0.1]
-    The target is the second token.
-        [-0.3, 0.2, 0.1]
-    """)
-def pushes():
-    z = torch.tensor([[0.7, 0.2, 0.1]]).log().requires_grad_()
-    loss, _ = cross_entropy(z, torch.tensor([1]))
-    (gradient,) = torch.autograd.grad(loss, z)
-    return [round(g, 6) for g in gradient[0].tolist()]
-
 @exercise("loss.3", cases=perplexity_cases)
 @wrong("""
     Padding is counted: choose where `keep` is True.

@@ -36,30 +36,6 @@ def shown_and_asked(answer, *inputs):
         return found
     return dict(zip(("shown", "asked"), found))
 
-@exercise("masked.1")
-@wrong("""
-    That is one over the mean probability. Take the mean of the losses.
-        3.2
-    That is the mean loss in bits. A perplexity is a number of tokens.
-        2.0
-    That is the sum of the losses, undone: take the mean first.
-        256.0
-    """)
-def doubt():
-    return 2 ** ((1 + 3 + 1 + 3) / 4)
-
-@exercise("masked.2", tolerance=0.005)
-@wrong("""
-    These are the shares that were asked for at least once.
-        [1 - 0.85**10, 0.15]
-    Drawn once, the same places are left alone in all ten readings.
-        [0.85**10, 0.85**10]
-    Drawn anew, a place has ten chances.
-        [0.85, 0.85]
-    """)
-def never():
-    return [0.85**10, 0.85]
-
 @exercise("masked.3", cases=fill_cases)
 @wrong("""
     What is visible must stay: only the gaps are filled.
@@ -75,15 +51,3 @@ def fill(shown, logits, mask_id):
     logits = logits.clone()
     logits[..., mask_id] = -torch.inf
     return torch.where(shown == mask_id, logits.argmax(-1), shown)
-
-@exercise("masked.4", cases=padded_cases, run=shown_and_asked, repair=True)
-@wrong("""
-    It is not asked for now, but some of the padding still becomes the token that hides.
-        (u < 0.8 * share) & keep → u < 0.8 * share
-    The padding stays now, but it is still asked for.
-        asked = (u < share) & keep → asked = u < share
-    """)
-def hide_padded(ids, keep, u, share, mask_id):
-    asked = (u < share) & keep
-    shown = ids.masked_fill((u < 0.8 * share) & keep, mask_id)
-    return shown, asked

@@ -44,36 +44,6 @@ def score_cases():
         "a row of scores far below zero": (scores - 20_000 * (torch.arange(5) == 1)[:, None], mask),
     }
 
-@exercise("masks.1")
-@wrong("""
-    That is the triangle alone: the last two columns are PAD and hidden.
-        [1, 2, 3, 4, 5]
-    PAD is hidden as a key. Its rows are left alone: they see the tokens.
-        [1, 2, 3, 0, 0]
-    A position sees itself: the diagonal belongs to the mask.
-        [0, 1, 2, 3, 3]
-    That is the padding mask alone: nobody sees what comes later.
-        [3, 3, 3, 3, 3]
-""")
-def keys_seen():
-    return [1, 2, 3, 3, 3]
-
-@exercise("masks.2")
-@wrong("""
-    A position sees itself, but here itself is PAD, and PAD is hidden.
-        []
-    With padding on the left the PAD come first, and so do their rows.
-        [4, 5, 6]
-    Row 3 is the first token, and it sees itself.
-        [0, 1, 2, 3]
-    Count the rows from 0.
-        [1, 2, 3]
-""")
-def empty_rows():
-    left = chapter.length_mask(torch.tensor([7, 4])).flip(-1)
-    joined = chapter.padding_mask(left) & chapter.causal_mask(7)
-    return (~joined[1, 0].any(-1)).nonzero().flatten().tolist()
-
 @exercise("masks.3", cases=causal_cases)
 @wrong("""
     The triangle sits at the top left: query t stands at position t + S − T.

@@ -20,32 +20,6 @@ def loss_cases():
         "a long easy sentence and a short hard one": ([0.5, 4.0], [29, 2]),
     }
 
-@exercise("metrics.1")
-@wrong("""
-    That is the precision without the clip: der is right twice at most.
-        1.0
-    Divide by the words of the translation, not by those of the reference.
-        0.6
-    der stands twice in the reference, so two of them are right.
-        0.5
-""")
-def p_1():
-    return 3 / 4
-
-@exercise("metrics.2", tolerance=0.1)
-@wrong("""
-    All that it says is right, but it is too short: the brevity penalty acts.
-        100.0
-    BLEU is given as 0 to 100.
-        math.exp(1 - 8 / 5)
-    That is the share of the words. The penalty is an exponential.
-        62.5
-    The reference stands above the line: r / c = 8 / 5.
-        100 * math.exp(1 - 5 / 8)
-""")
-def bleu_of_the_short():
-    return 100 * math.exp(1 - 8 / 5)
-
 @exercise("metrics.3", cases=precision_cases)
 @wrong("""
     That is a mean over sentences: sum the counts over the corpus, then divide once.

@@ -26,50 +26,6 @@ def use_chain(answer, hidden, ids, targets, E, M, W):
     "With a causal layer: the sum of all that came before."
     return answer(hidden, ids, targets, E, M, lambda x: x.cumsum(1).tanh(), W)
 
-@exercise("more.1")
-@wrong("""
-    That is the next module's. Here k = 2.
-        [8, 9, 5]
-    i + k goes in; the label is one further.
-        [6, 7, 6]
-    The last k positions have no such label: T − k.
-        [7, 8, 8]
-""")
-def token_label_positions():
-    i, k, T = 5, 2, 8
-    return [i + k, i + k + 1, T - k]
-
-@exercise("more.2")
-@wrong("""
-    The modules' loss weighs λ = 0.3.
-        [6.0, 3.0]
-    A module that reads its answer pays nothing, but the model itself still does.
-        [3.9, 0.0]
-    The loss is in bits, to the base 2.
-        [2.703288, 2.079442]
-""")
-def bits():
-    main = 3.0  # log2 of 8
-    return [main + 0.3 * main, main]
-
-@exercise("more.3", cases=chain_cases, run=use_chain, repair=True)
-@wrong("""
-    That state has read the token already: take the one before.
-        hidden[:, :-1] → hidden[:, 1:]
-    The label is the token after the one that goes in.
-        targets[:, 1:] → targets[:, :-1]
-    That is the token which the state has read last. The next one goes in.
-        E[ids[:, 1:]] → E[ids[:, :-1]]
-    Now the label itself goes in: nothing is left to predict.
-        E[ids[:, 1:]] → E[targets[:, 1:]]
-    The state comes first, as M expects it.
-        [hidden[:, :-1], E[ids[:, 1:]]] → [E[ids[:, 1:]], hidden[:, :-1]]
-""")
-def second_loss(hidden, ids, targets, E, M, layer, W):
-    pair = torch.cat([hidden[:, :-1], E[ids[:, 1:]]], -1)  # B T-1 2C
-    logits = layer(pair @ M.T) @ W.T  # B T-1 V
-    return F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten())
-
 @exercise("more.4", cases=head_cases)
 @wrong("""
     The gate reads the layer's input, not the answer.

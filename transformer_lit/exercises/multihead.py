@@ -36,53 +36,6 @@ def cross_cases():
         "three heads, 5 positions ask 11": (x, y, *weights, 3),
     }
 
-@exercise("multihead.1")
-@wrong("""
-    The output projection is missing: there are four.
-        [786_432, 786_432, 393_216]
-    The output projection is missing: there are four. And what is H · D in the third case?
-        [786_432, 786_432, 786_432]
-    C · H · D are the numbers of one projection for all heads: do not multiply by H again.
-        [8_388_608, 16_777_216, 4_194_304]
-    In the third case a projection leads from C to H · D: 512 · 256 numbers.
-        [1_048_576, 1_048_576, 262_144]
-    Twice the heads of half the size: H · D is what it was.
-        [1_048_576, 2_097_152, 524_288]
-    In the third case H · D is 256, and not C.
-        [1_048_576, 1_048_576, 1_048_576]
-    That is one head. There are H of them.
-        [131_072, 65_536, 65_536]
-""")
-def parameters():
-    return [4 * 512 * 8 * 64, 4 * 512 * 16 * 32, 4 * 512 * 8 * 32]
-
-@exercise("multihead.2")
-@wrong("""
-    Rows of the output belong to queries: there are five, and each reads all keys.
-        [[6], [2]]
-    The other way round: a source vector is a key for every query, a decoder vector is one.
-        [[2], [0, 1, 2, 3, 4]]
-    There are seven keys and five queries. The output has a row for each query.
-        [[0, 1, 2, 3, 4, 5, 6], [2]]
-    In cross-attention a decoder vector is a query alone. Nobody else reads it.
-        [[0, 1, 2, 3, 4], [2, 3, 4]]
-    Queries do not see each other: a decoder vector moves its own row alone.
-        [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
-""")
-def rows_that_move():
-    layer = MultiHeadAttention(12, 3)
-    x, y = torch.randn(1, 5, 12), torch.randn(1, 7, 12)
-    other_x, other_y = x.clone(), y.clone()
-    other_x[0, 2] += 1
-    other_y[0, 6] += 1
-    before = layer(x, layer.keys_values(y))
-    return [
-        ((layer(a, layer.keys_values(b)) - before).abs().amax(-1)[0] > 1e-9)
-        .nonzero()[:, 0]
-        .tolist()
-        for a, b in ((x, other_y), (other_x, y))
-    ]
-
 @exercise("multihead.3", cases=layer_cases, run=with_these_weights)
 @wrong("""
     To split, cut the last axis first, then move the head axis: a reshape mixes positions.

@@ -26,30 +26,6 @@ def stepped(answer, w, mean, g, lr, momentum):
     weights, mean = answer(w, mean, g, lr, momentum)
     return {"weights": weights, "mean": mean}
 
-@exercise("muon.1", tolerance=0.01)
-@wrong("""
-    A direction has a sign, and it is kept.
-        [0.0, 1.0, 1.0, 0.0]
-    Each stretch becomes 1, the smaller one too.
-        [0.0, 1.0, -0.4, 0.0]
-    Those are the columns, one after the other.
-        [0.0, -1.0, 1.0, 0.0]
-    """)
-def four_numbers():
-    return [0.0, 1.0, -1.0, 0.0]
-
-@exercise("muon.2", tolerance=0.0002)
-@wrong("""
-    The factor 0.2 · √max(M, N) makes the singular values larger as well.
-        [0.002, 0.01]
-    The larger side counts, not the smaller.
-        [0.001, 0.01 * 0.2 * 128**0.5]
-    The learning rate multiplies both.
-        [0.2, 0.2 * 512**0.5]
-    """)
-def rms_and_norm():
-    return [0.01 * 0.2, 0.01 * 0.2 * 512**0.5]
-
 @exercise("muon.3", cases=newton_cases)
 @wrong("""
     Divide by the length first: singular values above 1 run away.
@@ -68,14 +44,3 @@ def newton_schulz(g, coefficients, rounds):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x
-
-@exercise("muon.4", cases=muon_step_cases, run=stepped, repair=True)
-@wrong("""
-    The length of a gradient should count in the mean; only the step has none.
-        (1 - momentum) * g → (1 - momentum) * orthogonalize(g)
-    The step goes along the last gradient alone. It should go along the mean.
-        orthogonalize(mean) → orthogonalize(g)
-    """)
-def muon_step(w, mean, g, lr, momentum):
-    mean = momentum * mean + (1 - momentum) * g
-    return w - lr * 0.2 * max(w.shape) ** 0.5 * orthogonalize(mean), mean

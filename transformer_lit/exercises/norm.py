@@ -42,38 +42,6 @@ def row_cases():
         "another eps": (torch.randn(3, 5), 0.1),
     }
 
-@exercise("norm.1", tolerance=0.001)
-@wrong("""
-    A norm keeps the order of the entries: 2 is the smaller one.
-        [1, -1]
-    You divided by C − 1 = 1 under the root. LayerNorm divides by C.
-        [-(0.5**0.5), 0.5**0.5]
-    Divide by the standard deviation, which is 4 here, too.
-        [-4, 4]
-    That is RMSNorm: LayerNorm takes the mean out first.
-        [2 / 52**0.5, 10 / 52**0.5]
-""")
-def two_entries():
-    return [float(round(y)) for y in F.layer_norm(torch.tensor([2.0, 10.0]), (2,), eps=0).tolist()]
-
-@exercise("norm.2")
-@wrong("""
-    RMSNorm keeps the sign.
-        [1, 1, 1, 0, 0]
-    With ε the row of zeros stays zeros: 0 divided by a small number.
-        [1, 1, -1, 1, 0]
-    LayerNorm takes the mean out, and of a row of equal entries nothing is left.
-        [1, 1, -1, 0, 1]
-    RMSNorm leaves the mean in: only LayerNorm makes a constant row 0.
-        [0, 0, 0, 0, 0]
-    0 is not divided by 0: ε keeps the row of zeros from that.
-        [1, 1, -1, math.nan, 0]
-""")
-def equal_rows():
-    rows = torch.tensor([3.0, 1000.0, -3.0, 0.0])[:, None].expand(4, 7)
-    first = [round(y) for y in F.rms_norm(rows, (7,), eps=1e-6)[:, 0].tolist()]
-    return [*first, round(F.layer_norm(rows, (7,)).max().item())]
-
 @exercise("norm.3", cases=rms_cases, run=use_norm)
 @wrong("""
     That takes the mean out, as LayerNorm does. RMSNorm leaves it in.

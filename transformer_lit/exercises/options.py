@@ -29,30 +29,6 @@ def evaluated(answer, seed, buffers=False):
     loss = answer(model, other.state_dict(), lambda model: model(x).square().mean().item())
     return {"loss": loss, **{name: tensor.clone() for name, tensor in model.state_dict().items()}}
 
-@exercise("options.1", tolerance=0.1)
-@wrong("""
-    The newest weights are 0 steps old, not 1.
-        100.0
-    That is how many weights a plain mean would need to be as quiet.
-        199.0
-    """)
-def mean_age():
-    return 0.99 / (1 - 0.99)
-
-@exercise("options.2", tolerance=0.001)
-@wrong("""
-    The run does not see these: two validations in a row were no better.
-        [8.0, 2.2]
-    It ends with the second that is no better, not with one more.
-        [7.0, 2.3]
-    One validation that is no better is not yet two in a row.
-        [3.0, 2.5]
-    The kept weights are those of the best validation, not of the last.
-        [6.0, 2.41]
-    """)
-def made_and_kept():
-    return [6.0, 2.4]
-
 @exercise("options.3", cases=average_cases)
 @wrong("""
     The sum is not divided by 1 − βᵗ, so it begins too near to 0.
@@ -71,17 +47,3 @@ def moving_average(values, decay):
         a = decay * a + (1 - decay) * w
         found.append(a / (1 - decay**t))
     return found
-
-@exercise("options.4", cases=evaluate_average_cases, run=evaluated, repair=True)
-@wrong("""
-    The averages were never used: this is the loss of the model's own weights.
-        model.load_state_dict(averages) →
-    The parameters came back, the buffers did not: a state has both.
-        model.load_state_dict(own) → for name, p in model.named_parameters():⏎    p.data.copy_(own[name])
-    """)
-def evaluate_average(model, averages, evaluate):
-    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.load_state_dict(averages)
-    loss = evaluate(model)
-    model.load_state_dict(own)
-    return loss

@@ -42,36 +42,6 @@ def queries(H, T, S, D):
     pos = torch.arange(S)
     return torch.randn(2, H, T, D), torch.randn(2, H, S, D), pos[S - T :], pos
 
-@exercise("positions.1")
-@wrong("""
-    Bands are counted from 0: band 0 has the places 0 to 15.
-        [7, 12]
-    The block has 16 bands, and in four of them the training had tokens.
-        [6, 16]
-    Those are the trained ones.
-        [6, 4]
-    That is how many places were new, not how many bands.
-        [6, 192]
-    """)
-def bands():
-    return [100 // 16, 256 // 16 - 64 // 16]
-
-@exercise("positions.2")
-@wrong("""
-    That is for a context of 64. A shorter one leaves more.
-        5
-    The buckets from 16 on have some distances below 32: six of them.
-        16
-    Half the context is not half the buckets: the upper ones grow with a logarithm.
-        15
-    Bucket 21 is the last one that is reached, and the last bucket is 31.
-        11
-    """)
-def untouched():
-    reached = t5_bucket(torch.arange(32), 32, 128, causal=True)
-    assert 32 - len(set(t5_bucket(torch.arange(64), 32, 128, causal=True).tolist())) == 5
-    return 32 - len(set(reached.tolist()))
-
 @exercise("positions.3", cases=error_cases)
 @wrong("""
     Standard deviations. The error of a mean of three is smaller by √3.
@@ -90,34 +60,6 @@ def two_errors(first, second):
     with_pairs = (statistics.variance(differences) / 3) ** 0.5
     without = ((statistics.variance(first) + statistics.variance(second)) / 3) ** 0.5
     return with_pairs, without
-
-@exercise("positions.4", cases=band_cases, run=told, repair=True)
-@wrong("""
-    The bands beyond stand by themselves now. But a block begins with little before it.
-        bands[1:trained] → bands[:trained]
-    The first band is left out now. But the trained bands are still in the other mean.
-        bands[trained:], → bands,
-    """)
-def rise(bands, trained):
-    if len(bands) == trained:
-        return None
-    beyond, calm = bands[trained:], bands[1:trained]
-    return sum(beyond) / len(beyond) - sum(calm) / len(calm)
-
-@exercise("positions.5")
-@wrong("""
-    The gain is a difference: 2.60 − 1.88 against 2.20 − 1.80.
-        ["two", "two"]
-    To gain more is not to be better: compare the losses themselves.
-        ["one", "one"]
-    It is the other way round: one gains more, two is better.
-        ["two", "one"]
-    """)
-def schemes():
-    losses_of = {"one": [2.60, 2.00, 1.90, 1.88], "two": [2.20, 1.90, 1.84, 1.80]}
-    gaining = max(losses_of, key=lambda name: losses_of[name][0] - losses_of[name][3])
-    better = min(losses_of, key=lambda name: sum(losses_of[name]))
-    return [gaining, better]
 
 @exercise(
     "positions.6",

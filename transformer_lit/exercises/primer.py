@@ -31,36 +31,6 @@ def loss_cases():
         "logits in the thousands": (5000 * z, v),
     }
 
-@exercise("primer.1", tolerance=0.001)
-@wrong("""
-    A mean strays less than one number: divide the sum by 25, and square the 25.
-        [100.0, 100.0]
-    A factor comes out squared: 1/25 makes 1/625 of the variance.
-        [100.0, 4.0]
-    These are standard deviations. The question is about variances.
-        [10.0, 0.4]
-    The terms are independent: there are 25 variances and no covariance.
-        [2500.0, 4.0]
-""")
-def sum_and_mean():
-    return [25 * 4.0, 4 / 25]
-
-@exercise("primer.4", tolerance=0.001)
-@wrong("""
-    These are the probabilities. Subtract the truth: 1 at the right token.
-        [0.125, 0.25, 0.625]
-    It is prediction minus truth, not truth minus prediction.
-        [0.875, -0.25, -0.625]
-    The other tokens get a gradient too: their probabilities.
-        [-0.875, 0.0, 0.0]
-    This gives the right token a gradient of p. Subtract 1 there.
-        [-0.125, 0.25, 0.625]
-""")
-def logit_gradient():
-    z = torch.tensor([1.0, 2.0, 5.0]).log().requires_grad_()
-    F.cross_entropy(z[None], torch.tensor([0])).backward()
-    return z.grad.tolist()
-
 @exercise("primer.3", cases=weight_cases)
 @wrong("""
     That is the diagonal alone. In a softmax every score moves every weight.

@@ -21,36 +21,6 @@ def row_cases():
         "zeros": (torch.zeros(1, 32),),
     }
 
-@exercise("quantise.1")
-@wrong("""
-    The low nibble, 2, belongs to the lower place.
-        [2.0, -2.0]
-    The minimum is added, after the scale: d · q + m.
-        [-3.5, 0.5]
-    The minimum is missing.
-        [1.0, 5.0]
-    Q4_1 counts steps from the minimum; minus 8 is Q4_0's.
-        [-3.0, 1.0]
-""")
-def two_numbers():
-    return [0.5 * (0xA2 & 15) - 3, 0.5 * (0xA2 >> 4) - 3]
-
-@exercise("quantise.2")
-@wrong("""
-    A number moves by half a step at most, and the step is 1.
-        [3, 1.0]
-    The scale is that of the whole block: with d = 1, a number of −1 to 1 has three places to go.
-        [255, 0.5]
-    Numbers from 0.5 on become 1, and down from −0.5 they become −1: not all become 0.
-        [1, 0.5]
-    0 is one of the values, and so are −1 and 1.
-        [2, 0.5]
-    The step is the block's, and the largest number is 127: d is 1.
-        [255, 1 / 254]
-""")
-def values_and_worst():
-    return [3.0, 0.5]
-
 @exercise("quantise.3", cases=packed_cases)
 @wrong("""
     The low nibbles are the first 16 numbers, the high ones the last 16: they do not take turns.
@@ -68,17 +38,3 @@ def numbers_of(packed):
     d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, -1)  # n 1 each
     q = torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], -1).float()  # n 32
     return d * q + m
-
-@exercise("quantise.4", cases=row_cases, repair=True)
-@wrong("""
-    The largest in size may be negative: take the absolute values first.
-        x.abs().amax → x.amax
-    A cast cuts off what stands behind the point. Go to the nearest integer.
-        steps.round() → steps.trunc()
-    A row of zeros has the scale 0, and 0/0 is not a number.
-        torch.where(d == 0, 0.0, x / d) → x / d
-""")
-def there_and_back(x):
-    d = x.abs().amax(-1, keepdim=True) / 127
-    steps = torch.where(d == 0, 0.0, x / d)
-    return d * steps.round()

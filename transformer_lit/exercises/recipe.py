@@ -43,30 +43,6 @@ def opened(answer, kind, seed):
             weights = "no file"
         return {"weights": weights, "a folder": out.exists()}
 
-@exercise("recipe.1")
-@wrong("""
-    The rate is the task's, too: it says its own schedule.
-        [4, 6]
-    Every training clips; by how much is a number, a field, and no method.
-        [1, 2, 4, 6]
-    How many checkpoints are averaged is a field. How, is the same for all.
-        [2, 4, 5, 6]
-    Each of the three that are left needs a method.
-        [2, 6]
-    """)
-def of_the_task():
-    return [2, 4, 6]
-
-@exercise("recipe.2", tolerance=0.001)
-@wrong("""
-    So it would be if `step` had returned the sum. The shared part divides by n.
-        3.2
-    The shared part divides by n; it does not multiply.
-        3.2 * 128
-    """)
-def logged_loss():
-    return 3.2 / 128
-
 @exercise(
     "recipe.3",
     cases=lambda: {
@@ -97,29 +73,3 @@ def step(model, batch):
     counted = torch.arange(1, ids.size(1)) > equals[:, None]
     losses = nn.functional.cross_entropy(logits.mT, targets, reduction="none")
     return losses[counted].sum(), int(counted.sum())
-
-@exercise(
-    "recipe.4",
-    cases=lambda: {
-        "examples as they are": ("plain", 3),
-        "reading shuffles them": ("shuffled", 5),
-        "the file is missing": ("missing", 7),
-    },
-    run=opened,
-    repair=True,
-)
-@wrong("""
-    The weights are right now. But a missing file still leaves a folder.
-        examples = read() →
-        torch.manual_seed(seed) → examples = read()⏎torch.manual_seed(seed)
-    No folder is left now. But reading draws between the seed and the weights.
-        torch.manual_seed(seed)⏎weights → weights
-        examples = read() → torch.manual_seed(seed)⏎examples = read()
-    """)
-def open_run(out, read, seed):
-    examples = read()
-    out.mkdir()
-    (out / "run.json").write_text(f'{{"seed": {seed}}}')
-    torch.manual_seed(seed)
-    weights = torch.randn(5, 3)
-    return weights * len(examples[0])

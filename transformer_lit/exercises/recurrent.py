@@ -33,30 +33,6 @@ def joined(answer, a, b):
         steps = [answer(one, other) for one, other in zip(steps[::2], steps[1::2])]
     return None if steps[0] is None else torch.stack(list(steps[0]))
 
-@exercise("recurrent.1")
-@wrong("""
-    z is the share of the old state, 1 − z that of the candidate.
-        [1.25, 1.0]
-    The second question asks for three steps, not for one.
-        [-0.25, 4.0]
-""")
-def states():
-    return [0.25 * 2 + 0.75 * -1, 8 * 0.5**3]
-
-@exercise("recurrent.2")
-@wrong("""
-    The sentences of a batch do not wait for one another.
-        [320, 640, 6, 6]
-    The two directions do not wait for one another.
-        [40, 80, 6, 6]
-    In a layer of attention the words do not wait for one another.
-        [20, 40, 120, 240]
-    Six layers do wait for one another.
-        [20, 40, 1, 1]
-""")
-def steps_in_a_row():
-    return [20, 40, 6, 6]
-
 @exercise("recurrent.3", cases=gru_cases)
 @wrong("""
     z is the share of the old state, 1 − z that of the candidate.
@@ -83,17 +59,6 @@ def read_all(x, h, W, U, b, c):
         h = (1 - z) * (x_n + r * h_n).tanh() + z * h
         states.append(h)
     return torch.stack(states)
-
-@exercise("recurrent.4", cases=padded_cases, repair=True)
-@wrong("""
-    Now the state is 0 after padding: it must stay as it was.
-        tanh(), h) → tanh(), 0.0)
-""")
-def last_states(x, keep, W, U):
-    h = torch.zeros(len(x), U.shape[0])
-    for t in range(x.shape[1]):
-        h = torch.where(keep[:, t, None], (x[:, t] @ W + h @ U).tanh(), h)
-    return h
 
 @exercise("recurrent.5", cases=join_cases, run=joined)
 @wrong("""

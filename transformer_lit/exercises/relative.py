@@ -23,32 +23,6 @@ def bucket_cases():
         "a small table": (torch.tensor([23]), torch.tensor([0, 4, 15, 19, 23]), 8, 20),
     }
 
-@exercise("relative.1")
-@wrong("""
-    The slope is positive, the bias is negative: far keys lose.
-        [1.25, 1, 0.75, 0.5, 0.25, 0]
-    The query stands at 5, so the key at 5 is the nearest.
-        [0, -0.25, -0.5, -0.75, -1, -1.25]
-    Those are the distances. Multiply by the slope.
-        [-5, -4, -3, -2, -1, 0]
-""")
-def added():
-    return [-1.25, -1.0, -0.75, -0.5, -0.25, 0.0]
-
-@exercise("relative.2")
-@wrong("""
-    That is where half of the weight lies.
-        [2, 178]
-    Round up: with one token less it is not yet 99 %.
-        [9, 1178]
-    ln 100 is 4.6; divide it by the slope.
-        [5, 5]
-    The steepest head sees least: give its number first.
-        [1179, 10]
-""")
-def tokens():
-    return [math.ceil(math.log(100) / m) for m in (1 / 2, 1 / 256)]
-
 @exercise("relative.3", cases=window_cases)
 @wrong("""
     One place too narrow: the distance widths[h] itself still belongs to the window.
@@ -63,17 +37,3 @@ def tokens():
 def window_bias(q_pos, k_pos, widths):
     near = distances(q_pos, k_pos).abs() <= torch.tensor(widths)[:, None, None]  # 1 H T S
     return torch.zeros(near.shape).masked_fill(~near, -math.inf)
-
-@exercise("relative.4", cases=bucket_cases, repair=True)
-@wrong("""
-    The distances are right now. Far keys still ask for rows beyond the table's last.
-        .clamp(max=n - 1) →
-    No row is too high now. But the past is in bucket 0: look at the sign of the distance.
-        q_pos[:, None] - k_pos[None, :] → k_pos[None, :] - q_pos[:, None]
-""")
-def causal_bucket(q_pos, k_pos, n=32, max_distance=128):
-    d = (q_pos[:, None] - k_pos[None, :]).clamp(min=0)
-    exact = n // 2
-    far = torch.log(d.clamp(min=1) / exact) / math.log(max_distance / exact)
-    by_log = (exact + (far * (n - exact)).long()).clamp(max=n - 1)
-    return torch.where(d < exact, d, by_log)

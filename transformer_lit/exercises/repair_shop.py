@@ -242,20 +242,6 @@ def patient_1(ids, vocab_size, steps):
         losses.append(loss.item())
     return model, losses
 
-@exercise("repair_shop.3")
-@wrong("""
-    The windows are right: pieces of the text, each at a place of its own.
-        "c"
-    It may read the whole window. The question is what its answer is compared with.
-        "d"
-    A rate that is too high makes a loss too large, not too small.
-        "b"
-    Nothing is wrong with the step: the loss that it follows is.
-        "f"
-""")
-def line_1():
-    return "e"
-
 @exercise("repair_shop.4", cases=letter_cases, run=learned_letters, seconds=60, repair=True)
 def patient_2(ids, vocab_size, steps):
     _ = torch.manual_seed(0)
@@ -272,33 +258,6 @@ def patient_2(ids, vocab_size, steps):
         losses.append(loss.item())
     return model, losses
 
-@exercise("repair_shop.5")
-@wrong("""
-    The comparison is right, and shifted. Look at what it is given.
-        "e"
-    The most probable letters are often right: the windows are well.
-        "c"
-    Another rate changes how fast it gets to the floor, and not the floor.
-        "b"
-""")
-def line_2():
-    return "d"
-
-@exercise("repair_shop.6", tolerance=0.01)
-@wrong("""
-    So it should be, and it is not: the probabilities are taken for logits.
-        0.0
-    That is ln V, the loss of who knows nothing.
-        math.log(19)
-    e to the power of 0 is 1: the other 18 count too.
-        math.log(math.e + 19) - 1
-    The softmax at the right letter is e / (e + 18). Take minus its logarithm.
-        math.e / (math.e + 18)
-""")
-def floor():
-    certain = torch.eye(19)[0]  # probability 1 for the right letter, taken for logits
-    return cross_entropy(certain, torch.tensor(0)).item()
-
 @exercise("repair_shop.7", cases=number_cases, run=learned_numbers, seconds=60, repair=True)
 def patient_3(src, tgt, vocab_size, steps):
     _ = torch.manual_seed(0)
@@ -313,20 +272,6 @@ def patient_3(src, tgt, vocab_size, steps):
         optimizer.step()  # f
         losses.append(loss.item())
     return model, losses
-
-@exercise("repair_shop.8")
-@wrong("""
-    Post-norm can be trained, with care: which line takes none?
-        "a"
-    The mask is right: what is not padding may be seen.
-        "d"
-    The target is shifted, and padding is ignored.
-        "e"
-    Batches are drawn anew at each step, as they should be.
-        "c"
-""")
-def line_3():
-    return "b"
 
 @exercise("repair_shop.9", cases=given_model_cases, run=trained_further, seconds=60, repair=True)
 @wrong("""
@@ -348,18 +293,6 @@ def patient_4(model, ids, steps):
         log.append((loss.item(), length.item()))
     return model, log
 
-@exercise("repair_shop.10")
-@wrong("""
-    Gradients are cleared before `backward`, in the right order. Of which model, though?
-        ["e", "f"]
-    The right two. Give them in the order in which they stand.
-        ["b", "a"]
-    The windows are well. What happens before the loop?
-        ["c", "d"]
-""")
-def lines_4():
-    return ["a", "b"]
-
 @exercise("repair_shop.11", cases=padded_cases, run=learned_or_padded, seconds=60, repair=True)
 @wrong("""
     It learns, but padding is seen now: hide it, and show what is not padding.
@@ -378,15 +311,3 @@ def patient_5(src, tgt, vocab_size, steps):
         optimizer.step()  # f
         losses.append(loss.item())
     return model, losses
-
-@exercise("repair_shop.12")
-@wrong("""
-    The comparison is right: shifted, and without padding.
-        "e"
-    With this rate the same model learns in 120 steps.
-        "b"
-    The rows of source and target are drawn together.
-        "c"
-""")
-def line_5():
-    return "d"

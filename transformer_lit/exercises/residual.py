@@ -43,34 +43,6 @@ def use_wiring(answer, x, W, gain, bias):
     "The sublayer is x W, the norm LayerNorm with this gain and bias."
     return answer(x, lambda z: z @ W, lambda z: F.layer_norm(z, (5,), gain, bias))
 
-@exercise("residual.1", tolerance=1e-4)
-@wrong("""
-    The correlation is a share of the standard deviation, not of the variance.
-        [0.01, 1 / 256]
-    Each norm divides by the root of 1 + v: a factor of 1/2 for v = 3.
-        [0.1, 1 / 256]
-    The input counts too: its variance of 1 is added to the 99.
-        [99**-0.5, 1 / 16]
-    The first number is for pre-norm, a root of a sum; the second for post-norm.
-        [2**-49.5, 13**-0.5]
-""")
-def left():
-    return [(1 + 99) ** -0.5, (1 + 3) ** (-4 / 2)]
-
-@exercise("residual.2", tolerance=0.004)
-@wrong("""
-    Ask for standard deviations: the root of 1 against the root of 64.
-        [1, 1 / 64, 32 / 65]
-    The last share is one of variances: 32 of 65.
-        [1, 1 / 8, (32 / 65) ** 0.5]
-    The stream grows: what the 64th adds is the same, but it is added to more.
-        [1, 1, 32 / 65]
-    The input has a share, too: half of the terms are not half of the variance.
-        [1, 1 / 8, 1 / 2]
-""")
-def late():
-    return [1.0, 64**-0.5, 32 / (1 + 64)]
-
 @exercise("residual.3", cases=gate_cases, run=use_gate)
 @wrong("""
     The gate starts at 0, so that a new wiring is the identity.

@@ -43,41 +43,6 @@ def patch_cases():
         "all in one row": (x, torch.full((5,), 2), torch.arange(5)),
     }
 
-@exercise("rope.1")
-@wrong("""
-    You turned the other way. Before the query stands s − t < 0: clockwise.
-        [0, 1, 0, -1, 0]
-    Only the key was turned. The query is turned too, by 5 quarters.
-        [-1, 0, 1, 0, -1]
-    That would be the key (1, 0). This one is (0, 1).
-        [1, 0, -1, 0, 1]
-""")
-def scores():
-    return [0, -1, 0, 1, 0]
-
-@exercise("rope.2")
-@wrong("""
-    In b the key stands behind the query: the distance has the other sign.
-        ["b", "c", "d"]
-    At position 0 nothing is turned, but the distance is still five ahead.
-        ["c"]
-    Moved by a hundred, the distance is the same. Look at c again.
-        ["d"]
-    Only the distance counts, and it is not the same in all of them.
-        ["b", "c", "d", "e"]
-    Two of them have the distance of a.
-        []
-    Give the letters in alphabetical order.
-        ["d", "c"]
-""")
-def same_as_a():
-    def score(t, s):
-        return (rope.rotate(q, torch.tensor([t])) * rope.rotate(k, torch.tensor([s]))).sum()
-
-    rope, (q, k) = RoPE(14), torch.randn(2, 1, 1, 1, 14)
-    others = {"b": (8, 3), "c": (103, 108), "d": (0, 5), "e": (5, 5)}
-    return [name for name, at in others.items() if torch.isclose(score(*at), score(3, 8))]
-
 @exercise("rope.3", cases=rotate_cases, run=turned_and_type, tolerance=1e-5)
 @wrong("""
     Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2.

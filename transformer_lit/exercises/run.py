@@ -79,35 +79,6 @@ def point_cases():
         "a validation loss of 0": ([row(1, 0.5, 3, val_loss=0.0)],),
     }
 
-@exercise("run.1", tolerance=0.1)
-@wrong("""
-    Right after a checkpoint nothing is lost: 0 to 49 steps, not 1 to 50.
-        [25.5, 50.0]
-    The steps lost are 0 to 49. Their mean is not 25, and 50 is not among them.
-        [25.0, 50.0]
-    The fifty numbers 0 to 49 lie around 24.5, not around 25.
-        [25.0, 49.0]
-    At worst the kill comes just before the next checkpoint: after 49 steps.
-        [24.5, 50.0]
-    """)
-def run_twice():
-    lost = range(50)
-    return [sum(lost) / len(lost), float(max(lost))]
-
-@exercise("run.2")
-@wrong("""
-    The newest is step 150, and it does not fit its hash: it is stepped over.
-        [150, 40]
-    The newest two are damaged, not one.
-        [100, 90]
-    Three were kept, and the oldest of them is sound.
-        [0, 190]
-    The steps up to 190 are run again, counted from the checkpoint.
-        [50, 190]
-    """)
-def goes_on():
-    return [50, 140]
-
 @exercise("run.3", cases=newest_cases, run=in_a_folder)
 @wrong("""
     The newest may be damaged: compare its weights with their SHA-256.
@@ -128,28 +99,6 @@ def newest_sound(folder, digest):
         if digest((path / "weights").read_bytes()) == (path / "sha256").read_text():
             return path.name
     return ""
-
-@exercise("run.4", cases=log_cases, repair=True)
-@wrong("""
-    Damaged lines are left out now. But the fifth line need not be step 5: look inside.
-        in lines → in lines[:done]
-        if row["step"] <= done → if True
-    Damaged lines are left out now. But the fifth row need not be step 5: look inside.
-        if row["step"] <= done → if True
-        return rows → return rows[:done]
-    Step `done` itself is in the checkpoint: it stays.
-        <= → <
-    """)
-def rows_that_stay(lines, done):
-    rows = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if row["step"] <= done:
-            rows.append(row)
-    return rows
 
 @exercise("run.5", cases=point_cases)
 @wrong("""

@@ -78,30 +78,6 @@ def written(answer, sizes, ids, max_new_tokens):
     cheap = "at most" if cost <= sum(counts) else "more than"
     return {"ids": found, "cost": f"{cheap} one pass over the text", "logits": logits}
 
-@exercise("sampling.1")
-@wrong("""
-    The word that makes the sum reach p belongs to the set.
-        [0, 1, 2, 4]
-    Top-p adds up probabilities, the largest first; it does not count words.
-        [3, 4, 6, 7]
-    Those are too many by one: stop as soon as the sum reaches p.
-        [2, 3, 4, 6]
-""")
-def words_kept():
-    return [1, 2, 3, 5]
-
-@exercise("sampling.2", tolerance=0.01)
-@wrong("""
-    The other way round: below 1 the temperature sharpens.
-        [2 / 3, 16 / 17]
-    The powers must be divided by their sum.
-        [0.64, 0.8**0.5]
-    The probability itself is not divided by the temperature: the logits are.
-        [1.6, 0.4]
-""")
-def of_the_first():
-    return [16 / 17, 2 / 3]
-
 @exercise("sampling.3", cases=loop_cases)
 @wrong("""
     Return the prompt too, with the new ids behind it.

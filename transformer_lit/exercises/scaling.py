@@ -28,37 +28,6 @@ def base_cases():
         "eleven planes, 8 times": (22, 500_000.0, 8.0),
     }
 
-@exercise("scaling.1")
-@wrong("""
-    A wavelength of 64 is exactly one turn within 64 positions: it has been around.
-        [64, 100, 1000]
-    Those have been around. Which have not?
-        [10, 50, 64]
-    What counts is the length of training, 64, not that of the new text.
-        [1000]
-    A plane that has been around meets no new angle, however long the text is.
-        [10, 50, 64, 100, 1000]
-    Give the wavelengths in rising order.
-        [1000, 100]
-""")
-def new_angles():
-    return [wavelength for wavelength in (10, 50, 64, 100, 1000) if 64 / wavelength < 1]
-
-@exercise("scaling.2")
-@wrong("""
-    Only linear slows all planes alike.
-        [4, 4, 4, 4]
-    Linear does not look at planes: it divides every frequency by s.
-        [1, 1, 1, 1]
-    Say how many times slower it is: 4 where a quarter of the frequency is left.
-        [0.25, 1, 1, 1]
-    That is what becomes of the slowest plane under NTK-aware. Plane 0 keeps its frequency.
-        [4, 4, 1, 1]
-""")
-def slowed_by():
-    plugs = LinearScaling(4), NTKScaling(4), YaRNScaling(4, 64), Llama3Scaling(4, original_len=64)
-    return [round(1 / plug(32, 10_000)[0][0].item()) for plug in plugs]
-
 @exercise("scaling.3", cases=plane_cases, tolerance=1e-9)
 @wrong("""
     Upside down: planes with many turns are kept, those with few are divided by s.
@@ -74,15 +43,3 @@ def sorted_by_turns(theta, L, s, few=1.0, many=4.0):
     turns = L * theta / (2 * math.pi)
     keep = ((turns - few) / (many - few)).clamp(0, 1)
     return theta * (keep + (1 - keep) / s)
-
-@exercise("scaling.4", cases=base_cases, tolerance=1e-9, repair=True)
-@wrong("""
-    The exponent is turned over: D/(D − 2) makes up for a slowest plane that is not at D/2.
-        D / (D - 2) → (D - 2) / D
-    Now all planes are slowed by s: that is linear. Plane 0 must keep its frequency.
-        base * s ** (D / (D - 2)) → base
-        (-torch.arange(0, D, 2) / D) → (-torch.arange(0, D, 2) / D) / s
-""")
-def ntk_frequencies(D, base, s):
-    new_base = base * s ** (D / (D - 2))
-    return new_base ** (-torch.arange(0, D, 2) / D)

@@ -38,32 +38,6 @@ def decay_cases():
         "decay where the gradient is 0": (w, zero, zero, zero, 1, 0.1, 0.3),
     }
 
-@exercise("schedule.1")
-@wrong("""
-    After the peak the rate falls with the root of the step: twice as late is not half.
-        8000
-    That step lies on the rise. It is asked for the fall, after the peak.
-        2000
-    12,000 steps after the peak is right. Which step of the training is that?
-        12_000
-    """)
-def half_at():
-    rate = paper_schedule(512, 4000)
-    assert abs(rate(16_000) / rate(4000) - 0.5) < 1e-12
-    return 16_000
-
-@exercise("schedule.2")
-@wrong("""
-    Adam divides the size of the gradients away: 1000 counts no more than 0.001.
-        ["noise", "alternating", "constant"]
-    Steps to and fro cancel in pairs; steps in random directions do not.
-        ["constant", "alternating", "noise"]
-    Noise changes its direction. Steps that always agree add up.
-        ["noise", "constant", "alternating"]
-    """)
-def order():
-    return ["constant", "noise", "alternating"]
-
 @exercise("schedule.3", cases=step_cases)
 @wrong("""
     The means are too small at first: divide them by 1 − β to the power of t.

@@ -55,34 +55,6 @@ def self_attention(x, w_q, w_k, w_v):
     weights = scores.softmax(-1)
     return weights @ v  # T D
 
-@exercise("self_attention.2")
-@wrong("""
-    There are three projections, for queries, keys and values.
-        [49, 3968, 100, 1]
-    Scores belong to pairs: ten times as many on both sides.
-        [49, 11904, 10, 1]
-    All positions share the three projections: they do not grow.
-        [49, 11904, 100, 10]
-    A factor of 1 says that it stays; 0 would say that nothing is left.
-        [49, 11904, 100, 0]
-    A position looks at itself too.
-        [42, 11904, 100, 1]
-""")
-def sizes():
-    return [7 * 7, 3 * 128 * 31, 10 * 10, 1]
-
-@exercise("self_attention.3")
-@wrong("""
-    Each output moves with its word, and two words have moved.
-        [0, 1, 2, 3, 4, 5, 6]
-    Count the tokens from 0: *man* is row 1 and *bike* row 5.
-        [1, 6, 3, 4, 5, 2, 7]
-    Only *man* and *bike* move; all other rows stay where they are.
-        [6, 5, 4, 3, 2, 1, 0]
-""")
-def old_rows():
-    return [0, 5, 2, 3, 4, 1, 6]
-
 @exercise("self_attention.4", cases=cross_cases, repair=True)
 @wrong("""
     Who asks is right now. The divisor is not: a dot product has D terms.

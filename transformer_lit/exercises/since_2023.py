@@ -18,30 +18,6 @@ SEEDS = {
     "one seed does it": ([1.7, 1.8, 1.5], [1.71, 1.81, 1.9]),
 }
 
-@exercise("since_2023.1", tolerance=0.01)
-@wrong("""
-    The first 15 queries have fewer keys than 16.
-        16.0
-    That is a layer without a window.
-        32.5
-    A query sees its own position, too: the first one sees 1.
-        (sum(range(16)) + 48 * 16) / 64
-    """)
-def keys():
-    return (sum(range(1, 17)) + 48 * 16) / 64
-
-@exercise("since_2023.2", tolerance=0.01)
-@wrong("""
-    That is the mean number of false alarms. Two in one table count once here.
-        6 * 0.05
-    That is one interval alone.
-        0.05
-    That is the probability that none leaves out 0.
-        0.95**6
-    """)
-def probability():
-    return 1 - 0.95**6
-
 @exercise("since_2023.3", cases=lambda: WIDTHS)
 @wrong("""
     A multiplication counts as two.
@@ -57,18 +33,3 @@ def probability():
     """)
 def width(count, goal, d_ff, C, L):
     return d_ff + round((goal - count) / (2 * 3 * C * L))
-
-@exercise("since_2023.4", cases=lambda: SEEDS, repair=True)
-@wrong("""
-    The sides are right now. But a pair is one seed, and sorting tears the pairs apart.
-        zip(part, plain, → zip(sorted(part), sorted(plain),
-    The pairs are right now. A negative difference: the part has the lower loss.
-        "lower" if mean < 0 → "lower" if mean > 0
-    """)
-def judge(part, plain):
-    differences = [a - b for a, b in zip(part, plain, strict=True)]
-    mean = sum(differences) / 3
-    error = (sum((d - mean) ** 2 for d in differences) / 2 / 3) ** 0.5
-    if abs(mean) <= 4.303 * error:
-        return "not separated"
-    return "lower" if mean < 0 else "higher"

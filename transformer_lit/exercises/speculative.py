@@ -46,30 +46,6 @@ def lookup_cases():
         "too short": ([3], 2),
     }
 
-@exercise("speculative.1", tolerance=0.01)
-@wrong("""
-    0.25 is refused. The question is what is kept.
-        [0.25, 1.0]
-    A refused guess is not drawn from p again, but from what p has more than q.
-        [0.75, 0.5]
-    The rest must be divided by its sum.
-        [0.75, 0.25]
-""")
-def kept_and_first():
-    return [0.25 + 0.25 + 0.25, 1.0]
-
-@exercise("speculative.2", tolerance=0.01)
-@wrong("""
-    One token of the target's comes on top of the guesses that are kept.
-        [0.875, 1.0]
-    A guess is judged only if all before it were kept: halves of halves.
-        [2.5, 51.0]
-    The first term of the sum is 1, for the token of the target's own.
-        [0.875, 2.0]
-""")
-def per_call():
-    return [1 + 0.5 + 0.25 + 0.125, 2.0]
-
 @exercise("speculative.3", cases=rule_cases, run=ruled)
 @wrong("""
     What you return does not sum to 1.
@@ -86,22 +62,6 @@ def judged(p, q, guess, u):
         return None
     rest = (p - q).clamp(min=0)
     return rest / rest.sum()
-
-@exercise("speculative.4", cases=round_cases, repair=True)
-@wrong("""
-    One fault is left: a wrong guess is given. The target's token must stand there.
-        given.append(says(ids + given)) → given.append(guess)
-        given[-1] != guess → says(ids + given[:-1]) != guess
-    One fault is left: when all guesses are right, the target says one more.
-        given + [says(ids + given)] → given
-""")
-def greedy_round(says, ids, guesses):
-    given = []
-    for guess in guesses:
-        given.append(says(ids + given))
-        if given[-1] != guess:
-            return given
-    return given + [says(ids + given)]
 
 @exercise("speculative.5", cases=lookup_cases)
 @wrong("""

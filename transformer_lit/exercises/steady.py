@@ -20,18 +20,6 @@ def model_cases():
         for name, given in (("a small model", sizes), ("layers in a row", row))
     }
 
-@exercise("steady.1")
-@wrong("""
-    A logit is a product: both sides have grown.
-        [3, 1]
-    Is the division by the root mean square not a division by 3 as well, on both sides?
-        [9, 9]
-    One of them is divided by its root mean square, and so is the other.
-        [9, 3]
-""")
-def factors():
-    return [9, 1]
-
 @exercise("steady.2", cases=head_cases, run=with_gradients)
 @wrong("""
     The cap makes −cap of −∞: mask after it, or hidden keys are seen again.
@@ -51,27 +39,3 @@ def capped_attention(q, k, v, cap):
     future = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
     logits = cap * torch.tanh(logits / cap)
     return logits.masked_fill(future, -math.inf).softmax(-1) @ v
-
-@exercise("steady.3")
-@wrong("""
-    The factor e^7 stands in the numerator and in Z: it cancels.
-        [True, True, True]
-    Cross-entropy is made of the probabilities. If they stay, it stays.
-        [False, True, True]
-    The z-loss is the square of log Z, and log Z grows by 7.
-        [False, False, False]
-""")
-def changes():
-    return [False, False, True]
-
-@exercise("steady.4", cases=model_cases, repair=True)
-@wrong("""
-    A gain has one axis, and so has a bias: neither decays.
-        p.ndim >= 2 → p.ndim >= 1
-    A norm's gain need not have norm in its name, and a bias of a linear layer does not decay.
-        p.ndim >= 2 → "norm" not in name
-    The tables of embeddings are among what decays here.
-        p.ndim >= 2 → p.ndim >= 2 and "emb" not in name
-""")
-def decayed(named):
-    return [name for name, p in named.items() if p.ndim >= 2]

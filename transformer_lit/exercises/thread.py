@@ -3,6 +3,7 @@
 import ast
 import difflib
 import html
+import io
 import os
 import re
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from transformer_lit.course import sandbox
 from transformer_lit.course.exercises import Verdict, judge
 from transformer_lit.course.files import InputError, write_text
 from transformer_lit.course.my_model import OWN_FILE, find_file, run_file
-from transformer_lit.course.sandbox import Prints
+from transformer_lit.course.sandbox import printed
 from transformer_lit.exercises import find_exercise
 
 
@@ -231,23 +232,22 @@ def check_file(
     path: str | Path = OWN_FILE,
     *,
     only: str | None = None,
-    seconds: float | int = 10,
     progress: Callable[[], Any] = lambda: None,
 ) -> Progress:
-    """Import a file in the sandbox and check every step of the thread that is written in it.
+    """Import a file and check every step of the thread that is written in it.
 
     Where it is not here, it is looked for up to three folders above. What the file does wrong is
-    in the result, and raises nothing. `only`: this step and those that it uses. `seconds`: for the
-    import; each step has the time limits of its exercise. `progress` is called after each step.
+    in the result, and raises nothing. `only`: this step and those that it uses. `progress` is
+    called after each step.
     """
     if only is not None and only not in STEPS:
         raise InputError(f"unknown step {only!r}; known are: {', '.join(STEPS)}")
-    prints = Prints()
+    prints = io.StringIO()
     file, verdicts = Path(path).name, {}
     try:
-        names, tree = run_file(find_file(path), seconds, prints)
+        names, tree = run_file(find_file(path), prints)
     except InputError as error:
-        return Progress(file, {}, str(error), prints.notes())
+        return Progress(file, {}, str(error), printed(prints))
     uses = _uses(tree)
     for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
         verdict = _verdict(name, names, file)
@@ -258,4 +258,4 @@ def check_file(
             verdict = replace(verdict, line=line, notes=(verdict.line, *verdict.notes))
         verdicts[name] = verdict
         progress()
-    return Progress(file, verdicts, notes=prints.notes())
+    return Progress(file, verdicts, notes=printed(prints))

@@ -54,41 +54,6 @@ def piece_cases():
         "an end inside a character": ([b"a ", "🚲".encode()[:2]],),
     }
 
-@exercise("tokenizer.1")
-@wrong("""
-    After the first merge, n is a part of in: the pair n g no longer stands.
-        ["in", "ng"]
-    Count i n over all words: it stands in sink too.
-        ["ng", "ing"]
-    Count each word as often as it occurs: r in stands 3 times, in g 6 times.
-        ["in", "rin"]
-    Right, and written as pairs: a piece is one word, such as "ab".
-        [("i", "n"), ("in", "g")]
-    Right, and written as in the table: a piece is one word, without a plus.
-        ["i+n", "in+g"]
-    Right, and written as in the text: a piece is one word, without a space.
-        ["i n", "in g"]
-""")
-def first_two():
-    return ["in", "ing"]
-
-@exercise("tokenizer.2")
-@wrong("""
-    In UTF-8 the letter ä is two bytes.
-        [4, 5, 6]
-    A text is never turned into a special token: the five characters stay.
-        [4, 6, 1]
-    The text stays five characters, and `eos=True` adds the real end token.
-        [4, 6, 2]
-    The last one asked for an end token.
-        [4, 6, 5]
-    Without merges there are no words: each byte is a token.
-        [1, 1, 2]
-""")
-def how_many():
-    bare = BPETokenizer.train([], 259)
-    return [len(bare.encode(x)) for x in ("bike", "Räder")] + [len(bare.encode("<eos>", eos=True))]
-
 @exercise("tokenizer.3", cases=word_cases)
 @wrong("""
     The leftmost pair is not the first merge: take the pair of the lowest rank.

@@ -78,33 +78,6 @@ def measured(answer, dropout, training, batches):
     model = small(dropout).train(training)
     return {"loss": answer(model, batches), "training": model.training}
 
-@exercise("trainer.1", tolerance=0.01)
-@wrong("""
-    That is the mean of the two means. Nine tokens weigh more than one.
-        3.0
-    That is the sum. Divide it by all tokens.
-        22.0
-    """)
-def step_loss():
-    return (9 * 2 + 1 * 4) / (9 + 1)
-
-@exercise("trainer.2", tolerance=0.01)
-@wrong("""
-    So it would be with cleared gradients. Here they add up.
-        -0.4
-    Against the gradient: the sign is the other one.
-        1.0
-    Those are three steps. There are four.
-        -0.6
-    """)
-def weight_after():
-    w = nn.Parameter(torch.zeros(()))
-    optimizer = torch.optim.SGD([w], lr=0.1)
-    for _ in range(4):
-        (1.0 * w).backward()
-        optimizer.step()
-    return w.item()
-
 @exercise("trainer.3", cases=train_cases, run=trained)
 @wrong("""
     The gradients of earlier steps are still there: clear them in each step.

@@ -33,34 +33,6 @@ def table_cases():
 
 SHAPES = ((1, 3, 2), (2, 5, 6), (3, 7, 14))
 
-@exercise("transformer.1")
-@wrong("""
-    Queries come from the decoder: T is 5. Keys come from the encoder: S is 7.
-        [1, 8, 7, 5]
-    Those are the scores of self-attention in the decoder. Here the keys are the source.
-        [1, 8, 5, 5]
-    Those are the scores of self-attention in the encoder.
-        [1, 8, 7, 7]
-    One sentence is a batch of 1; the heads come second.
-        [8, 1, 5, 7]
-""")
-def score_shape():
-    return [1, 8, 5, 7]
-
-@exercise("transformer.2")
-@wrong("""
-    A position reads its own token too: position 2 changes with it.
-        [2, 5]
-    Later positions see the changed token as well.
-        [1, 5]
-    The encoder is not causal: every position of m has seen the whole source.
-        [3, 3]
-    The decoder is causal: positions 0 and 1 cannot see position 2.
-        [5, 5]
-""")
-def changed_positions():
-    return [5 - 2, 5]
-
 @exercise("transformer.3", cases=translation_cases, run=said_by_a_small_model)
 @wrong("""
     A row that has said eos goes on. From then on it should say eos.

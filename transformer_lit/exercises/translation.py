@@ -36,32 +36,6 @@ def translate_cases():
         "cut at the longest length": (made_up, [5], 1, 2, 1)
     }
 
-@exercise("translation.1")
-@wrong("""
-    The decoder reads the begin token first, or it could not say the first word.
-        [[5, 9, 4], [5, 9, 4, 2]]
-    The other way round: it reads the begin token and says the end token.
-        [[5, 9, 4, 2], [1, 5, 9, 4]]
-    The end token is said, and not read: after it nothing comes.
-        [[1, 5, 9, 4, 2], [5, 9, 4, 2]]
-    """)
-def reads_and_says():
-    return [[1, 5, 9, 4], [5, 9, 4, 2]]
-
-@exercise("translation.2")
-@wrong("""
-    It looks hard at bike there: layer 3 is almost a dictionary.
-        "Fahrrad"
-    Most captions begin with an article, and it gave this one 0.91.
-        "Ein"
-    After auf it was sure of this one: 0.88.
-        "einem"
-    It looks at riding there, and gave this one 0.93.
-        "fährt"
-    """)
-def least_sure():
-    return "auf"
-
 @exercise("translation.3", cases=hidden_cases, run=with_gradients)
 @wrong("""
     Divide by the number of real tokens, not by B · T.

@@ -23,50 +23,6 @@ def sink_cases():
     q, k, v = torch.randn(3, 2, 3, 5, 7)
     return {"a sink each": (q, k, v, torch.randn(3)), "high": (q, k, v, torch.full((3,), 9.0))}
 
-@exercise("windows.1")
-@wrong("""
-    Each window holds the position itself: a layer adds 4,095 new ones.
-        32 * 4096
-    The last position itself is missing.
-        32 * 4095
-    That is one layer. The second reads what the first has made of positions further back.
-        4096
-""")
-def positions():
-    return 32 * 4095 + 1
-
-@exercise("windows.2")
-@wrong("""
-    One layer of six is full: five have the window.
-        [(1024 + 5 * 32768) / (6 * 32768), 5 / 6]
-    The full layers keep all positions: the share tends to theirs, not to 0.
-        [0.1927, 0.0]
-    That is what the windows alone hold. Add the full layer's part.
-        [5 * 1024 / (6 * 32768), 1 / 6]
-""")
-def shares():
-    return [(5 * 1024 + 32768) / (6 * 32768), 1 / 6]
-
-@exercise("windows.3", cases=chunk_cases, run=in_chunks, repair=True)
-@wrong("""
-    The queries get what they need; but w positions are held, and the next query needs w − 1.
-        k[:, :, -self.window + 1 :], v[:, :, -self.window + 1 :] → k[:, :, -self.window :], v[:, :, -self.window :]
-    What is returned is cut already: the first query of a chunk looks further back.
-        return k, v → return self.k, self.v
-    It holds everything: cut what is kept.
-        k[:, :, -self.window + 1 :], v[:, :, -self.window + 1 :] → k, v
-""")
-class Chunked:
-    def __init__(self, window):
-        self.window, self.length, self.k, self.v = window, 0, None, None
-
-    def update(self, k, v):
-        self.length += k.shape[2]
-        if self.k is not None:
-            k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)
-        self.k, self.v = k[:, :, -self.window + 1 :], v[:, :, -self.window + 1 :]
-        return k, v
-
 @exercise("windows.4", cases=sink_cases)
 @wrong("""
     The sink is in the softmax and must not be in the sum: cut its column off.

@@ -26,30 +26,6 @@ def use_deep(answer, x, W, gain, bias, alpha):
     norm = partial(F.layer_norm, normalized_shape=(5,), weight=gain, bias=bias)
     return answer(x, lambda z: (z @ W).tanh(), norm, alpha)
 
-@exercise("wiring.1", tolerance=0.001)
-@wrong("""
-    Each layer has two sublayers: n is 16.
-        [8 ** (1 / 4), 32 ** (-1 / 4)]
-    That is a decoder beside an encoder, with three sublayers in a layer.
-        [24 ** (1 / 4), 96 ** (-1 / 4)]
-    β makes weights smaller: it is below 1.
-        [2, 64 ** (1 / 4)]
-""")
-def scales():
-    return [16 ** (1 / 4), 64 ** (-1 / 4)]
-
-@exercise("wiring.2", tolerance=0.001)
-@wrong("""
-    The outer norm makes the added vector the same size in both cases.
-        [16**-0.5, 136**-0.5]
-    Take the root: a correlation is a share of the standard deviation.
-        [1 / 16, 1 / 16]
-    That is post-norm, a power of n.
-        [2**-7.5, 10**-7.5]
-""")
-def before_and_after():
-    return [(1 + 15) ** -0.5, (1 + 15) ** -0.5]
-
 @exercise("wiring.3", cases=alpha_cases)
 @wrong("""
     n counts sublayers already: the exponent is −n/2, not −n.
@@ -63,17 +39,3 @@ def before_and_after():
 """)
 def alpha_for(n, v, left):
     return (v / (left ** (-2 / n) - 1)) ** 0.5
-
-@exercise("wiring.4", cases=deep_cases, run=use_deep, repair=True)
-@wrong("""
-    Now α multiplies both, and the norm takes it out again.
-        alpha * x + sublayer(x) → alpha * (x + sublayer(x))
-    Nearly the same, but for the norm's ε. Let α multiply x.
-        alpha * x + sublayer(x) → x + sublayer(x) / alpha
-    The norm comes last: it norms the sum.
-        norm(alpha * x + sublayer(x)) → alpha * x + norm(sublayer(x))
-    The sublayer reads x itself, not α times x.
-        sublayer(x) → sublayer(alpha * x)
-""")
-def deep_norm(x, sublayer, norm, alpha):
-    return norm(alpha * x + sublayer(x))

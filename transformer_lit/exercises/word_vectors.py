@@ -53,35 +53,6 @@ def scores_of(answer, table, C):
         return vectors
     return vectors @ vectors.T
 
-@exercise("word_vectors.1")
-@wrong("""
-    At both ends of the sentence the window hangs over: six neighbours are not there.
-        24
-    Each pair counts in both directions: either word is a centre once.
-        9
-    That is a window of 1.
-        10
-""")
-def pairs_in_window():
-    return sum(abs(i - j) <= 2 for i in range(6) for j in range(6) if i != j)
-
-@exercise("word_vectors.2", tolerance=0.01)
-@wrong("""
-    That is the gradient. The step goes against it, half as far, from where v was.
-        [0.0, -1.0]
-    A step goes against the gradient.
-        [1.0, -0.5]
-    The negative pushes, too: its part of the gradient is ½ n.
-        [1.0, 1.0]
-    The real pair pulls: its answer is 1, so its error is ½ − 1.
-        [1.0, -1.5]
-""")
-def moved_vector():
-    v = torch.tensor([1.0, 0.0], requires_grad=True)
-    u, n = torch.tensor([0.0, 4.0]), torch.tensor([0.0, 2.0])
-    (-F.logsigmoid(v @ u) - F.logsigmoid(-(v @ n))).backward()
-    return (v - 0.5 * v.grad).tolist()
-
 @exercise("word_vectors.3", cases=loss_cases, run=with_gradients)
 @wrong("""
     The answer for a negative is no: its score goes into σ with a minus.
@@ -114,21 +85,6 @@ def odd_one_out(vectors, words):
     unit = torch.stack([vectors.unit[vectors.index[word]] for word in words])
     return words[int((unit @ unit.mean(0)).argmin())]
 
-@exercise("word_vectors.5", cases=count_cases, repair=True)
-@wrong("""
-    One fault is left: q is the plain share. Flatten it, as the noise is flattened.
-        ** 0.75 →
-    One fault is left: after the power q no longer sums to 1. Divide by its sum.
-        / q.sum() → / counts.sum() ** 0.75
-    One fault is left: a word without neighbours makes 0/0, and clamping keeps nan.
-        torch.where(counts > 0, counts / by_chance, 1.0) → counts / by_chance
-""")
-def positive_pmi(counts):
-    q = counts.sum(0) ** 0.75
-    by_chance = counts.sum(1, keepdim=True) * q / q.sum()
-    ratio = torch.where(counts > 0, counts / by_chance, 1.0)  # log 1 = 0
-    return ratio.log().clamp(min=0)
-
 @exercise("word_vectors.6", cases=table_cases, run=scores_of)
 @wrong("""
     U alone has columns of equal length: weigh them by how much they explain.
@@ -141,15 +97,3 @@ def positive_pmi(counts):
 def svd_vectors(table, C):
     U, S, _ = torch.linalg.svd(table)
     return U[:, :C] * S[:C].sqrt()  # V C
-
-@exercise("word_vectors.7", tolerance=0.01)
-@wrong("""
-    That is the reach in what is left of the text. Words were taken out in between.
-        5.0
-    The window is cut after words were taken out: it reaches further, not less.
-        10 / 3
-    That is how far it is to the first neighbour. The window is 5.
-        1.5
-""")
-def reach():
-    return 5 / (2 / 3)
