@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
 from typing import get_args
@@ -30,7 +30,7 @@ import quizzes  # noqa: E402
 import records  # noqa: E402
 import sources  # noqa: E402
 
-from transformer_lit.course.exercises import read_table  # noqa: E402
+from transformer_lit.course.exercises import Question, read_questions  # noqa: E402
 from transformer_lit.course.progress import marks  # noqa: E402
 from transformer_lit.course.reference import described  # noqa: E402
 
@@ -57,36 +57,30 @@ def markdown(id: str, text: str) -> dict:
 
 
 # --- exercises ------------------------------------------------------------------------------------
-# Three cells: the statement with its hint and the solution's text, the blank, and the solution,
-# which is exported and carries the table of mistakes.
+# An exercise is up to three cells: the statement, whose metadata says what kind of exercise it is,
+# with its hint and the solution's text in folds; the blank; and for a build or a repair the
+# solution, which is exported and has its check above it. A question's answer is data.
 
-STATEMENT = re.compile(
-    r"(?P<asked>### (?P<id>[a-z]\w*\.[1-9]\d*) · (?P<title>[^\n]+)\n\n"
-    r"\*(?P<kind>[\w-]+) · (?P<minutes>\d+) minutes · (?P<level>\w+)\*\n\n.+?\n\n"
-    r"<details><summary>Hint</summary>\n\n(?:(?!<details>).)+\n\n</details>)"
-    r"(?:\n\n<details><summary>Solution of (?P=id)</summary>\n\n(?P<text>.+)\n\n</details>)?",
-    re.S,
-)
 WIDTH = 79  # columns that a page shows without scrolling
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 
 @dataclass
 class Exercise:
-    "An exercise as it stands in a notebook; the places are numbers of cells, None where missing."
+    "An exercise as a notebook has it; the places are numbers of cells, None where missing."
 
     id: str
     title: str
     kind: str
     minutes: int
     level: str
-    asked: str  # statement and hint, with the mark in place of the level
-    text: str | None  # of the solution
+    statement: str  # with the hint
+    text: str  # of the solution
     place: int
-    blank: str | None = None
+    blank: str = ""
     solution_place: int | None = None
-    solution: str | None = None  # its code, as it is shown
-    mistakes: dict[str, list[str]] = field(default_factory=dict)  # hint -> what others wrote
+    solution: str = ""  # its code, as it is shown
+    hints: dict[str, str] = field(default_factory=dict)  # what is said of mistakes, and of which
 
     @property
     def name(self) -> str:
@@ -97,54 +91,88 @@ class Exercise:
         "must, should or could, see book/marks.py."
         return marks().get(self.id, self.level)
 
+    @property
+    def asked(self) -> str:
+        "What a copy of the notebook shows: heading, kind and time, statement and hint."
+        told = f"*{self.kind} · {self.minutes} minutes · {self.mark}*"
+        return f"### {self.id} · {self.title}\n\n{told}\n\n{self.statement}"
+
 
 def exercises(cells: list[dict]) -> list[Exercise]:
     "All exercises of a notebook, in the order of their statements."
-    found = {}
+    found, solved = {}, {}
     for place, cell in enumerate(cells):
-        match = STATEMENT.fullmatch(source(cell))
-        if match and cell["cell_type"] == "markdown":
-            one = Exercise(**match.groupdict() | {"minutes": int(match["minutes"])}, place=place)
-            one.asked = one.asked.replace(f" · {one.level}*", f" · {one.mark}*", 1)
-            following = cells[place + 1 : place + 2]
-            if following and following[0]["cell_type"] == "code":
-                one.blank = source(following[0])
-            found[one.id] = one
-    for place, cell in enumerate(cells):
-        if CHECKS.match(source(cell)):
-            id, code, mistakes = solution(source(cell))
-            if id in found and found[id].text is not None:
-                one = found[id]
-                one.solution_place, one.solution, one.mistakes = place, code, mistakes
-    return list(found.values())
+        if facts := cell["metadata"].get("exercise"):
+            heading, _, rest = source(cell).partition("\n\n")
+            id, _, title = heading.removeprefix("### ").partition(" · ")
+            fold = f"\n\n<details><summary>Solution of {id}</summary>\n\n"
+            statement, _, text = rest.partition(fold)
+            text, hints = text.removesuffix("\n\n</details>"), {}
+            if one := question(id):
+                text += f"\n\nThe answer is {shown(one.answer)}."
+                hints = {hint: shown(value) for hint, value in (one.hints or {}).items()}
+            found[id] = Exercise(
+                *(id, title),
+                **facts,
+                statement=statement,
+                text=text,
+                place=place,
+                blank=source(cells[place + 1]),
+                hints=hints,
+            )
+        elif CHECKS.match(source(cell)):
+            id, code, hints = solution(source(cell))
+            solved[id] = {"solution_place": place, "solution": code, "hints": hints}
+    return [replace(one, **solved.get(id, {})) for id, one in found.items()]
 
 
-def solution(text: str) -> tuple[str | None, str, dict[str, list[str]]]:
-    "Of a solution's cell: whose it is, its code without what registers it, and the mistakes."
-    code, id, mistakes, cut = split(text)[1], None, {}, set()
-    for node in ast.parse(code).body:
-        for mark in getattr(node, "decorator_list", ()):
-            called = getattr(getattr(mark, "func", None), "id", None)
-            if called in ("exercise", "wrong"):
-                cut |= set(range(mark.lineno, mark.end_lineno + 1))
-                given = mark.args[0].value
-                id, mistakes = (
-                    (given, mistakes) if called == "exercise" else (id, read_table(given))
-                )
-    kept = [line for number, line in enumerate(code.split("\n"), 1) if number not in cut]
-    return id, "\n".join(kept).strip("\n"), mistakes
+def shown(value: object) -> str:
+    "A value as code, with the digits that a reader needs."
+    text = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.6g}", repr(value))
+    return f"`{text}`"
+
+
+def question(id: str) -> Question | None:
+    "The answer to a question and its hints; None for a build or a repair."
+    path = ROOT / f"transformer_lit/exercises/{id.partition('.')[0]}.toml"
+    return read_questions(path).get(id)
+
+
+def solution(text: str) -> tuple[str | None, str, dict[str, str]]:
+    "Of a cell with a solution: whose it is, its code without its checks, and their hints."
+    code = split(text)[1]
+    parts = [one for one in ast.parse(code).body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    for one in parts:
+        for mark in one.decorator_list:
+            if getattr(getattr(mark, "func", None), "id", None) == "exercise":
+                used = {name.id for name in ast.walk(one) if isinstance(name, ast.Name)}
+                used -= {name.id for name in ast.walk(mark) if isinstance(name, ast.Name)}
+                shown = [(part.lineno, part) for part in parts if part.name in used - {one.name}]
+                shown.append((mark.end_lineno + 1, one))
+                lines = code.split("\n")
+                text = ["\n".join(lines[first - 1 : part.end_lineno]) for first, part in shown]
+                return mark.args[0].value, "\n\n\n".join(text), dict.fromkeys(hints(code), "")
+    return None, code, {}
+
+
+def hints(code: str) -> list[str]:
+    'What checks say of mistakes: `wrong["…"] = …`, `hint = "…"`.'
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == "wrong":
+                found.append(target.slice)
+            elif getattr(target, "id", "") == "hint":
+                found.append(node.value)
+    return [one.value for one in found if isinstance(one, ast.Constant)]
 
 
 def others(one: Exercise) -> str:
-    "The table of mistakes as a list."
-    if not one.mistakes:
+    "What is said of typical mistakes, as a list."
+    if not one.hints:
         return ""
-    rows = ("- " + " ".join([hint, *map(literal, rows)]) for hint, rows in one.mistakes.items())
+    rows = (f"- {hint} {value}".rstrip() for hint, value in one.hints.items())
     return "*What others wrote*\n\n" + "\n".join(rows) + "\n\n"
-
-
-def literal(text: str) -> str:
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def topics(cells: list[dict]) -> set[str]:
@@ -307,25 +335,25 @@ CARD_END = "</details></div>"
 
 
 def exercise_cards(page: Page) -> None:
-    solved = [one for one in exercises(page.cells) if one.text and one.solution_place is not None]
-    asked, taken = {one.place: one for one in solved}, {one.solution_place for one in solved}
-    taken |= {one.place + 1 for one in solved}
+    asked = {one.place: one for one in exercises(page.cells)}
+    taken = {place + 1 for place in asked} | {one.solution_place for one in asked.values()}
     where, cells = WHERE, []
     for place, cell in enumerate(page.cells):
         if one := asked.get(place):
             below = f"\n\n{answers.form(one)}" if answers.in_page(one) else where
             told = f"{one.minutes} minutes · {one.mark}"
             badge = f'<p class="exercise-kind"><span>{one.kind}</span> {told}</p>'
-            text = one.asked.replace(f"*{one.kind} · {told}*", badge, 1)
-            text = text.replace("<details>", '<details class="hint">')
-            cell["source"] = f"(exercise-{one.name})=\n{text}{below}"
+            text = one.statement.replace("<details>", '<details class="hint">')
+            heading = f"(exercise-{one.name})=\n### {one.id} · {one.title}"
+            cell["source"] = f"{heading}\n\n{badge}\n\n{text}{below}"
             where = "" if below == where else where  # said once
             opening = f'<details class="solution" id="solution-{one.name}">'
             opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
-            code = page.cells[one.solution_place]
             # the line to type in stands for the blank
             cells += [cell] if answers.in_page(one) else [cell, page.cells[place + 1]]
-            cells += [markdown(f"text-{place}", opening), {**code, "source": one.solution}]
+            cells.append(markdown(f"text-{place}", opening))
+            if one.solution:
+                cells.append({**page.cells[one.solution_place], "source": one.solution})
             cells.append(markdown(f"to-{place}", f"{others(one)}{CARD_END}"))
         elif place not in taken:
             cells.append(cell)

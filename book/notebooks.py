@@ -224,8 +224,8 @@ def folded(cells: list[dict]) -> list[dict]:
     "The cells with each solution in one fold: text, code and what others wrote."
 
     def text(one):
-        code = f"```python\n{one.solution.strip()}\n```"
-        fold = f"<details><summary>Solution of {one.id}</summary>\n\n{one.text}\n\n{code}\n\n"
+        code = f"```python\n{one.solution}\n```\n\n" if one.solution else ""
+        fold = f"<details><summary>Solution of {one.id}</summary>\n\n{one.text}\n\n{code}"
         return f"{one.asked}\n\n{fold}{chapter.others(one)}</details>"
 
     return restated(cells, text)

@@ -10,7 +10,7 @@ from html import escape
 
 from docutils import nodes
 
-from transformer_lit.course.exercises import as_data
+from transformer_lit.course.exercises import Question, loosely
 from transformer_lit.exercises import find_exercise
 
 KINDS = ("warm-up", "predict")
@@ -30,6 +30,21 @@ def packed(data):
     "Data as an attribute of HTML, with its marks, on one line."
     text = escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     return f"'{text.replace('&quot;', chr(34))}'"  # JSON is full of double quotes
+
+
+def as_data(one: Question):
+    """What book/_static/answers.js needs to judge a value as `check` does.
+
+    Values are Python's text, which tells 1 from 1.0 and knows nan.
+    """
+    return {
+        "key": repr(one.answer),
+        "kind": loosely(one.answer),
+        "tolerance": one.tolerance,
+        "form": one.form,
+        "sought": one.sought,
+        "known": [[hint, repr(value)] for hint, value in one.known.items()],
+    }
 
 
 def form(one):

@@ -22,6 +22,7 @@ the answer, compares what it returns with what is right::
         return x - x.mean(-1, keepdim=True)
 """
 
+import ast
 import contextlib
 import copy
 import functools
@@ -30,7 +31,6 @@ import inspect
 import io
 import math
 import numbers
-import re
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -163,10 +163,24 @@ class Task:
 
     @property
     def source(self) -> str:
-        "The solution as text, without what registers it."
-        return re.sub(
-            r"\A@exercise.*?\n(?=def|class|@)", "", inspect.getsource(self.solution), flags=re.S
-        )
+        "The solution as text, below the helpers that it uses, without what registers it."
+        text = inspect.getsource(self.solution)
+        (node,) = ast.parse(text).body
+        marks = [
+            mark.end_lineno for mark in node.decorator_list if "exercise(" in ast.unparse(mark)
+        ]
+        text = "\n".join(text.split("\n")[marks[0] :])
+        used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
+        own = vars(inspect.getmodule(self.solution)).values()
+        solutions = [task.solution for task in TASKS.values()]
+        helpers = [
+            one
+            for one in own
+            if getattr(one, "__module__", "") == self.solution.__module__
+            and one.__name__ in used - {self.name}
+            and one not in solutions
+        ]
+        return "\n\n".join([*map(inspect.getsource, helpers), text]).strip("\n")
 
     def look(self, answer: Any) -> None:
         "`Found` where the answer does not do what is asked, or is still open."
