@@ -4,8 +4,6 @@ answers.js runs in the Node.js that Playwright brings, over every key, every mis
 value; what else a reader may type is tried on one exercise for each kind of key.
 """
 
-import dataclasses
-import functools
 import json
 import math
 import subprocess
@@ -16,7 +14,7 @@ import solved
 import torch
 from playwright._impl._driver import compute_driver_executable
 
-from transformer_lit.course.exercises import as_data, judge
+from transformer_lit.course.exercises import Question, judge
 from transformer_lit.exercises import find_exercise
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
@@ -62,14 +60,6 @@ UNREADABLE += ["[" * 100_000]
 OPEN = "Then run this cell again."  # in the page there is no cell
 
 
-@functools.cache
-def exercise(id):
-    "The exercise, with a solution that is computed once."
-    found = find_exercise(id)
-    value = found.solution()
-    return dataclasses.replace(found, solution=functools.wraps(found.solution)(lambda: value))
-
-
 @pytest.fixture(autouse=True)
 def doubles():
     "As in the notebooks, and as `check` computes."
@@ -80,7 +70,7 @@ def doubles():
 
 def judged(typed):
     "{id: texts} -> of each text the state and the line, as the page gives them."
-    asked = [[as_data(exercise(id)), list(texts)] for id, texts in typed.items()]
+    asked = [[answers.as_data(find_exercise(id)), list(texts)] for id, texts in typed.items()]
     node = [compute_driver_executable()[0], "-e", RUN, SCRIPT]
     done = subprocess.run(node, input=json.dumps(asked), capture_output=True, text=True)
     assert not done.returncode, done.stderr
@@ -89,7 +79,7 @@ def judged(typed):
 
 def said(id, value):
     "What `check` says, as the page is to say it."
-    verdict = judge(exercise(id), value)
+    verdict = judge(find_exercise(id), value)
     return {"state": verdict.state, "line": verdict.line.replace(f" {OPEN}", "")}
 
 
@@ -102,10 +92,10 @@ def changed(value, change):
 
 def near(found):
     "Values near the key of an exercise or one of its mistakes, and the key in another order."
-    key = found.solution()
+    key = found.answer
     for share in (0.9, -0.9, 1.1, -1.1):
         yield changed(key, lambda number, by=share * found.tolerance: number + by)
-    for value in (key, *found.mistakes.values()):
+    for value in (key, *found.hints.values()):
         for digits in (1, 2, 3, 6):
             yield changed(value, lambda x, n=digits: float(f"{x:.{n}g}") if type(x) is float else x)
     if isinstance(key, list):
@@ -116,8 +106,8 @@ def kinds():
     "An exercise for each kind of key: its type, the types in it, and its tolerance."
     found = {}
     for id in ASKED:
-        one = exercise(id)
-        key = one.solution()
+        one = find_exercise(id)
+        key = one.answer
         inside = {type(part).__name__ for part in key} if isinstance(key, list | tuple) else ()
         found.setdefault((type(key), *sorted(inside), one.tolerance), id)
     return found.values()
@@ -127,10 +117,9 @@ def test_values_are_judged_as_check_judges_them():
     assert len(ASKED) >= 120
     values = {}
     for id in ASKED:
-        found = exercise(id)
-        known = [found.solution(), *found.mistakes.values()]
-        for value in known:  # can be typed: no tensor, no object
-            assert found.is_value and repr(eval(repr(value), {"nan": math.nan})) == repr(value), id
+        found = find_exercise(id)
+        assert isinstance(found, Question)
+        known = [found.answer, *found.hints.values()]
         assert said(id, known[0])["state"] == "passed", id
         values[id] = {repr(value): value for value in (*known, *near(found))}
     for id, found in judged(values).items():

@@ -11,6 +11,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import answers
 import cards
 import chapter
 import export
@@ -283,23 +284,20 @@ def unnamed_needs():
 
 
 def unfit_exercises():
-    "Statement, blank and solution of each exercise; four or more in a chapter, of all four kinds."
+    "An exercise has a statement, a hint, a blank, and an answer: data, or a solution."
     for path in NOTEBOOKS:
         found, topics = chapter.exercises(cells(path)), chapter.topics(cells(path))
-        for text in map(source, cells(path)):
-            begins = re.match(r"### [a-z]\w*\.\d+\b|<details><summary>Solution|# @title Sol", text)
-            if begins and not chapter.STATEMENT.fullmatch(text):
-                yield f"{path.name}: not written as an exercise is: {text[:60]!r}"
+        headings = [re.match(r"### [a-z]\w*\.\d+\b", source(cell)) for cell in cells(path)]
+        if len(found) != len([*filter(None, headings)]):
+            yield f"{path.name}: an exercise has no metadata, or another cell looks like one"
         for one in found:
-            if not (one.text and one.solution and one.blank):
-                yield f"{one.id} lacks its blank, or text or code of its solution"
-        least = 1 if path.stem == "00_ten_minutes" else 4  # there one blank is enough
-        for topic in topics:
-            own = [e.id for e in found if e.id.split(".")[0] == topic]
-            if own != [f"{topic}.{n}" for n in range(1, len(own) + 1)] or len(own) < least:
-                yield f"{path.name} exports {topic} and has {own}"
-        if found and len({e.kind for e in found}) < least:
-            yield f"{path.name} lacks a kind: {sorted({e.kind for e in found})}"
+            known = chapter.question(one.id) is not None
+            if not (one.statement.endswith("</details>") and one.text and one.blank):
+                yield f"{one.id} lacks its hint, its blank, or the text of its solution"
+            if known == bool(one.solution) or known != (one.kind in answers.KINDS):
+                yield f"{one.id} is a {one.kind}, and needs an answer or a solution to fit"
+        if left := topics - {one.id.split(".")[0] for one in found if one.solution}:
+            yield f"{path.name} exports {left} and has no exercise of that name"
 
 
 RULES = [

@@ -38,45 +38,50 @@ BLANK = """def rms_norm(x):
 
 
 check("norm.3", rms_norm)"""
-SOLVED = '''#| export exercises.norm
-def cases():
-    return {"a row": (torch.randn(2, 3),)}
+SOLVED = """#| export exercises.norm
+def norm_checks(answer):
+    x = torch.randn(2, 3)
+    with expecting(answer(x), rms_norm(x)) as wrong:
+        wrong["The mean is not taken."] = x / x.square().sum(-1, keepdim=True).sqrt()
+        hint = "`|x|` is no square."
+        wrong[hint] = x / x.abs().mean(-1, keepdim=True)
 
 
-@exercise("norm.3", cases=cases)
-@wrong("""
-The mean is not taken away.
-    x - → x +
-    mean → sum
-`|x|` is no square.
-    `x.abs()`
-""")
+def root(x):
+    return x.square().mean(-1, keepdim=True).sqrt()
+
+
+@exercise("norm.3", norm_checks)
 @torch.no_grad()
 def rms_norm(x):
-    return x / x.square().mean(-1, keepdim=True).sqrt()'''
-SHOWN = """def cases():
-    return {"a row": (torch.randn(2, 3),)}
+    return x / root(x)"""
+SHOWN = """def root(x):
+    return x.square().mean(-1, keepdim=True).sqrt()
 
 
 @torch.no_grad()
 def rms_norm(x):
-    return x / x.square().mean(-1, keepdim=True).sqrt()"""
+    return x / root(x)"""
 OTHERS = """*What others wrote*
 
-- The mean is not taken away. `x - → x +` `mean → sum`
-- `|x|` is no square. `` `x.abs()` ``"""
+- The mean is not taken.
+- `|x|` is no square."""
 
 
 def three_cells():
-    def cell(kind, text, id):
+    def cell(kind, text, id, **facts):
         outputs = {"outputs": [], "execution_count": None} if kind == "code" else {}
-        return {"cell_type": kind, "id": id, "metadata": {}, "source": text} | outputs
+        return {"cell_type": kind, "id": id, "metadata": facts, "source": text} | outputs
 
+    facts = {"kind": "build", "minutes": 10, "level": "core"}
+    statement = ASKED.replace("*build · 10 minutes · must*\n\n", "")
     return [
-        cell("markdown", f"{ASKED}\n\n{TEXT}".replace("must*", "core*"), "asked"),
+        cell("markdown", f"{statement}\n\n{TEXT}", "asked", exercise=facts),
         cell("code", BLANK, "blank"),
         cell("code", SOLVED, "solved"),
-        cell("code", '#| export exercises.norm\n@exercise("norm.9")\ndef other(): pass', "other"),
+        cell(
+            "code", '#| export exercises.norm\n@exercise("norm.9", f)\ndef other(): pass', "other"
+        ),
     ]
 
 
@@ -85,9 +90,9 @@ def test_an_exercise_is_read_off_its_three_cells_and_its_solution_takes_no_time_
     assert (one.id, one.title, one.kind, one.minutes) == ("norm.3", "The norm", "build", 10)
     assert one.asked == ASKED and one.text == "Divide by the root of the mean square."
     assert one.blank == BLANK and one.solution == SHOWN and one.solution_place == 2
-    assert list(one.mistakes.values()) == [["x - → x +", "mean → sum"], ["`x.abs()`"]]
+    assert [*one.hints] == ["The mean is not taken.", "`|x|` is no square."]
     assert cards.lines(three_cells()) == cards.lines(three_cells()[:2])
-    assert cards.words(three_cells()) == len(ASKED.partition("<details>")[0].split())
+    assert cards.words(three_cells()) == len(ASKED.partition("<details>")[0].split()) - 6
 
 
 def test_a_page_and_a_copy_have_its_solution_in_one_fold_and_a_handout_has_nothing_of_it():
@@ -132,7 +137,7 @@ def test_a_fold_is_named_by_its_purpose(code, outputs, name):
 
 def test_what_open_cells_import_stands_open_above_them():
     def cell(code):
-        return {"cell_type": "code", "source": code}
+        return {"cell_type": "code", "metadata": {}, "source": code}
 
     folded = (
         "#| hide\nimport math\nimport os\nimport numpy as np\nfrom torch import nn, ones, zeros"

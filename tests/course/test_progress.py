@@ -29,7 +29,7 @@ def test_the_marks_are_those_of_the_rule():
 
 
 def test_a_verdict_says_how_far_the_reader_is_and_what_comes_next(here):
-    answer = find_exercise("masks.1").solution()
+    answer = find_exercise("masks.1").answer
     assert check("masks.1", ...).progress == check("masks.1", 7).progress == ""
     assert not (here / NAME).exists()
     verdict = check("masks.1", answer)

@@ -211,14 +211,13 @@ CANNOT = [
     ("import torch\n\ntorch.ones(3)[5]", "IndexError: index 5 is out of bounds"),
     ("import torch\n\ntorch.ones(3)[5]", "Line 3: torch.ones(3)[5]"),
     ("import sys\nsys.exit(0)", "SystemExit: 0. Line 2"),
-    ("while True: pass", "did not end within 0.5 seconds. Line 1: while True: pass"),
     ("def f(): raise NotImplementedError\nf()", "calls a function that is not written yet"),
 ]
 
 
 @pytest.mark.parametrize("text,line", CANNOT)
 def test_a_file_that_cannot_be_imported_gets_one_line(text, line, checked):
-    found = checked(text, seconds=0.5)
+    found = checked(text)
     assert not found and found.verdicts == {}
     assert line in found.error and "\n" not in found.error
     assert repr(found).splitlines()[-1] == f"my_transformer.py: {found.error}"

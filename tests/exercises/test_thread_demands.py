@@ -19,7 +19,7 @@ LOOP = "    for _ in range(max_new_tokens):\n        new = model(ids)"
 NONE = "    torch.cat([ids] * max_new_tokens)\n"  # fails where nothing is to be written
 ONLY = "ids[:, -max_new_tokens:]\n\n\nclass CachedA"
 DEMANDS = [  # beside those that are among an exercise's mistakes
-    ("rotate", {"pos[..., None, :, None]": "pos[:, None]"}, "hands over shapes (2, 3, 5, 14), "),
+    ("rotate", {"pos[..., None, :, None]": "pos[:, None]"}, "tensors of shapes (2, 3, 5, 14), "),
     ("MyLlama", {CAST: ".cos(), angle.sin()"}, "In float32 it fails; does `rotate` keep"),
     ("MyLlama", {LAYERS: "[block() for _ in range(n_layers)]"}, "use `nn.ModuleList`"),
     ("MyLlama", {"self.q_proj": "self.wq"}, OTHERS + "tok_emb, up_proj, v_proj, wq."),

@@ -98,7 +98,7 @@ class Question:
 
     id: str
     answer: Any
-    tolerance: float = 1e-6
+    tolerance: float | int = 1e-6
     hints: dict[str, Any] | None = None
 
     @property
@@ -279,7 +279,7 @@ def expect(
     wrong: dict[str, Any] | None = None,
     *,
     case: str = "",
-    tolerance: float = 1e-6,
+    tolerance: float | int = 1e-6,
 ) -> None:
     """Silent where `found` is `right`; else `Found`, with the hint whose value it is.
 
@@ -303,7 +303,7 @@ def expect(
 
 @contextlib.contextmanager
 def expecting(
-    found: Any, right: Any, *, case: str = "", tolerance: float = 1e-6
+    found: Any, right: Any, *, case: str = "", tolerance: float | int = 1e-6
 ) -> Iterator[dict[str, Any]]:
     """`expect`, with room below for the hints: `wrong["Take the mean, not the sum."] = x.sum(-1)`.
 
@@ -324,7 +324,7 @@ def expecting_all(
     right: Callable[..., Any],
     cases: dict[str, tuple],
     *,
-    tolerance: float = 1e-6,
+    tolerance: float | int = 1e-6,
 ) -> Iterator[dict[str, Callable[..., Any]]]:
     """`answer` and `right` give the same in every case; `wrong["hint"] = a_wrong_function`.
 

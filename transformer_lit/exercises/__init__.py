@@ -23,23 +23,20 @@ from transformer_lit.course.exercises import (
 from transformer_lit.course.progress import remember
 
 __all__ = ["check", "find_exercise"]
+_HERE = Path(__path__[0])
 
 
 @cache
 def _topics() -> dict[str, bool]:
     "The topics, and whether a topic has a module."
-    data = {path.stem: False for path in Path(__path__[0]).glob("*.toml")}
+    data = {path.stem: False for path in _HERE.glob("*.toml")}
     modules = {module.name: True for module in pkgutil.iter_modules(__path__)}
     return {name: has for name, has in (data | modules).items() if name != "thread"}
 
 
 @cache
-def _exercises(topic: str) -> dict[str, Question | Task]:
-    "The exercises of a topic, by id."
-    if _topics()[topic]:
-        importlib.import_module(f"{__name__}.{topic}")
-    tasks = {id: task for id, task in TASKS.items() if id.startswith(f"{topic}.")}
-    return read_questions(Path(__path__[0], f"{topic}.toml")) | tasks
+def _questions(topic: str) -> dict[str, Question]:
+    return read_questions(_HERE / f"{topic}.toml")
 
 
 def find_exercise(id: Any) -> Question | Task | Verdict:
@@ -48,10 +45,14 @@ def find_exercise(id: Any) -> Question | Task | Verdict:
         form = 'the name of the exercise comes first: check("attend.2", my_answer)'
         return Verdict("check", "unknown", f"Expected a name, got {kind_of(id)}; {form}.")
     topic = id.partition(".")[0]
-    known = _exercises(topic) if topic in _topics() else {}
-    if id in known:
-        return known[id]
-    near = difflib.get_close_matches(id, [*known, *_topics()], n=4) or _topics()
+    questions = _questions(topic) if topic in _topics() else {}
+    if id in questions:
+        return questions[id]
+    if _topics().get(topic):
+        importlib.import_module(f"{__name__}.{topic}")
+    if id in TASKS:
+        return TASKS[id]
+    near = difflib.get_close_matches(id, [*questions, *TASKS, *_topics()], n=4) or _topics()
     return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
 
 
