@@ -39,10 +39,11 @@ def tests_of(paths):
     return sorted(found)
 
 
-def exercises_of(notebooks):
-    "The topics whose exercises are in these notebooks."
-    text = "".join((ROOT / path).read_text() for path in notebooks)
-    return sorted(set(re.findall(r"#\| export exercises\.(\w+)", text)))
+def exercises_of(paths):
+    "The topics whose exercises are in these notebooks and tables."
+    text = "".join((ROOT / path).read_text() for path in paths if path.endswith(".ipynb"))
+    tables = {Path(path).stem for path in paths if path.startswith("transformer_lit/exercises/")}
+    return sorted(set(re.findall(r'check\(\\"(\w+)\.', text)) | tables - {"thread", "__init__"})
 
 
 def run(*commands):
@@ -64,7 +65,7 @@ def main():
     paths = changed()
     code = [path for path in paths if path.endswith((".py", ".ipynb"))]
     tests = [*PYTEST, "no:nbval", *tests_of(paths)]
-    if topics := exercises_of(notebooks):
+    if topics := exercises_of(paths):
         some = " or ".join(["not every_exercise", *(f"{topic}." for topic in topics)])
         tests += ["tests/exercises/test_every_exercise.py", "-k", some]
     lint = [["ruff", "check", *code], ["ruff", "format", "--check", *code]] if code else []

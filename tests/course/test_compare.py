@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from transformer_lit.course.exercises import _shares_memory as shares_memory
 from transformer_lit.course.exercises import difference, has_floats, kind_of, loosely
 
 
@@ -117,14 +116,6 @@ def test_floats_are_found_at_any_depth():
         assert has_floats(value)
     for value in (1, True, "0.5", [], [1, (2, 3)], torch.arange(3)):
         assert not has_floats(value)
-
-
-def test_a_view_shares_memory_and_a_copy_does_not():
-    x, y = torch.randn(5, 7), torch.randn(3)
-    for shared in (x, x[2], x.mT, x.view(-1)[-1:], x.detach(), [0.5, {"row": (y[1:],)}]):
-        assert shares_memory(shared, (2.0, [x], {"y": y}))
-    for own in (x.clone(), x + 1, x[2].clone(), 0.5, x.to_sparse(), torch.empty(0), None):
-        assert not shares_memory(own, (x, torch.empty(0)))
 
 
 def test_two_numbers_are_shown_with_as_many_digits_as_tell_them_apart():
