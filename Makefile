@@ -13,7 +13,7 @@ ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTI
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 .PHONY: help setup check test package cells test-needs test-machinery test-book test-book-all \
-	test-default test-avx2 test-slow weekly book pdf serve lab handout copies run-copies export bench lint clean
+	test-default test-avx2 test-slow weekly book pdf serve lab handout copies run-copies export bench rerun lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -96,6 +96,9 @@ weekly: book  ## what pushes don't run: machinery, other processors, Pythons and
 
 bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, book/runs.md
 	python -m benchmarks
+
+rerun: setup  ## measure a record again with the code that made it: RECORD=results/x.json
+	python -m experiments.rerun $(RECORD)
 
 clean:  ## remove what was built; .venv stays
 	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

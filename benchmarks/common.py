@@ -63,18 +63,6 @@ def take_turns(
     return seconds
 
 
-def peak_bytes(*, anew: bool = False) -> int:
-    """The most memory that this process has held so far, or since it was asked anew. Linux only.
-
-    `getrusage` would not do: its peak is handed on to a child, which then starts with its parent's.
-    """
-    if anew:
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of what is free again
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return 1024 * int(line.split()[1])
-
-
 def show(rows: Sequence[dict[str, Any]]) -> None:
     "Rows as a table; a column for each field."
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -93,16 +81,6 @@ def command_line(doc: str, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=f"{quick}; stores nothing")
     parser.add_argument("--out", default="results/measurements", help="folder of the records")
     return parser
-
-
-def choose(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, known: Any) -> Any:
-    "Parse a line that may name some of the parts; all of them unless it does."
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(known)}; all unless given")
-    given = parser.parse_args(arguments)
-    given.parts = given.parts or list(known)
-    if wrong := [part for part in given.parts if part not in known]:
-        parser.error(f"unknown part {wrong[0]!r}; known are: {', '.join(known)}")
-    return given
 
 
 def report(

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import peers
 from benchmarks.common import compared, take_turns
@@ -37,7 +36,6 @@ from transformer_lit.training.trainer import mean_gradient
 
 RATE = 1e-3  # of learning
 BEAM = 5
-LOST = 1.02  # of a ratio: a row above it comes with a profile
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def our_model(name: str, setting: Setting) -> nn.Module:
 # The peers of each model, HF's first: with litgpt it alone has a cache, and decodes.
 PEERS: dict[str, dict[str, Callable[[Any], nn.Module]]] = {
     "translator": {"HF Marian": peers.hf_marian, "torch.nn": peers.torch_translator},
-    "gpt": {"HF GPT-2": peers.hf_gpt2, "nanoGPT": peers.nanogpt, "torch.nn": peers.torch_gpt},
+    "gpt": {"HF GPT-2": peers.hf_gpt2, "nanoGPT": peers.nanogpt},
     "llama": {"HF Llama": peers.hf_llama}
     | ({"litgpt": peers.litgpt_llama} if peers.HAS_LITGPT else {}),
 }
@@ -331,27 +329,6 @@ def the_clock(device: str, threads: int) -> Callable[[], float]:
     return perf_counter
 
 
-def by_operation(side: Work) -> dict[str, tuple[float, int]]:
-    "Milliseconds in each operation of torch itself, and how often it was called, in one turn."
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        side()
-    return {e.key: (e.self_cpu_time_total / 1e3, e.count) for e in seen.key_averages()}
-
-
-def explained(ours: Work, theirs: Work, most: int = 8) -> list[dict[str, Any]]:
-    "The operations that take longest, ours beside a peer's: median of three turns each."
-    seen = [[by_operation(side) for _ in range(3)] for side in (ours, theirs)]
-    rows = []
-    for name in sorted({name for turns in seen for turn in turns for name in turn}):
-        both = [[turn.get(name, (0.0, 0)) for turn in turns] for turns in seen]
-        row: dict[str, Any] = {"operation": name}
-        for side, turns in zip(("ours", "peer"), both, strict=True):
-            row[f"{side}_ms"] = median(ms for ms, _ in turns)
-            row[f"{side}_calls"] = turns[-1][1]
-        rows.append(row)
-    return sorted(rows, key=lambda row: -max(row["ours_ms"], row["peer_ms"]))[:most]
-
-
 def measure(row: Row, setting: Setting, turns: int, device: str = "cpu") -> dict[str, Any]:
     "How many times as long ours takes as each peer; tokens a second of all."
     threads = torch.get_num_threads()
@@ -369,6 +346,4 @@ def measure(row: Row, setting: Setting, turns: int, device: str = "cpu") -> dict
         {"peer": name} | compared([ours, theirs]) | {"tokens_s": tokens / median(theirs)}
         for name, theirs in spent.items()
     ]
-    if found["ratio"] > LOST:
-        found["profile"] = explained(sides["ours"], sides[fastest])
     return found

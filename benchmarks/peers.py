@@ -6,8 +6,6 @@ attention where they can. litgpt and llama.cpp are peers where they are installe
 
 import importlib.util
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -139,39 +137,6 @@ def in_layers(ours: str, names: Names) -> Names:
     return {f"{ours}.{{i}}.{name}": theirs for name, theirs in names.items()}
 
 
-class TorchGPT(nn.Module):
-    "GPT of `nn.TransformerEncoder`, which is a stack of causal layers when it is told so."
-
-    names = {"tok_emb": "tok_emb", "position": "position", "final_norm": "stack.norm"}
-    names |= {"lm_head": "lm_head", **in_layers("layers", torch_layer("stack", ["attn", "ffn"]))}
-
-    def __init__(self, c):
-        super().__init__()
-        self.tok_emb = nn.Embedding(c.vocab_size, c.d_model)
-        self.position = nn.Embedding(c.max_len, c.d_model)
-        layer = nn.TransformerEncoderLayer(
-            c.d_model,
-            c.n_heads,
-            c.d_ff,
-            dropout=0.0,
-            activation=nn.GELU(approximate="tanh"),
-            batch_first=True,
-            norm_first=True,
-        )
-        self.stack = nn.TransformerEncoder(
-            layer, c.n_layers, nn.LayerNorm(c.d_model), enable_nested_tensor=False
-        )
-        self.lm_head = nn.Linear(c.d_model, c.vocab_size, bias=False)
-        self.lm_head.weight = self.tok_emb.weight
-        hidden = nn.Transformer.generate_square_subsequent_mask(c.max_len)
-        self.register_buffer("hidden", hidden, persistent=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        T = ids.shape[1]
-        x = self.tok_emb(ids) + self.position(torch.arange(T, device=ids.device))
-        return self.lm_head(self.stack(x, mask=self.hidden[:T, :T], is_causal=True))
-
-
 class TorchTranslator(nn.Module):
     "`nn.Transformer` between a table of tokens and an output layer that shares it."
 
@@ -220,10 +185,6 @@ class TorchTranslator(nn.Module):
             tgt_is_causal=True,
         )
         return self.lm_head(x[keep])
-
-
-def torch_gpt(ours: GPT) -> TorchGPT:
-    return with_weights(TorchGPT(ours.config), ours, TorchGPT.names)
 
 
 def torch_translator(ours: Transformer) -> TorchTranslator:
@@ -356,28 +317,3 @@ def litgpt_writes(model: nn.Module, ids: Tensor, new: int) -> list[list[int]]:
         found.append(ids)
         position = torch.tensor([end], device=ids.device)
     return torch.cat(found, 1).tolist()
-
-
-# --- llama.cpp ----------------------------------------------------------------------------------
-
-HAS_LLAMA_CPP = importlib.util.find_spec("xllamacpp") is not None
-
-
-def llama_cpp_writes(path: Path, ids: list[int], new: int) -> Callable[[], str]:
-    "Writes the most probable tokens after a prompt, with as many threads as torch has."
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path = str(path)
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
-    params.n_ctx, params.n_parallel, params.verbosity = 512, 1, 0
-    server = xllamacpp.Server(params)
-    asked = {"prompt": ids, "n_predict": new, "temperature": 0, "ignore_eos": True}
-
-    def write() -> str:
-        answer = server.handle_completions(asked | {"cache_prompt": False})
-        if answer["usage"]["completion_tokens"] != new:
-            raise ValueError(f"llama.cpp wrote {answer['usage']}, not {new} tokens")
-        return answer["choices"][0]["text"]
-
-    return write

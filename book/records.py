@@ -1,4 +1,4 @@
-"""Which records a chapter reads, and for each its command and its commit: a fold on the page."""
+"""Which records a chapter reads, and how to measure them again: a fold on its page."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ READ = re.compile(r'(\w[\w{}*-]*)\.json"|name=f?"(\w[\w{}*-]*)"')
 BAKEOFF = re.compile(r'\["bakeoff"\] == "(\w+)"')
 FOLD = """<details class="records"><summary>Records behind this page</summary>
 
-| record | made by | commit |
+| record | measure it again | commit |
 |---|---|---|
 {rows}
 
@@ -43,15 +43,19 @@ def day(commit: str, root: Path) -> str:
 
 def row(title: str, paths: list[Path], root: Path) -> str:
     told = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    first, *others = sorted({one["command"] for one in told})
     code, said = cards.settings(root)["git_url"], []
     for commit in sorted({one["commit"] for one in told}):
         whole = commit.rstrip("+")
         made, name = day(whole, root), f"`{whole[:7]}`"
-        linked = f"{made} [{name}]({code}/commit/{whole})" if made else name
-        said.append(linked + (", with changes" if commit.endswith("+") else ""))
+        said.append(f"{made} [{name}]({code}/commit/{whole})" if made else name)
+    again = [path for path, one in zip(paths, told, strict=True) if one.get("reproducible", True)]
+    command = f"`make rerun RECORD={again[0].relative_to(root)}`" if again else ""
+    lost = (
+        "not reproducible: its code was not committed as it ran" if len(again) < len(told) else ""
+    )
+    told_of = "; ".join(filter(None, [command, lost]))
     count = f", {len(paths)} files" if len(paths) > 1 else ""
-    return f"| {title}{count} | `{first}`{' …' if others else ''} | {', '.join(said)} |"
+    return f"| {title}{count} | {told_of} | {', '.join(said)} |"
 
 
 def fold(cells: list[dict], root: Path = cards.ROOT) -> str:

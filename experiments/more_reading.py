@@ -17,15 +17,14 @@ from typing import Any
 
 import torch
 
-from experiments.captions import ALPHAS
-from experiments.like_for_like import choose
-from experiments.runner import at_least, told
+from experiments.runner import at_least, take_mean, told
 from transformer_lit.course.files import read_json, write_json
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.training.options import keep_freed_memory
 from transformer_lit.training.run import Run
 
+ALPHAS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)  # strengths of the length penalty
 OnStep = Callable[[int, Translation], Any]
 OURS = {"d_ff": 512, "lr": 4e-3, "steps": 7000, "every": 350}
 # R-Drop reads each batch twice: as many tokens pass through the model as without it
@@ -101,6 +100,20 @@ class Reading:
         command = shlex.join(["python", "-m", "experiments.more_reading", *words])
         extra = self.scores(out) | {"matmul_precision": torch.get_float32_matmul_precision()}
         finish_training(run, name=self.name, command=command, results=results, extra=extra)
+
+
+def choose(run: Run, sentences: int | None = None) -> dict[str, Any]:
+    "BLEU of the validation split for each α, of the averaged weights; the model keeps the best."
+    recipe, trained = run.recipe, run.trained
+    take_mean(run, recipe.average)
+    trained.model.eval()
+    pairs = recipe.examples("val")[:sentences]
+    found = {alpha: trained.measure(pairs, alpha=alpha)["bleu"] for alpha in ALPHAS}
+    trained.info["alpha"] = max(ALPHAS, key=found.__getitem__)
+    return {
+        "val_greedy_bleu": trained.measure(pairs, beam=1)["bleu"],
+        "val_bleu": {str(alpha): value for alpha, value in found.items()},
+    }
 
 
 def readings(arm: str, steps: int | None = None) -> list[Reading]:

@@ -1,63 +1,20 @@
 """The timings run, pair what they say, and compare sides that do the same work."""
 
-import json
-from dataclasses import replace
-
 import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import attention, block, decoding, memory, models, peers, swap
-from benchmarks.attention import peak_in_child
+from benchmarks import models, peers
 from benchmarks.common import interval, store, take_turns
 from transformer_lit.course.records import read_measurement
-from transformer_lit.recipes.bakeoff import bakeoff_presets
 
 
 @pytest.fixture(autouse=True)
 def seed(monkeypatch):
     "And nothing that would outlive the test."
     torch.manual_seed(0)
-    for module in (command, swap):
-        monkeypatch.setattr(module, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(command, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
-
-
-def test_attention_and_decoding_store_nothing_when_quick(capsys, tmp_path):
-    attention.main(["time", "decode", "--quick", "--out", str(tmp_path)])
-    decoding.main(["steps", "--quick", "--threads", "1", "--out", str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ("attend_fused", "tokens_per_second", "preallocated"))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_published_model_is_compared_in_several_numbers_of_bits(smollm2, capsys, tmp_path):
-    decoding.main(["smollm2", "--quick", "--threads", "1", "--out", str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert all(
-        name in printed for name in ("float32", "int8", "int4", "transformers", "of_bandwidth")
-    )
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_part_that_is_unknown_is_named(capsys):
-    with pytest.raises(SystemExit):
-        attention.main(["speed", "--quick"])
-    assert "unknown part 'speed'; known are: time, memory, decode" in capsys.readouterr().err
-
-
-def test_the_block_pairs_what_it_says(tmp_path):
-    rows = block.main(["--quick", "--out", str(tmp_path)])
-    assert {"our RMSNorm", "our SwiGLU"} <= {row["side"] for row in rows}
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-    assert not list(tmp_path.iterdir())
-    for side, other, make in block.cases(8, 24):
-        one, two = (module.double() for module in make())
-        if {side[:4], other[:5]} == {"our ", "torch"}:
-            x = torch.randn(5, 8, dtype=torch.float64)
-            two.load_state_dict(one.state_dict())
-            torch.testing.assert_close(one(x), two(x))
 
 
 @pytest.mark.slow
@@ -68,24 +25,6 @@ def test_all_rows_run_quickly_and_store_nothing(capsys, tmp_path):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1 + len(models.ROWS)
     assert all(row.name in "".join(printed) for row in models.ROWS)
-
-
-def test_what_a_step_holds_is_counted_exactly():
-    def work():
-        one = torch.empty(2**20, dtype=torch.uint8)
-        two = torch.empty(2**19, dtype=torch.uint8)
-        del one
-        return two, torch.empty(2**18, dtype=torch.uint8)
-
-    assert memory.most_held(work) == 2**20 + 2**19
-
-
-def test_memory_runs_quickly_and_stores_nothing(capsys, tmp_path):
-    page = tmp_path / "page.md"
-    memory.main(["--quick", "--out", str(tmp_path), "--page", str(page)])
-    assert not list(tmp_path.iterdir())
-    printed = capsys.readouterr().out
-    assert all(row.name in printed for row in memory.STEPS) and printed.count("ours") == 6
 
 
 def test_an_unknown_row_is_named(capsys):
@@ -200,24 +139,6 @@ class TestTheRecord:
         assert run() == 0 and len(measured) == len(set(measured))
 
 
-def test_a_row_that_loses_says_where_its_time_goes(monkeypatch):
-    monkeypatch.setattr(models, "LOST", 0.0)
-    row = models.measure(models.Row("llama", "greedy", 2), models.TINY, 3)
-    assert len(row["profile"]) == 8
-    assert all(max(op["ours_ms"], op["peer_ms"]) > 0 for op in row["profile"])
-    json.dumps(row)
-    monkeypatch.setattr(models, "LOST", 1e9)
-    assert "profile" not in models.measure(replace(models.ROWS[-1]), models.TINY, 3)
-
-
-def test_the_walk_runs_quickly_and_stores_nothing(tmp_path):
-    rows = swap.main(["--quick", "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-    assert [row["entry"] for row in rows] == list(bakeoff_presets("swap"))
-    assert rows[0]["ratio"] == rows[0]["low"] == rows[0]["high"] == 1
-    assert all(row["low"] <= row["ratio"] <= row["high"] for row in rows)
-
-
 # --- what they share ----------------------------------------------------------------------------
 
 
@@ -239,14 +160,6 @@ def test_the_interval_holds_the_median_as_often_as_it_says(n):
     share = sum(low <= 0.5 <= high for _, low, high in found) / len(found)
     assert 0.94 < share < 0.995  # at least 95 %, by ranks; 2,000 draws: 0.5 % of noise
     assert all(low <= middle <= high for middle, low, high in found)
-
-
-def test_the_peak_is_that_of_the_child_alone():
-    "This catches the bug where a child's peak begins with the parent's, and hides what it adds."
-    torch.ones(2**27)  # half a GiB, given back at once
-    T = 1536
-    table = 6 * T * T * 4  # bytes; the formula holds some such tables, and the child nothing else
-    assert 2.5 * table < peak_in_child("attend", "forward", "causal", T) < 6 * table
 
 
 def test_sides_take_turns():

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import records
@@ -46,15 +47,9 @@ def test_every_record_is_read_by_a_page():
         groups = records.read_by(json.loads(notebook.read_text(encoding="utf-8"))["cells"])
         read.update(path for paths in groups.values() for path in paths)
     for page in (ROOT / "book").glob("*.md"):  # whose numbers a test of their own compares
-        named = re.findall(r"`python -m experiments (\w+)`", page.read_text(encoding="utf-8"))
-        read.update(ROOT / f"results/measurements/{name}.json" for name in named)
+        named = re.findall(r"RECORD=(results/[\w/-]+\.json)", page.read_text(encoding="utf-8"))
+        read.update(ROOT / name for name in named)
     assert read == set((ROOT / "results").rglob("*.json"))
-
-
-UNKNOWN = {  # made from copies of the code, whose commits are not in the history
-    "multi30k-tuned-diverse-muon-en-de-tok-seed0",
-    *(f"shakespeare-muon-seed{seed}" for seed in range(3)),
-}
 
 
 def test_every_record_names_a_commit_of_the_history():
@@ -64,11 +59,9 @@ def test_every_record_names_a_commit_of_the_history():
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("the history is missing or cut")
     known = set(git("rev-list", "HEAD").stdout.split())
-    lost = set()
     for path in (ROOT / "results").rglob("*.json"):
-        if json.loads(path.read_text(encoding="utf-8"))["commit"].rstrip("+") not in known:
-            lost.add(path.stem)
-    assert lost == UNKNOWN
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert (record["commit"] in known) == record.get("reproducible", True), path
 
 
 def test_a_record_is_named_as_its_command_names_it():
@@ -91,15 +84,17 @@ def test_a_record_is_named_as_its_command_names_it():
     assert named > 5
 
 
-def test_a_row_has_the_command_and_the_commit_linked(tmp_path):
+def test_a_row_says_how_to_measure_again_and_links_the_commit():
     known = records.cards.settings()["git_url"]
-    path = tmp_path / "speed.json"
-    for commit, said in {
-        HEAD: f"[`{HEAD[:7]}`]({known}/commit/{HEAD}) |",
-        HEAD + "+": f"[`{HEAD[:7]}`]({known}/commit/{HEAD}), with changes |",
-        "0" * 40: "| `0000000` |",  # not in this history: no link
-    }.items():
-        path.write_text(json.dumps({"commit": commit, "command": "python -m benchmarks"}))
-        row = records.row("speed", [path], ROOT)
-        assert row.startswith("| speed | `python -m benchmarks` | ") and row.endswith(said)
-    assert records.row("speed", [path, path], ROOT).startswith("| speed, 2 files |")
+    path = ROOT / "results/speed.json"
+    for commit, fact, again, said in (
+        (HEAD, {}, "`make rerun RECORD=results/speed.json`", f"({known}/commit/{HEAD}) |"),
+        (HEAD + "+", {"reproducible": False}, "not reproducible: its code", f"/{HEAD}) |"),
+        ("0" * 40, {"reproducible": False}, "not reproducible", "| `0000000` |"),  # no link
+    ):
+        told = json.dumps({"commit": commit, "command": "python -m benchmarks"} | fact)
+        with mock.patch.object(Path, "read_text", lambda path, encoding, told=told: told):
+            row = records.row("speed", [path], ROOT)
+            both = records.row("speed", [path, path], ROOT)
+        assert row.startswith(f"| speed | {again}") and row.endswith(said), row
+        assert both.startswith("| speed, 2 files |")

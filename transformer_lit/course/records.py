@@ -35,6 +35,7 @@ class Result:
     tokens_per_second: float
     curve: list[dict[str, int | float]]  # rows of step, train_loss, val_loss
     metrics: dict[str, Any]  # bleu with signature and beam, val_loss, …
+    reproducible: bool = True  # False: the commit is unknown, or the code had changes
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,23 @@ class Measurement:
     device: str
     torch: str
     rows: list[dict[str, Any]]
+    reproducible: bool = True  # as for `Result`
 
 
 def write_record(folder: str | Path, record: Result | Measurement) -> Path:
     "Write a record to `folder/<name>.json`, atomically, and return the path."
-    path = Path(folder) / f"{record.name}.json"
-    write_json(path, asdict(record))
+    path, values = Path(folder) / f"{record.name}.json", asdict(record)
+    if values["commit"].endswith("+") or values["commit"] == "unknown":
+        values["reproducible"] = False
+    elif values["reproducible"]:
+        del values["reproducible"]  # said only where it is not
+    write_json(path, values)
     return path
 
 
 def _read_record(path: str | Path, *kinds: type) -> Any:
     values = read_json(path)
-    given = set(values) if isinstance(values, dict) else None
+    given = {*values, "reproducible"} if isinstance(values, dict) else None
     wanted = [{field.name for field in fields(kind)} for kind in kinds]
     if given not in wanted:
         wrong = type(values).__name__ if given is None else sorted(given ^ wanted[0])
