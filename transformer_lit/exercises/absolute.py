@@ -4,74 +4,83 @@ import math
 
 import torch
 
-from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 from transformer_lit.position.absolute import sinusoids
 
-def seen_cases():
-    exact, noisy, few = torch.randint(997, (7,)), torch.randint(10_000, (11,)), [4, 0, 2]
-    return {
-        "no noise": (sinusoids(exact, 14), 997),
-        "noise of 0.1": (sinusoids(noisy, 16) + 0.1 * torch.randn(11, 16), 10_000),
-        "one pair, five places": (sinusoids(torch.tensor(few), 2) + 0.1 * torch.randn(3, 2), 5),
+def find_checks(answer):
+    places, few = torch.randint(997, (11,)), torch.tensor([4, 0, 2])
+    cases = {
+        "no noise": (sinusoids(places, 14), 997),
+        "noise of 0.1": (sinusoids(places, 16) + 0.1 * torch.randn(11, 16), 997),
+        "one pair, five places": (sinusoids(few, 2) + 0.1 * torch.randn(3, 2), 5),
     }
+    for case, (seen, n) in cases.items():
+        known, half = sinusoids(torch.arange(n), seen.shape[1]), seen.shape[1] // 2
+        products = seen @ known.T
+        with expecting(answer(seen, n), products.argmax(1), case=case) as wrong:
+            hint = "The slow pairs alone find the neighbourhood, not the place: use all of them."
+            wrong[hint] = (seen[:, half:] @ known[:, half:].T).argmax(1)
+            hint = "The first pair alone comes round after six positions: use all of them."
+            wrong[hint] = (seen[:, :2] @ known[:, :2].T).argmax(1)
+            hint = "The largest inner product is the nearest: `argmax`, not `argmin`."
+            wrong[hint] = products.argmin(1)
 
 
-def position_cases():
-    return {
-        "one pair, C = 2": (torch.arange(5), 2),
-        "position 0 to 6, C = 14": (torch.arange(7), 14),
-        "far positions": (torch.tensor([101, 1009, 10_007]), 22),
-    }
-
-
-def clock_cases():
-    return {
-        "the base of the paper": (64, 10_000, 512),
-        "a small base": (64, 100, 512),
-        "a large base": (128, 500_000, 8192),
-        "all of them come round": (6, 100, 997),
-        "just one full turn": (6, 100, 2 * math.pi),
-    }
-
-@exercise("absolute.3", cases=seen_cases)
-@wrong("""
-    The slow pairs alone find the neighbourhood, not the place: use all of them.
-        return → candidates[:, : seen.shape[1] // 2] = 0⏎return
-    The first pair alone comes round after six positions: use all of them.
-        return → candidates[:, 2:] = 0⏎return
-    The largest inner product is the nearest: `argmax`, not `argmin`.
-        argmax → argmin
-""")
+@exercise("absolute.3", find_checks)
 def find_positions(seen, n):
     candidates = sinusoids(torch.arange(n), seen.shape[1])
     return (seen @ candidates.T).argmax(1)
 
-@exercise("absolute.4", cases=position_cases, tolerance=0.002, repair=True)
-@wrong("""
-    The pairs are right, but all sines come first. Let sine and cosine alternate.
-        torch.stack([angle.sin(), angle.cos()], dim=-1) → torch.cat([angle.sin(), angle.cos()], 1)
-    The frequencies fall too fast: the exponents are 0, 2/C, 4/C, …
-        -torch.arange → -2 * torch.arange
-    The frequencies fall too slowly: the exponents are 0, 2/C, 4/C, …
-        arange(0, C, 2) → arange(C // 2)
-    The cosine comes first here, and the sine second. Change them.
-        angle.sin(), angle.cos() → angle.cos(), angle.sin()
-""")
+def encoding_checks(answer):
+    def sines_cosines(pos, C, step=2):
+        angle = pos[:, None] * 10000.0 ** (-step * torch.arange(C // 2) / C)
+        return angle.sin(), angle.cos()
+
+    def dealt(first, second):
+        return torch.stack([first, second], dim=-1).flatten(1)
+
+    cases = {
+        "one pair, C = 2": (torch.arange(5), 2),
+        "position 0 to 6, C = 14": (torch.arange(7), 14),
+        "far positions": (torch.tensor([101, 1009, 10_007]), 22),
+    }
+    with expecting_all(answer, encoding, cases, tolerance=0.002) as wrong:
+        hint = "The pairs are right, but all sines come first. Let sine and cosine alternate."
+        wrong[hint] = lambda pos, C: torch.cat(sines_cosines(pos, C), 1)
+        hint = "The frequencies fall too fast: the exponents are 0, 2/C, 4/C, …"
+        wrong[hint] = lambda pos, C: dealt(*sines_cosines(pos, C, 4))
+        hint = "The frequencies fall too slowly: the exponents are 0, 2/C, 4/C, …"
+        wrong[hint] = lambda pos, C: dealt(*sines_cosines(pos, C, 1))
+        hint = "The cosine comes first here, and the sine second. Change them."
+        wrong[hint] = lambda pos, C: dealt(*reversed(sines_cosines(pos, C)))
+
+
+@exercise("absolute.4", encoding_checks)
 def encoding(pos, C):
     frequency = 10000.0 ** (-torch.arange(0, C, 2) / C)
     angle = pos[:, None] * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
-@exercise("absolute.5", cases=clock_cases)
-@wrong("""
-    A full turn is 2π: the wavelength of the first pair is 2π, not 1.
-        2 * math.pi * base → base
-    The exponent is 2i/C, and i counts pairs.
-        2 * i / C → i / C
-    Those are the clocks that do not come round.
-        <= → >
-""")
+def clock_checks(answer):
+    def count(C, base, length, turn=2 * math.pi, step=2):
+        return sum(turn * base ** (step * i / C) <= length for i in range(C // 2))
+
+    cases = {
+        "the base of the paper": (64, 10_000, 512),
+        "a large base": (128, 500_000, 8192),
+        "all of them come round": (6, 100, 997),
+        "just one full turn": (6, 100, 2 * math.pi),
+    }
+    for case, inputs in cases.items():
+        right = count(*inputs)
+        with expecting(answer(*inputs), right, case=case) as wrong:
+            hint = "A full turn is 2π: the wavelength of the first pair is 2π, not 1."
+            wrong[hint] = count(*inputs, turn=1)
+            wrong["The exponent is 2i/C, and i counts pairs."] = count(*inputs, step=1)
+            wrong["Those are the clocks that do not come round."] = inputs[0] // 2 - right
+
+
+@exercise("absolute.5", clock_checks)
 def come_round(C, base, length):
     wavelengths = [2 * math.pi * base ** (2 * i / C) for i in range(C // 2)]
     return sum(wavelength <= length for wavelength in wavelengths)

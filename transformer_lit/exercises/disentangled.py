@@ -2,36 +2,32 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def row_cases():
-    def draw(T, D, M):
-        t = torch.arange(T)
+def row_checks(answer):
+    for T, D, M in ((7, 5, 11), (11, 3, 5)):  # in the second some are beyond the table
+        (q, k), (rel_q, rel_k), t = torch.randn(2, T, D), torch.randn(2, 2 * M, D), torch.arange(T)
         rows = (t[:, None] - t + M).clamp(0, 2 * M - 1)
-        return *torch.randn(2, T, D), *torch.randn(2, 2 * M, D), rows
+        right = position_terms(q, k, rel_q, rel_k, rows)
+        c2p, products = (q @ rel_k.T).gather(-1, rows), k @ rel_q.T
+        case = f"{T} tokens, a table of {2 * M} rows"
+        with expecting(answer(q, k, rel_q, rel_k, rows), right, case=case) as wrong:
+            hint = (
+                "Position to content needs the index of the keys: "
+                "transpose `rows` before gathering."
+            )
+            wrong[hint] = c2p + products.gather(-1, rows).T
+            hint = "Gathered by keys, the second term has a row for each key. Transpose the result."
+            wrong[hint] = c2p + products.gather(-1, rows.T)
+            hint = (
+                "The second term is gathered as the first, but its rows are keys: transpose there."
+            )
+            wrong[hint] = c2p + products.gather(-1, rows)
+            wrong["That is content to position alone. The second term is still missing."] = c2p
+            swapped = position_terms(q, k, rel_k, rel_q, rows)
+            wrong["Queries meet rel_k, and keys meet rel_q."] = swapped
 
-    return {"7 tokens, all in the table": draw(7, 5, 11), "11 tokens, some beyond": draw(11, 3, 5)}
 
-
-def score_cases():
-    return {
-        "five tokens, a table for eleven": (*torch.randn(2, 5, 7), *torch.randn(2, 22, 7)),
-        "eleven tokens, a table for three": (*torch.randn(2, 11, 7), *torch.randn(2, 6, 7)),
-    }
-
-@exercise("disentangled.3", cases=row_cases)
-@wrong("""
-    Position to content needs the index of the keys: transpose `rows` before gathering.
-        rows.T).T → rows).T
-    Gathered by keys, the second term has a row for each key. Transpose the result.
-        rows.T).T → rows.T)
-    The second term is gathered as the first, but its rows are keys: transpose there.
-        rows.T).T → rows)
-    That is content to position alone. The second term is still missing.
-        + (k @ rel_q.T).gather(-1, rows.T).T →
-    Queries meet rel_k, and keys meet rel_q.
-        q @ rel_k.T → q @ rel_q.T
-        k @ rel_q.T → k @ rel_k.T
-""")
+@exercise("disentangled.3", row_checks)
 def position_terms(q, k, rel_q, rel_k, rows):
     return (q @ rel_k.T).gather(-1, rows) + (k @ rel_q.T).gather(-1, rows.T).T

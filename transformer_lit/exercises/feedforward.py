@@ -4,52 +4,37 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import (
+    exercise,
+    expect,
+    expecting,
+    expecting_all,
+    gradients,
+)
 
-def swiglu_cases():
-    return {
-        "five wide, eleven hidden": (5, 11, torch.randn(2, 7, 5)),
-        "three wide, two hidden": (3, 2, torch.randn(13, 3)),
-        "large inputs": (5, 7, 10 * torch.randn(2, 3, 5)),
-    }
+def swiglu_checks(answer):
+    network, x = answer(5, 11), torch.randn(2, 7, 5)
+    shapes = {name: list(p.shape) for name, p in network.named_parameters()}
+    right = {"gate_proj.weight": [11, 5], "up_proj.weight": [11, 5], "down_proj.weight": [5, 11]}
+    with expecting(shapes, right, case="the parameters of SwiGLU(5, 11)") as wrong:
+        biases = {"gate_proj.bias": [11], "up_proj.bias": [11], "down_proj.bias": [5]}
+        wrong["LLaMA's network has no biases: `bias=False` for all three."] = right | biases
+    weights = {name: torch.randn(shape) for name, shape in right.items()}
+    network.load_state_dict(weights)
+    gate, up, down = (weight.T for weight in weights.values())
+    a, b = x @ gate, x @ up
+    with expecting(network(x), (F.silu(a) * b) @ down, case="two sentences") as wrong:
+        wrong["That is GLU, with σ. SiLU is z times σ of z."] = (a.sigmoid() * b) @ down
+        wrong["Only the gate's branch has an activation."] = (F.silu(a) * F.silu(b)) @ down
+        hint = "The branches are swapped: SiLU belongs to `gate_proj`."
+        wrong[hint] = (a * F.silu(b)) @ down
+        hint = "The activation acts on the gate before the product, not on the product."
+        wrong[hint] = F.silu(a * b) @ down
+    right = gradients(lambda x: (F.silu(x @ gate) * (x @ up)) @ down, x)
+    expect(gradients(lambda x: network(x), x), right, case="two sentences")
 
 
-def use_swiglu(answer, d_model, d_ff, x):
-    "The shapes of the weights, then output and gradient with weights of ours."
-    network = answer(d_model, d_ff)
-    torch.manual_seed(1)  # after it: an answer may draw as much as it likes
-    shapes = {name: list(p.shape) for name, p in sorted(network.named_parameters())}
-    for _, parameter in sorted(network.named_parameters()):
-        nn.init.normal_(parameter)
-    return {"parameters": shapes, **with_gradients(network, x)}
-
-def fused_cases():
-    return {
-        "two sentences": (torch.randn(2, 7, 5), torch.randn(5, 22), torch.randn(11, 5)),
-        "one vector": (torch.randn(3), torch.randn(3, 14), torch.randn(7, 3)),
-        "a gate that is shut": (
-            torch.ones(1, 1),
-            torch.tensor([[-50.0, 2.0]]),
-            torch.ones(1, 1),
-        ),
-    }
-
-@exercise("feedforward.3", cases=swiglu_cases, run=use_swiglu)
-@wrong("""
-    LLaMA's network has no biases: `bias=False` for all three.
-        gate_proj = nn.Linear(d_model, d_ff, bias=False) → gate_proj = nn.Linear(d_model, d_ff)
-        up_proj = nn.Linear(d_model, d_ff, bias=False) → up_proj = nn.Linear(d_model, d_ff)
-        d_model, bias=False → d_model
-    That is GLU, with σ. SiLU is z times σ of z.
-        F.silu( → torch.sigmoid(
-    Only the gate's branch has an activation.
-        self.up_proj(x) → F.silu(self.up_proj(x))
-    The branches are swapped: SiLU belongs to `gate_proj`.
-        F.silu(self.gate_proj(x)) * self.up_proj(x) → self.gate_proj(x) * F.silu(self.up_proj(x))
-    The activation acts on the gate before the product, not on the product.
-        F.silu(self.gate_proj(x)) * self.up_proj(x) → F.silu(self.gate_proj(x) * self.up_proj(x))
-""")
+@exercise("feedforward.3", swiglu_checks)
 class SwiGLU(nn.Module):
     "(SiLU(x W_g) · x W_u) W_d at each position."
 
@@ -62,13 +47,25 @@ class SwiGLU(nn.Module):
     def forward(self, x):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
-@exercise("feedforward.4", cases=fused_cases, repair=True)
-@wrong("""
-    Both halves have an activation now. Only the gate has.
-        * up → * F.silu(up)
-    Columns are taken in turn. The gate is the first half of them.
-        (x @ gate_up).chunk(2, dim=-1) → (x @ gate_up)[..., ::2], (x @ gate_up)[..., 1::2]
-""")
+def fused_checks(answer):
+    def both_act(x, gate_up, down):
+        gate, up = (x @ gate_up).chunk(2, dim=-1)
+        return (F.silu(gate) * F.silu(up)) @ down
+
+    def in_turn(x, gate_up, down):
+        return fused_swiglu(x, torch.cat([gate_up[:, ::2], gate_up[:, 1::2]], 1), down)
+
+    cases = {
+        "two sentences": (torch.randn(2, 7, 5), torch.randn(5, 22), torch.randn(11, 5)),
+        "one vector": (torch.randn(3), torch.randn(3, 14), torch.randn(7, 3)),
+        "a gate that is shut": (torch.ones(1, 1), torch.tensor([[-50.0, 2.0]]), torch.ones(1, 1)),
+    }
+    with expecting_all(answer, fused_swiglu, cases) as wrong:
+        wrong["Both halves have an activation now. Only the gate has."] = both_act
+        wrong["Columns are taken in turn. The gate is the first half of them."] = in_turn
+
+
+@exercise("feedforward.4", fused_checks)
 def fused_swiglu(x, gate_up, down):
     gate, up = (x @ gate_up).chunk(2, dim=-1)
     return (F.silu(gate) * up) @ down

@@ -6,7 +6,7 @@ from torch import nn
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.block.feedforward import FeedForward
 from transformer_lit.block.norm import LayerNorm
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
 from transformer_lit.course.sandbox import Found
 
 class Attention(nn.Module):
@@ -28,68 +28,39 @@ def scrambled(module):
     return module
 
 
-def block_cases():
-    hidden = torch.ones(1, 1, 5, 5, dtype=torch.bool)
-    hidden[..., 1] = False
-    return {
-        "two sentences": (torch.randn(2, 3, 7), None),
-        "a word that is hidden": (torch.randn(2, 5, 7), hidden),
-        "long vectors": (30 * torch.randn(2, 3, 11), None),
-    }
+def block_checks(answer):
+    parts = Attention(7), FeedForward(7, 13), LayerNorm(7), LayerNorm(7)
+    attn, ffn, norm_1, norm_2 = map(scrambled, parts)
+    block = answer(attn, ffn, norm_1, norm_2)
+    x = torch.randn(2, 5, 7, requires_grad=True)  # so that `x += …` is refused
+    found = attn(norm_1(x))
+    a = x + found
+    with expecting(block(x), a + ffn(norm_2(a)), case="two sentences") as wrong:
+        post = norm_1(x + attn(x))
+        hint = "That is post-norm. The norm stands before the sublayer."
+        wrong[hint] = norm_2(post + ffn(post))
+        wrong["Nothing is added: the stream ends at each sublayer."] = ffn(norm_2(found))
+        hint = "The feed-forward network reads what attention has added, not the old x."
+        wrong[hint] = a + ffn(norm_2(x))
+        hint = "The norms stand on the stream. Only what a sublayer reads is normed."
+        stream = norm_2(norm_1(x) + found)
+        wrong[hint] = stream + ffn(stream)
+        hint = "What attention found is lost: the second sum must begin with the new x."
+        wrong[hint] = x + ffn(norm_2(a))
+        hint = "The second norm stands on the stream: what is added to is not normed."
+        wrong[hint] = norm_2(a) + ffn(norm_2(a))
+        hint = "`attn_norm` is used twice: the feed-forward network reads `ffn_norm`."
+        wrong[hint] = a + ffn(norm_1(a))
+    mask = (torch.arange(5) != 1).expand(1, 1, 5, 5)
+    shown = x + attn(norm_1(x), mask=mask)
+    with expecting(block(x, mask), shown + ffn(norm_2(shown)), case="a hidden word") as wrong:
+        wrong["Hand the mask on to attention."] = a + ffn(norm_2(a))
+    found = sum(p.numel() for p in block.parameters())
+    right = sum(p.numel() for part in parts for p in part.parameters())
+    expect(found, right, case="the number of weights that a training finds")
 
 
-def use_block(answer, x, mask):
-    "The output, and how many weights are registered, so that a training finds them."
-    torch.manual_seed(1)
-    width = x.shape[-1]
-    parts = (Attention(width), FeedForward(width, 13), LayerNorm(width), LayerNorm(width))
-    block = answer(*(scrambled(part) for part in parts))
-    return {"output": block(x, mask), "weights": sum(p.numel() for p in block.parameters())}
-
-def decoder_cases():
-    return {
-        "five words, seven of the source": (torch.randn(2, 5, 3), torch.randn(2, 7, 3)),
-        "the first word": (torch.randn(2, 1, 5), torch.randn(2, 3, 5)),
-    }
-
-
-def use_decoder(answer, x, m):
-    torch.manual_seed(1)
-    width = x.shape[-1]
-    attn = scrambled(MultiHeadAttention(width, 1, causal=True))
-    cross = scrambled(MultiHeadAttention(width, 1))
-    ffn, norms = scrambled(FeedForward(width, 11)), [scrambled(LayerNorm(width)) for _ in range(3)]
-    return answer(x, m, attn, lambda x, m: cross(x, cross.keys_values(m)), ffn, norms)
-
-@exercise("layers.3", cases=block_cases, run=use_block)
-@wrong("""
-    That is post-norm. The norm stands before the sublayer.
-        x = x + self.attn(self.attn_norm(x) → x = self.attn_norm(x + self.attn(x
-        mask=mask) → mask=mask))
-        x + self.ffn(self.ffn_norm(x)) → self.ffn_norm(x + self.ffn(x))
-    Nothing is added: the stream ends at each sublayer.
-        x = x + → x =
-        return x + → return
-    Hand the mask on to attention.
-        , mask=mask →
-    The feed-forward network reads what attention has added, not the old x.
-        x = x + → a =
-        return x + → return x + a +
-    The norms stand on the stream. Only what a sublayer reads is normed.
-        x = x + self.attn(self.attn_norm(x) → x = self.ffn_norm(x + self.attn(x
-        x = self.ffn_norm → x = self.attn_norm(x)⏎x = self.ffn_norm
-        mask=mask) → mask=mask))
-        self.ffn_norm(x)) → x)
-    What attention found is lost: the second sum must begin with the new x.
-        x = x + → h = x +
-        self.ffn_norm(x) → self.ffn_norm(h)
-    The second norm stands on the stream: what is added to is not normed.
-        x = x + → x = self.ffn_norm(x +
-        mask=mask) → mask=mask))
-        self.ffn(self.ffn_norm(x)) → self.ffn(x)
-    `attn_norm` is used twice: the feed-forward network reads `ffn_norm`.
-        self.ffn_norm(x) → self.attn_norm(x)
-""")
+@exercise("layers.3", block_checks)
 class Block(nn.Module):
     "Pre-norm: attention, then the feed-forward network, each added to the stream."
 
@@ -102,15 +73,34 @@ class Block(nn.Module):
         x = x + self.attn(self.attn_norm(x), mask=mask)
         return x + self.ffn(self.ffn_norm(x))
 
-@exercise("layers.4", cases=decoder_cases, run=use_decoder, repair=True)
-@wrong("""
-    Now the source asks the decoder. Queries come from the decoder.
-        cross_attn(a, m) → cross_attn(m, a)[:, : x.shape[1]]
-    The sum belongs to the stream: add to a, not to x.
-        a + cross_attn → x + cross_attn
-    What self-attention found is lost altogether: x goes straight to cross-attention.
-        a + cross_attn(a, m) → x + cross_attn(x, m)
-""")
+def decoder_checks(answer):
+    attn, cross = MultiHeadAttention(3, 1, causal=True), MultiHeadAttention(3, 1)
+    attn, cross, ffn = map(scrambled, (attn, cross, FeedForward(3, 11)))
+    norms = [scrambled(LayerNorm(3)) for _ in range(3)]
+    parts = attn, lambda x, m: cross(x, cross.keys_values(m)), ffn, norms
+
+    def with_second(second):
+        def layer(x, m, attn, cross_attn, ffn, norms):
+            a = norms[0](x + attn(x))
+            c = norms[1](second(x, a, m, cross_attn))
+            return norms[2](c + ffn(c))
+
+        return layer
+
+    cases = {
+        "five words, seven of the source": (torch.randn(2, 5, 3), torch.randn(2, 7, 3), *parts),
+        "the first word": (torch.randn(2, 1, 3), torch.randn(2, 3, 3), *parts),
+    }
+    with expecting_all(answer, decoder_layer, cases) as wrong:
+        hint = "Now the source asks the decoder. Queries come from the decoder."
+        wrong[hint] = with_second(lambda x, a, m, cross: a + cross(m, a)[:, : x.shape[1]])
+        hint = "The sum belongs to the stream: add to a, not to x."
+        wrong[hint] = with_second(lambda x, a, m, cross: x + cross(a, m))
+        hint = "What self-attention found is lost altogether: x goes straight to cross-attention."
+        wrong[hint] = with_second(lambda x, a, m, cross: x + cross(x, m))
+
+
+@exercise("layers.4", decoder_checks)
 def decoder_layer(x, m, attn, cross_attn, ffn, norms):
     a = norms[0](x + attn(x))
     c = norms[1](a + cross_attn(a, m))

@@ -4,36 +4,32 @@ import math
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 from transformer_lit.position.relative import distances
 
-def window_cases():
-    return {
+def window_checks(answer):
+    def bias(near):
+        return torch.zeros(near.shape).masked_fill(~near, -math.inf)
+
+    cases = {
         "three heads, seven tokens": (torch.arange(7), torch.arange(7), [0, 2, 5]),
-        "two new queries, five keys": (torch.arange(3, 5), torch.arange(5), [1, 3]),
         "positions with gaps": (torch.tensor([3, 11]), torch.tensor([0, 4, 2, 17, 10]), [2, 7]),
     }
+    for case, (q_pos, k_pos, widths) in cases.items():
+        d, width = distances(q_pos, k_pos), torch.tensor(widths)[:, None, None]
+        near = d.abs() <= width
+        with expecting(answer(q_pos, k_pos, widths), bias(near), case=case) as wrong:
+            hint = (
+                "One place too narrow: the distance widths[h] itself still belongs to the window."
+            )
+            wrong[hint] = bias(d.abs() < width)
+            wrong["The future is a distance too: take the absolute value."] = bias(d <= width)
+            hint = "Every key ahead is hidden. The window reaches in both directions."
+            wrong[hint] = bias(near & (d >= 0))
+            wrong["Inside out: the bias is 0 for near keys and −∞ for far ones."] = bias(~near)
 
 
-def bucket_cases():
-    return {
-        "keys ahead, one of them far": (torch.tensor([0]), torch.tensor([0, 1, 2, 500])),
-        "eleven neighbours": (torch.arange(11), torch.arange(11)),
-        "a key 500 places back": (torch.tensor([500]), torch.tensor([0, 411, 470, 499])),
-        "a small table": (torch.tensor([23]), torch.tensor([0, 4, 15, 19, 23]), 8, 20),
-    }
-
-@exercise("relative.3", cases=window_cases)
-@wrong("""
-    One place too narrow: the distance widths[h] itself still belongs to the window.
-        <= → <
-    The future is a distance too: take the absolute value.
-        .abs() →
-    Every key ahead is hidden. The window reaches in both directions.
-        return → near = near & (distances(q_pos, k_pos) >= 0)⏎return
-    Inside out: the bias is 0 for near keys and −∞ for far ones.
-        <= → >
-""")
+@exercise("relative.3", window_checks)
 def window_bias(q_pos, k_pos, widths):
     near = distances(q_pos, k_pos).abs() <= torch.tensor(widths)[:, None, None]  # 1 H T S
     return torch.zeros(near.shape).masked_fill(~near, -math.inf)

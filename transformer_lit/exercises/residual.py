@@ -4,58 +4,38 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
-def gate_cases():
-    return {
-        "a new wiring": (None, torch.randn(2, 3, 5), torch.randn(5, 5)),
-        "a gate of 0.5": (0.5, torch.randn(2, 3, 5), torch.randn(5, 5)),
-        "a gate of −2": (-2.0, torch.randn(7, 11), torch.randn(11, 11)),
-    }
+def gate_checks(answer):
+    wiring, W = answer(), torch.randn(5, 5)
+    x = torch.randn(2, 3, 5, requires_grad=True)  # so that `x += …` is refused
 
+    def sublayer(z):
+        return (z @ W).tanh()
 
-def use_gate(answer, gate, x, W):
-    "Output, learned numbers and gradients with a gate of ours; the sublayer is tanh(x W)."
-    wiring = answer()
-    found = {name: p.numel() for name, p in wiring.named_parameters()}  # of shape () or (1,)
-    if gate is not None and list(found) == ["gate"]:
-        nn.init.constant_(wiring.gate, gate)
-    output = wiring(x, lambda z: (z @ W).tanh())
-    if getattr(output, "requires_grad", False):
+    learned = {name: p.numel() for name, p in wiring.named_parameters()}  # of shape () or (1,)
+    with expecting(learned, {"gate": 1}, case="what is learned") as wrong:
+        wrong["The gate is not learned: make it an `nn.Parameter`."] = {}
+    closed = "The gate closes the stream, too. Only what is added is multiplied."
+    added = sublayer(x)
+    with expecting(wiring(x, sublayer), x, case="a new wiring") as wrong:
+        wrong["The gate starts at 0, so that a new wiring is the identity."] = x + added
+        wrong[closed] = 0 * x
+    nn.init.constant_(wiring.gate, -2.0)
+    output, right = wiring(x, sublayer), x - 2 * added
+    with expecting(output, right, case="a gate of −2") as wrong:
+        wrong[closed] = -2 * (x + added)
+        hint = "The gate belongs to what the sublayer gives, not to what it reads."
+        wrong[hint] = x + sublayer(-2 * x)
+    if output.requires_grad:
         output.square().sum().backward()
-    slopes = {
-        name: 0.0 if p.grad is None else p.grad.sum().item()
-        for name, p in wiring.named_parameters()
-    }
-    return {"output": output, "learned": found, "gradients": slopes}
-
-def wiring_cases():
-    x, W, gain, bias = torch.randn(2, 3, 5), torch.randn(5, 5), torch.ones(5), torch.zeros(5)
-    return {
-        "a sublayer that gives 0": (x, 0 * W, gain, bias),
-        "a sublayer that gives its input": (x, torch.eye(5), gain, bias),
-        "a norm with a gain and a bias": (x, W, torch.randn(5), torch.randn(5)),
-        "a long input": (100 * x, W, torch.randn(5), torch.randn(5)),
-    }
+    slope = 0.0 if wiring.gate.grad is None else wiring.gate.grad.sum().item()
+    right = (2 * right * added).sum().item()
+    with expecting(slope, right, case="the gradient of the gate") as wrong:
+        wrong["No gradient reaches the gate: `item`, `data` and `detach` cut it off."] = 0.0
 
 
-def use_wiring(answer, x, W, gain, bias):
-    "The sublayer is x W, the norm LayerNorm with this gain and bias."
-    return answer(x, lambda z: z @ W, lambda z: F.layer_norm(z, (5,), gain, bias))
-
-@exercise("residual.3", cases=gate_cases, run=use_gate)
-@wrong("""
-    The gate starts at 0, so that a new wiring is the identity.
-        torch.zeros(()) → torch.ones(())
-    The gate is not learned: make it an `nn.Parameter`.
-        nn.Parameter(torch.zeros(())) → torch.zeros(())
-    No gradient reaches the gate: `item`, `data` and `detach` cut it off.
-        self.gate * → self.gate.item() *
-    The gate closes the stream, too. Only what is added is multiplied.
-        x + self.gate * sublayer(x) → self.gate * (x + sublayer(x))
-    The gate belongs to what the sublayer gives, not to what it reads.
-        self.gate * sublayer(x) → sublayer(self.gate * x)
-""")
+@exercise("residual.3", gate_checks)
 class Gated(nn.Module):
     "x + gate · sublayer(x), with gate = 0 at first."
 
@@ -66,18 +46,30 @@ class Gated(nn.Module):
     def forward(self, x, sublayer):
         return x + self.gate * sublayer(x)
 
-@exercise("residual.4", cases=wiring_cases, run=use_wiring, repair=True)
-@wrong("""
-    That is post-norm: it norms the sum.
-        x + sublayer(norm(x)) → norm(x + sublayer(x))
-    Nothing is added any more: the input is lost.
-        return x + → return
-    Now the sublayer reads the stream as it is. It should read the normed one.
-        norm(x) → x
-    What the sublayer gives is normed, too. Only what it reads should be.
-        sublayer(norm(x)) → norm(sublayer(norm(x)))
-    The norm belongs before the sublayer, not behind it.
-        sublayer(norm(x)) → norm(sublayer(x))
-""")
+def wiring_checks(answer):
+    x, W, gain, bias = torch.randn(2, 3, 5), torch.randn(5, 5), torch.randn(5), torch.randn(5)
+
+    def norm(z):
+        return F.layer_norm(z, (5,), gain, bias)
+
+    cases = {
+        "a sublayer that gives 0": (x, lambda z: 0 * z, norm),
+        "a sublayer that gives its input": (x, lambda z: z, lambda z: F.layer_norm(z, (5,))),
+        "a norm with a gain and a bias": (x, lambda z: z @ W, norm),
+    }
+    with expecting_all(answer, pre_norm, cases) as wrong:
+        hint = "That is post-norm: it norms the sum."
+        wrong[hint] = lambda x, sublayer, norm: norm(x + sublayer(x))
+        hint = "Nothing is added any more: the input is lost."
+        wrong[hint] = lambda x, sublayer, norm: sublayer(norm(x))
+        hint = "Now the sublayer reads the stream as it is. It should read the normed one."
+        wrong[hint] = lambda x, sublayer, norm: x + sublayer(x)
+        hint = "What the sublayer gives is normed, too. Only what it reads should be."
+        wrong[hint] = lambda x, sublayer, norm: x + norm(sublayer(norm(x)))
+        hint = "The norm belongs before the sublayer, not behind it."
+        wrong[hint] = lambda x, sublayer, norm: x + norm(sublayer(x))
+
+
+@exercise("residual.4", wiring_checks)
 def pre_norm(x, sublayer, norm):
     return x + sublayer(norm(x))

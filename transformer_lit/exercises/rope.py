@@ -2,79 +2,65 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
 from transformer_lit.position.rope import RoPE
 
-def rotate_cases():
-    near, single = torch.arange(5), torch.randn(1, 2, 3, 14, dtype=torch.float32)
-    return {
-        "positions 0 to 4": (torch.randn(2, 3, 5, 14), near),
-        "each row at positions of its own": (torch.randn(2, 3, 5, 14), torch.randint(97, (2, 5))),
-        "another base": (torch.randn(1, 1, 5, 6), near + 11, 500000.0),
-        "far out, in single precision": (single, 100_003 + torch.arange(3)),
-    }
+def rotate_checks(answer):
+    def dealt(first, second):
+        return torch.stack([first, second], dim=-1).flatten(-2)
+
+    x, pos = torch.randn(2, 3, 5, 14), 3 + torch.arange(5)
+    right, back = rotate(x, pos), rotate(x, -pos)
+    first, second = right.chunk(2, dim=-1)
+    with expecting(answer(x, pos), right, case="positions 3 to 7", tolerance=1e-5) as wrong:
+        neighbours = rotate(torch.cat([x[..., ::2], x[..., 1::2]], dim=-1), pos)
+        hint = "Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2."
+        wrong[hint] = dealt(*neighbours.chunk(2, dim=-1))
+        wrong["It turns the other way: the first half gets a·cos − b·sin."] = back
+        hint = "The frequencies fall too fast: the exponent is 2i/D, and i counts planes."
+        wrong[hint] = rotate(x, pos, 10000.0**2)
+        hint = "The frequencies fall too slowly: the exponent is 2i/D, and i counts planes."
+        wrong[hint] = rotate(x, pos, 10000.0**0.5)
+        wrong["The frequencies grow: the exponent has a minus."] = rotate(x, pos, 1 / 10000.0)
+        hint = "The second half has a wrong sign: it gets b·cos + a·sin."
+        wrong[hint] = torch.cat([first, back[..., 7:]], dim=-1)
+        again = rotate(torch.cat([first, x[..., 7:]], dim=-1), pos)
+        hint = "The second half reads the turned first half: both need the old `x`."
+        wrong[hint] = torch.cat([first, again[..., 7:]], dim=-1)
+        hint = "The two halves of the result are dealt in turn. Join them with `cat`."
+        wrong[hint] = dealt(first, second)
+        hint = "`pos` is not used: a cache asks for positions that do not begin at 0."
+        wrong[hint] = rotate(x, torch.arange(5))
+    rows, base = torch.randint(97, (2, 5)), 500000.0
+    case = "each row at positions of its own"
+    expect(answer(x, rows), rotate(x, rows), case=case, tolerance=1e-5)
+    right = rotate(x, pos, base)
+    with expecting(answer(x, pos, base), right, case="another base", tolerance=1e-5) as wrong:
+        wrong["The base is not the one that was handed in."] = rotate(x, pos)
+    precision_checks(answer)
 
 
-def turned_and_type(answer, x, pos, *base):
-    "Numbers without a type are made in that of `x`, as in a file of the reader's."
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(x.dtype)
-    try:
-        out = answer(x, pos, *base)
-    finally:
-        torch.set_default_dtype(before)
-    return {"result": out, "type": str(out.dtype)} if isinstance(out, torch.Tensor) else out
+def precision_checks(answer):
+    torch.set_default_dtype(torch.float32)  # as in a file of the reader's; `judge` sets it back
+    x, pos, case = torch.randn(1, 2, 3, 14), 100_003 + torch.arange(3), "far out, in float32"
+    found, right = answer(x, pos), rotate(x, pos)
+    hint = "The result is not of the type of `x`: cast the cosines and sines to it."
+    expect(str(found.dtype), "torch.float32", {hint: "torch.float64"}, case=case)
 
-def head_cases():
-    x, (w_q, w_k, w_v) = torch.randn(7, 22), torch.randn(3, 22, 6) / 22**0.5
-    one = torch.randn(1, 22)
-    return {
-        "a token alone, at position 5": (one, w_q, w_k, w_v, torch.tensor([5])),
-        "seven tokens from position 0": (x, w_q, w_k, w_v, torch.arange(7)),
-        "the same tokens, 1,000 positions on": (x, w_q, w_k, w_v, 1000 + torch.arange(7)),
-        "positions with gaps": (x, w_q, w_k, w_v, torch.tensor([0, 3, 4, 11, 12, 20, 97])),
-    }
+    def turned(angle):
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+    with expecting(found, right, case=case, tolerance=1e-5) as wrong:
+        few_bits = 10000.0 ** (-torch.arange(0, 14, 2) / 14)
+        hint = "Far out the angles have too few bits: make the frequencies in float64."
+        wrong[hint] = turned(pos[:, None] * few_bits)
+        theta = 10000.0 ** (-torch.arange(0, 14, 2, dtype=torch.float64) / 14)
+        hint = "The angle is cast too early: cast only its cosine and its sine."
+        wrong[hint] = turned((pos[:, None] * theta).float())
 
 
-def patch_cases():
-    x, row = torch.randn(2, 3, 5, 28), torch.tensor([0, 1, 2, 7, 4])
-    return {
-        "rows and columns differ": (x, row, torch.tensor([3, 0, 11, 2, 1])),
-        "all in one row": (x, torch.full((5,), 2), torch.arange(5)),
-    }
-
-@exercise("rope.3", cases=rotate_cases, run=turned_and_type, tolerance=1e-5)
-@wrong("""
-    Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2.
-        x.chunk(2, dim=-1) → x[..., ::2], x[..., 1::2]
-        torch.cat( → torch.stack(
-        sin], dim=-1) → sin], dim=-1).flatten(-2)
-    It turns the other way: the first half gets a·cos − b·sin.
-        a * cos - b * sin, b * cos + a * sin → a * cos + b * sin, b * cos - a * sin
-    The frequencies fall too fast: the exponent is 2i/D, and i counts planes.
-        -torch → -2 * torch
-    The frequencies fall too slowly: the exponent is 2i/D, and i counts planes.
-        -torch → -0.5 * torch
-    The frequencies grow: the exponent has a minus.
-        -torch → torch
-    The second half has a wrong sign: it gets b·cos + a·sin.
-        b * cos + a * sin → b * cos - a * sin
-    The second half reads the turned first half: both need the old `x`.
-        return torch.cat([a * cos - b * sin, → a = a * cos - b * sin⏎return torch.cat([a,
-    The two halves of the result are dealt in turn. Join them with `cat`.
-        torch.cat( → torch.stack(
-        sin], dim=-1) → sin], dim=-1).flatten(-2)
-    `pos` is not used: a cache asks for positions that do not begin at 0.
-        pos[..., None, :, None] → torch.arange(x.shape[2])[:, None]
-    The result is not of the type of `x`: cast the cosines and sines to it.
-        angle.cos().to(x.dtype), angle.sin().to(x.dtype) → angle.cos(), angle.sin()
-    The base is not the one that was handed in.
-        theta = base → theta = 10000.0
-    Far out the angles have too few bits: make the frequencies in float64.
-        torch.float64 → x.dtype
-    The angle is cast too early: cast only its cosine and its sine.
-        pos[..., None, :, None] * theta → (pos[..., None, :, None] * theta).to(x.dtype)
-""")
+@exercise("rope.3", rotate_checks)
 def rotate(x, pos, base=10000.0):
     D = x.shape[-1]
     theta = base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
@@ -83,33 +69,58 @@ def rotate(x, pos, base=10000.0):
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
-@exercise("rope.4", cases=head_cases, repair=True)
-@wrong("""
-    The values are turned too: a token alone says another thing at another position.
-        q, k = ( → q, k, v = (
-        in (q, k)) → in (q, k, v))
-    The values are right now. The turn still comes before the projection of q and k.
-        q, k, v = x @ w_q, x @ w_k, x @ w_v → q, k, v = x, x, x @ w_v
-        for part in (q, k)) → @ w for part, w in ((q, w_q), (k, w_k)))
-    Only the queries are turned: keys are turned by their own positions.
-        q, k = ( → q, _ = (
-""")
+def head_checks(answer):
+    def turned(part, pos):
+        return RoPE(part.shape[-1]).rotate(part[None, None], pos)[0, 0]
+
+    def mean(q, k, v):
+        return (q @ k.T / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+    def values_too(x, w_q, w_k, w_v, pos):
+        return mean(*(turned(x @ w, pos) for w in (w_q, w_k, w_v)))
+
+    def too_early(x, w_q, w_k, w_v, pos):
+        early = turned(x, pos)
+        return mean(early @ w_q, early @ w_k, x @ w_v)
+
+    def only_queries(x, w_q, w_k, w_v, pos):
+        return mean(turned(x @ w_q, pos), x @ w_k, x @ w_v)
+
+    x, weights = torch.randn(7, 22), torch.randn(3, 22, 6) / 22**0.5
+    cases = {
+        "a token alone, at position 5": (x[:1], *weights, torch.tensor([5])),
+        "seven tokens from position 0": (x, *weights, torch.arange(7)),
+        "positions with gaps": (x, *weights, torch.tensor([0, 3, 4, 11, 12, 20, 97])),
+    }
+    with expecting_all(answer, head, cases) as wrong:
+        hint = "The values are turned too: a token alone says another thing at another position."
+        wrong[hint] = values_too
+        hint = "The values are right now. The turn still comes before the projection of q and k."
+        wrong[hint] = too_early
+        hint = "Only the queries are turned: keys are turned by their own positions."
+        wrong[hint] = only_queries
+
+
+@exercise("rope.4", head_checks)
 def head(x, w_q, w_k, w_v, pos):
     q, k, v = x @ w_q, x @ w_k, x @ w_v
     rope = RoPE(q.shape[-1])
     q, k = (rope.rotate(part[None, None], pos)[0, 0] for part in (q, k))
     return (q @ k.T / q.shape[-1] ** 0.5).softmax(-1) @ v
 
-@exercise("rope.5", cases=patch_cases)
-@wrong("""
-    Rows and columns have changed places: the first half knows the row.
-        upper, rows → upper, columns
-        lower, columns → lower, rows
-    Turned by the sum, (0, 3) and (3, 0) are one place. Give each half its own number.
-        return → return RoPE(x.shape[-1]).rotate(x, rows + columns)⏎return
-    The second half has lost its place: it is turned by the column.
-        rope.rotate(lower, columns) → lower
-""")
+def patch_checks(answer):
+    x, rows, columns = torch.randn(2, 3, 5, 28), torch.arange(5), torch.tensor([3, 0, 11, 2, 1])
+    right = rotate_patches(x, rows, columns)
+    with expecting(answer(x, rows, columns), right, case="rows and columns differ") as wrong:
+        hint = "Rows and columns have changed places: the first half knows the row."
+        wrong[hint] = rotate_patches(x, columns, rows)
+        hint = "Turned by the sum, (0, 3) and (3, 0) are one place. Give each half its own number."
+        wrong[hint] = RoPE(28).rotate(x, rows + columns)
+        hint = "The second half has lost its place: it is turned by the column."
+        wrong[hint] = torch.cat([right[..., :14], x[..., 14:]], dim=-1)
+
+
+@exercise("rope.5", patch_checks)
 def rotate_patches(x, rows, columns):
     upper, lower = x.chunk(2, dim=-1)
     rope = RoPE(upper.shape[-1])
