@@ -10,11 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
+from transformer_lit.course.sandbox import Found
 from transformer_lit.exercises.llama import MyLlama  # noqa: F811
-from transformer_lit.exercises.quantise import packed_cases
 from transformer_lit.exercises.sampling import generate  # noqa: F811
 from transformer_lit.models.gguf import GGUF, settings_of
+from transformer_lit.models.quantise import quantise_q4_1
 from transformer_lit.text.tokenizer import byte_alphabet
 
 _WORD = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+|\d| ?(?:[^\s\w]|_)+|\s+(?![^\s\d])|\s+")
@@ -72,153 +73,116 @@ def read_published(
     pairs = [tuple(map(raw, pair.split(" "))) for pair in merges]
     return settings_of(file), tensors, vocabulary(known, pairs, special)
 
-def published_cases():
-    def case(V, C, L, H, K, F, base):
-        names = "vocab_size hidden_size num_hidden_layers num_attention_heads "
-        names += "num_key_value_heads intermediate_size rope_theta"
-        c = dict(zip(names.split(), (V, C, L, H, K, F, base)))
-        shapes = {"token_embd": (V, C), "output_norm": (C,)}
-        for i in range(L):
-            layer = {"attn_norm": (C,), "ffn_norm": (C,), "attn_q": (C, C), "attn_output": (C, C)}
-            layer |= {"attn_k": (C // H * K, C), "attn_v": (C // H * K, C)}
-            layer |= {"ffn_gate": (F, C), "ffn_up": (F, C), "ffn_down": (C, F)}
-            shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
-        return c, {f"{name}.weight": 0.5 * torch.randn(shape) for name, shape in shapes.items()}
-
-    return {
-        "as many key/value heads as heads": case(11, 18, 1, 3, 3, 7, 10000.0),
-        "grouped heads, a base of 503": case(13, 32, 2, 4, 2, 17, 503.0),
-    }
-
-
-def logits_of_file(answer, c, tensors):
-    model = answer(c, tensors)
-    if model is None:
-        return None
-    ids = torch.arange(10).view(2, 5)
-    return {"training": model.training, "logits": model(ids).detach()}
-
-
-def text_cases():
-    texts = ["hethe", "the", "bathed  the path", "🚲", "<|im_start|>user\nthe<|im_end|>\n"]
-    return {repr(text): (text, TOY) for text in texts}
-
-
-def ids_of(answer, text, vocabulary):
-    ids = answer(text, vocabulary)
-    return ids if ids is None else {"type": type(ids).__name__, "ids": ids}
+def dequantise_checks(answer):
+    packed = quantise_q4_1(torch.randn(3, 32) + 1)
+    halves = packed[:, :4].contiguous().view(torch.float16)
+    d, m = halves.float().split(1, dim=1)
+    low, high = packed[:, 4:] & 15, packed[:, 4:] >> 4
+    q = torch.cat([low, high], 1)
+    with expecting(answer(packed), d * q + m, case="three blocks") as wrong:
+        hint = "The low halves of all bytes come first, then the high ones."
+        wrong[hint] = d * torch.stack([low, high], 2).flatten(1) + m
+        wrong["Low and high have changed places."] = d * torch.cat([high, low], 1) + m
+        wrong["The minimum is added."] = d * q
+        hint = "The minimum stands behind the scale: first the scale, then the minimum."
+        wrong[hint] = m * q + d
+        wrong["The minimum is added after the scale: d · q + m."] = d * (q + m)
+        wrong["The minimum is added, not taken off."] = d * q - m
+        hint = "q runs from 0 to 15 and stays so: another form, Q4_0, takes 8 off."
+        wrong[hint] = d * (q - 8) + m  # whole numbers of 8 bits have no −1
+        hint = "The low half still has the high one above it: `x & 15` keeps the low four bits."
+        wrong[hint] = d * torch.cat([packed[:, 4:], high], 1) + m
+        hint = "The high half is 16 times too large: `x >> 4` brings it down."
+        wrong[hint] = d * torch.cat([low, packed[:, 4:] & 240], 1) + m
+        hint = "You computed in float16: make scale and minimum float32 first."
+        wrong[hint] = halves[:, :1] * q + halves[:, 1:]
+        first, third = packed[:, :4:2].float().split(1, dim=1)
+        hint = (
+            "Scale and minimum are two bytes each, to be read as one float16: "
+            "`.view`, not a conversion."
+        )
+        wrong[hint] = first * q + third
 
 
-def talk_cases():
-    hello = [*b"Hi!"]
-    return {
-        "one question": ([("user", "the bike?")], [*hello, -1, *hello], 9),
-        "a system message": ([("system", "the"), ("user", "Hi")], [*hello, -1, *hello], 9),
-        "a second question": (
-            [("user", "Hi"), ("assistant", "Hi!"), ("user", "the")],
-            [*hello, -1, *hello],
-            9,
-        ),
-        "an answer that is cut": ([("user", "the")], hello, 2),
-        "nothing to say": ([("user", "the")], [-1, *hello], 5),
-    }
-
-
-def talk(answer, messages, script, max_new_tokens):
-    "What an answer gives where the model follows a script, and what the model was handed first."
-    handed = []
-
-    def model(ids):
-        handed.append(ids[0].tolist())
-        now = ids.shape[1] - len(handed[0])
-        says = torch.zeros(*ids.shape, len(TOY.tokens))
-        says[:, -1, script[now % len(script)] + 2] = 1  # a byte b is the token b + 2; -1 is the end
-        return says
-
-    coming = iter(answer(model, TOY, messages, max_new_tokens))
-    said = [*islice(coming, 1)]
-    calls = len(handed)
-    said += coming
-    return {"what the model read": handed[0], "the answer": said, "calls for its first id": calls}
-
-
-def piece_cases():
-    bike = [b"A ", b"\xf0\x9f", b"\x9a", b"\xb2!"]
-    return {"plain letters": ([b"A", b" bike"],), "🚲": (bike,), "it stops": (bike[:3],)}
-
-
-def shown(answer, tokens):
-    return [text for text in answer(iter(tokens)) if text]
-
-@exercise("answers.3", cases=packed_cases)
-@wrong("""
-    The low halves of all bytes come first, then the high ones.
-        torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], 1) → torch.stack([packed[:, 4:] & 15, packed[:, 4:] >> 4], 2).flatten(1)
-    Low and high have changed places.
-        torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], 1) → torch.cat([packed[:, 4:] >> 4, packed[:, 4:] & 15], 1)
-    The minimum is added.
-        d * q + m → d * q
-    The minimum stands behind the scale: first the scale, then the minimum.
-        d, m = → m, d =
-    The minimum is added after the scale: d · q + m.
-        d * q + m → d * (q + m)
-    The minimum is added, not taken off.
-        d * q + m → d * q - m
-    q runs from 0 to 15 and stays so: another form, Q4_0, takes 8 off.
-        d * q + m → d * (q - 8) + m
-    The low half still has the high one above it: `x & 15` keeps the low four bits.
-        packed[:, 4:] & 15 → packed[:, 4:]
-    The high half is 16 times too large: `x >> 4` brings it down.
-        packed[:, 4:] >> 4 → packed[:, 4:] & 240
-    You computed in float16: make scale and minimum float32 first.
-        .float() →
-    Scale and minimum are two bytes each, to be read as one float16: `.view`, not a conversion.
-        packed[:, :4].contiguous().view(torch.float16).float() → packed[:, :4:2].float()
-""")
+@exercise("answers.3", dequantise_checks)
 def dequantise(packed):
     d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, dim=1)  # n 1
     q = torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], 1)  # n 32
     return d * q + m
 
-@exercise("answers.4", cases=published_cases, run=logits_of_file)
-@wrong("""
-    The rows of q and k are still in the file's order.
-        if theirs == turned: → if False:
-    The rows of k are still in the file's order.
-        (("attn_q", H), ("attn_k", K)) → (("attn_q", H),)
-    The rows of q are still in the file's order.
-        (("attn_q", H), ("attn_k", K)) → (("attn_k", K),)
-    Values are never turned: their rows stay.
-        ("attn_k", K) → ("attn_k", K), ("attn_v", K)
-    That is the writer's way. You need the way back: pairs of neighbours become two halves.
-        (heads, -1, 2) → (heads, 2, -1)
-    The heads must stay apart: cut the rows into heads first.
-        (heads, -1, 2) → (1, -1, 2)
-    `attn_k` has K heads, not H.
-        ("attn_k", K) → ("attn_k", H)
-    RoPE's base is in `c`.
-        , c["rope_theta"]) → )
-    The two norms of a block are swapped.
-        "attn_norm": "attn_norm" → "attn_norm": "ffn_norm"
-        "ffn_norm": "ffn_norm" → "ffn_norm": "attn_norm"
-    Gate and up are swapped.
-        "ffn.gate_proj": "ffn_gate" → "ffn.gate_proj": "ffn_up"
-        "ffn.up_proj": "ffn_up" → "ffn.up_proj": "ffn_gate"
-    The model is left in training mode: call `eval()`.
-        model.eval() → model
-    The columns of q and k were put back. Put back their rows: a row of a weight is an output.
-        x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2) → x.unflatten(1, (heads, -1, 2)).transpose(2, 3).flatten(1, 3)
-    The rows of `attn_output` stay: what it gives are no heads.
-        ("attn_k", K) → ("attn_k", K), ("attn_output", H)
-    `attn_q` has H heads, not K.
-        ("attn_q", H) → ("attn_q", K)
-    Keys and values are swapped.
-        f"attn_{x}" for x in "qkv" → f"attn_{dict(q='q', k='v', v='k')[x]}" for x in "qkv"
-    Every block got the tensors of the first: `blk.0` is block 0 alone.
-        f"blk.{i}.{theirs}.weight" → f"blk.0.{theirs}.weight"
-    The last norm was left as it was made: it is `output_norm`.
-        ours["norm.weight"] = tensors["output_norm.weight"] → ours["norm.weight"] = model.norm.weight
-""")
+def open_checks(answer):
+    C, F, H, K = 32, 17, 4, 2
+    c = {"vocab_size": 13, "hidden_size": C, "num_hidden_layers": 2, "num_attention_heads": H}
+    c |= {"num_key_value_heads": K, "intermediate_size": F, "rope_theta": 503.0}
+    parts = {"attn_norm": (C,), "ffn_norm": (C,), "attn_q": (C, C), "attn_output": (C, C)}
+    parts |= {"attn_k": (C // H * K, C), "attn_v": (C // H * K, C)}
+    parts |= {"ffn_gate": (F, C), "ffn_up": (F, C), "ffn_down": (C, F)}
+    shapes = {"token_embd": (13, C), "output_norm": (C,)}
+    shapes |= {f"blk.{i}.{part}": shape for i in (0, 1) for part, shape in parts.items()}
+    tensors = {f"{name}.weight": 0.5 * torch.randn(shape) for name, shape in shapes.items()}
+    ids = torch.arange(10).view(2, 5)
+
+    def seen(model):
+        return model and {"training": model.training, "logits": model(ids).detach()}
+
+    def from_file(names=(), **changes):
+        "What comes of a file with other tensors: a part's own or that of `names`, changed."
+        file = dict(tensors)
+        for i in (0, 1):
+            for part in {*names, *changes}:
+                x = tensors[f"blk.{i}.{dict(names).get(part, part)}.weight"]
+                file[f"blk.{i}.{part}.weight"] = changes.get(part, torch.clone)(x)
+        return seen(open_llama(c, file))
+
+    def back(heads, axis=0):
+        "What is done to the rows of q and k; axis 1: to the columns."
+        return lambda x: (
+            x.unflatten(axis, (heads, -1, 2)).transpose(axis + 1, axis + 2).flatten(axis, axis + 2)
+        )
+
+    def kept(heads, change=torch.clone):
+        "What `open_llama` makes into this change of the rows: it undoes the last step."
+        return lambda x: change(x).unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+    right = seen(open_llama(c, tensors))
+    with expecting(seen(answer(c, tensors)), right, case="four heads over two") as wrong:
+        hint = "The rows of q and k are still in the file's order."
+        wrong[hint] = from_file(attn_q=kept(H), attn_k=kept(K))
+        wrong["The rows of k are still in the file's order."] = from_file(attn_k=kept(K))
+        wrong["The rows of q are still in the file's order."] = from_file(attn_q=kept(H))
+        wrong["Values are never turned: their rows stay."] = from_file(attn_v=back(K))
+        hint = (
+            "That is the writer's way. You need the way back: "
+            "pairs of neighbours become two halves."
+        )
+        wrong[hint] = from_file(attn_q=kept(H, kept(H)), attn_k=kept(K, kept(K)))
+        hint = "The heads must stay apart: cut the rows into heads first."
+        wrong[hint] = from_file(attn_q=kept(H, back(1)), attn_k=kept(K, back(1)))
+        wrong["`attn_k` has K heads, not H."] = from_file(attn_k=kept(K, back(H)))
+        wrong["`attn_q` has H heads, not K."] = from_file(attn_q=kept(H, back(K)))
+        wrong["RoPE's base is in `c`."] = seen(open_llama(c | {"rope_theta": 10000.0}, tensors))
+        norms = {"attn_norm": "ffn_norm", "ffn_norm": "attn_norm"}
+        wrong["The two norms of a block are swapped."] = from_file(norms)
+        wrong["Gate and up are swapped."] = from_file({"ffn_gate": "ffn_up", "ffn_up": "ffn_gate"})
+        wrong["The model is left in training mode: call `eval()`."] = right | {"training": True}
+        hint = (
+            "The columns of q and k were put back. "
+            "Put back their rows: a row of a weight is an output."
+        )
+        wrong[hint] = from_file(attn_q=kept(H, back(H, 1)), attn_k=kept(K, back(K, 1)))
+        hint = "The rows of `attn_output` stay: what it gives are no heads."
+        wrong[hint] = from_file(attn_output=back(H))
+        names = {"attn_k": "attn_v", "attn_v": "attn_k"}
+        wrong["Keys and values are swapped."] = from_file(names, attn_k=kept(K), attn_v=back(K))
+        first = {name: tensors[name.replace("blk.1", "blk.0")] for name in tensors}
+        hint = "Every block got the tensors of the first: `blk.0` is block 0 alone."
+        wrong[hint] = seen(open_llama(c, first))
+        ones = tensors | {"output_norm.weight": torch.ones(C)}
+        hint = "The last norm was left as it was made: it is `output_norm`."
+        wrong[hint] = seen(open_llama(c, ones))
+
+
+@exercise("answers.4", open_checks)
 def open_llama(c, tensors):
     H, K = c["num_attention_heads"], c["num_key_value_heads"]
     sizes = c["vocab_size"], c["hidden_size"], c["num_hidden_layers"], H, K, c["intermediate_size"]
@@ -239,31 +203,45 @@ def open_llama(c, tensors):
     model.load_state_dict(ours)
     return model.eval()
 
-@exercise("answers.5", cases=text_cases, run=ids_of)
-@wrong("""
-    Special tokens are looked for first: each is one id, and its letters are never merged.
-        if part in special: → if False:
-    Take the pair of the lowest rank, not the first in the word.
-        min(pairs, key=vocabulary.rank.get) → min(pairs, key=list(pairwise(pieces)).index)
-    Take the lowest rank, not the highest: that merge was learned first.
-        min(pairs → max(pairs
-    One merge is not enough: look again until no two neighbours can be merged.
-        while pairs := set(pairwise(pieces)) & vocabulary.rank.keys(): → if pairs := set(pairwise(pieces)) & vocabulary.rank.keys():
-    Merge by rank: the longest token is not the rule.
-        [bytes([byte]) for byte in word.encode()] → re.findall(b"|".join(map(re.escape, sorted(vocabulary.ids, key=len, reverse=True))), word.encode())
-    Return a list of numbers, not a tensor.
-        return ids → return torch.tensor(ids)
-    Merges stay inside a word: cut the text into words first.
-        vocabulary.words(part) → [part]
-    A space goes with the word behind it: `vocabulary.words` cuts so, `split` drops it.
-        vocabulary.words(part) → part.split()
-    Nothing stands in front of the text: what opens a message is in it already.
-        ids, special = [], vocabulary.special → ids, special = [0], vocabulary.special
-    Return the ids of the pieces, not the pieces.
-        [vocabulary.ids[piece] for piece in pieces] → pieces
-    A word is bytes: a character may be several of them.
-        [bytes([byte]) for byte in word.encode()] → [bytes([ord(letter) % 256]) for letter in word]
-""")
+def encode_checks(answer):
+    def ids(pieces):
+        return [TOY.ids[piece.encode()] for piece in pieces.split("·")]
+
+    word, words = "hethe", "bathed  the path"
+    right = ids("he·the")
+    with expecting(answer(word, TOY), right, case=repr(word)) as wrong:
+        hint = "Take the lowest rank, not the highest: that merge was learned first."
+        wrong[hint] = ids("he·th·e")
+        hint = "One merge is not enough: look again until no two neighbours can be merged."
+        wrong[hint] = ids("he·t·he")
+        hint = "Nothing stands in front of the text: what opens a message is in it already."
+        wrong[hint] = [0, *right]
+        wrong["Return the ids of the pieces, not the pieces."] = [b"he", b"the"]
+    if isinstance(answer(word, TOY), Tensor):  # to `expecting` it is as good as a list
+        raise Found("Return a list of numbers, not a tensor.")
+    right = ids("b·a·the·d· · the· ·p·a·th")
+    with expecting(answer(words, TOY), right, case=repr(words)) as wrong:
+        hint = "Take the pair of the lowest rank, not the first in the word."
+        wrong[hint] = ids("b·at·he·d· · ·th·e· ·p·at·h")
+        hint = "Merge by rank: the longest token is not the rule."
+        wrong[hint] = ids("b·at·he·d· · the· ·p·at·h")
+        hint = "Merges stay inside a word: cut the text into words first."
+        wrong[hint] = ids("b·a·the·d·  ·the· ·p·a·th")
+        hint = "A space goes with the word behind it: `vocabulary.words` cuts so, `split` drops it."
+        wrong[hint] = ids("b·a·the·d·the·p·a·th")
+    with expecting(answer("🚲", TOY), [byte + 2 for byte in "🚲".encode()], case="🚲") as wrong:
+        wrong["A word is bytes: a character may be several of them."] = [ord("🚲") % 256 + 2]
+    before, start, end = (ids("·".join(text)) for text in ("user\n", "<|im_start|>", "<|im_end|>"))
+    before, behind = [*before, *ids("the")], ids("\n")
+    text = "<|im_start|>user\nthe<|im_end|>\n"
+    with expecting(answer(text, TOY), [0, *before, 1, *behind], case=repr(text)) as wrong:
+        hint = (
+            "Special tokens are looked for first: each is one id, and its letters are never merged."
+        )
+        wrong[hint] = [*start, *before, *end, *behind]
+
+
+@exercise("answers.5", encode_checks)
 def encode(text, vocabulary):
     ids, special = [], vocabulary.special
     for part in re.split(f"({'|'.join(map(re.escape, special))})", text):
@@ -280,41 +258,66 @@ def encode(text, vocabulary):
             ids += [vocabulary.ids[piece] for piece in pieces]
     return ids
 
-@exercise("answers.6", cases=talk_cases, run=talk)
-@wrong("""
-    The end is not a part of the answer: stop before you yield it.
-        if ids[0, -1] == end:⏎return⏎yield ids[0, -1].item() → yield ids[0, -1].item()⏎if ids[0, -1] == end: return
-    It goes on behind the end: stop at `<|im_end|>`.
-        if ids[0, -1] == end: → if False:
-    Open the answer: `<|im_start|>assistant` and a new line stand behind the messages.
-        text + "<|im_start|>assistant\\n" → text
-    The opening of the answer ends with a new line.
-        <|im_start|>assistant\\n → <|im_start|>assistant
-    A new line stands behind each `<|im_end|>`.
-        <|im_end|>\\n" → <|im_end|>"
-    One id too many: stop after `max_new_tokens`.
-        range(max_new_tokens) → range(max_new_tokens + 1)
-    One id too few: it stops before `max_new_tokens`.
-        range(max_new_tokens) → range(max_new_tokens - 1)
-    The end was left out, and the answer went on behind it: stop there.
-        return → continue
-    The text that the model read is no part of the answer.
-        for _ in range(max_new_tokens): → yield from ids[0].tolist()⏎for _ in range(max_new_tokens):
-    Each message is written with its own role.
-        {role} → user
-    Each message ends with `<|im_end|>`, the question too.
-        {content}<|im_end|>\\n → {content}\\n
-    The opening names who speaks: `assistant`.
-        <|im_start|>assistant → <|im_start|>
-    A new line stands between the role and the message.
-        {role}\\n{content}< → {role}{content}<
-    All messages belong to the text, not the last alone.
-        in messages) → in messages[-1:])
-    Yield each id as soon as it is there: call `generate` for one id at a time.
-        for _ in range(max_new_tokens):⏎ids = generate(model, ids, 1)⏎if ids[0, -1] == end:⏎return⏎yield ids[0, -1].item() → said = generate(model, ids, max_new_tokens)[0, ids.shape[1] :].tolist()⏎yield from said[: [*said, end].index(end)]
-    The model reads the whole text at each step, not the last id alone.
-        ids = generate(model, ids, 1) → ids = generate(model, ids[:, -1:], 1)
-""")
+def talk(answer, messages, script, max_new_tokens):
+    "What the model was handed first, what it said by the script, and its calls for the first id."
+    handed = []
+
+    def model(ids):
+        handed.append(ids[0].tolist())
+        now = ids.shape[1] - len(handed[0])
+        says = torch.zeros(*ids.shape, len(TOY.tokens))
+        says[:, -1, script[now % len(script)]] = 1
+        return says
+
+    coming = iter(answer(model, TOY, messages, max_new_tokens))
+    said = [*islice(coming, 1)]
+    calls = len(handed)
+    said += islice(coming, 99)  # it may never end
+    return handed[0] if handed else [], said, calls
+
+
+def answer_checks(answer):
+    messages = [("system", "the"), ("user", "Hi"), ("assistant", "Hi!"), ("user", "the")]
+    hello, end = encode("Hi!", TOY), TOY.special["<|im_end|>"]
+    script = [*hello, end, *hello]
+    read, said, calls = talk(answer, messages, script, 9)
+    opening = "<|im_start|>assistant\n"
+
+    def written(messages=messages, form="<|im_start|>{}\n{}<|im_end|>\n", opening=opening):
+        return encode("".join(form.format(*message) for message in messages) + opening, TOY)
+
+    with expecting(read, written(), case="what the model reads") as wrong:
+        hint = "Open the answer: `<|im_start|>assistant` and a new line stand behind the messages."
+        wrong[hint] = written(opening="")
+        wrong["The opening of the answer ends with a new line."] = written(opening=opening[:-1])
+        hint = "A new line stands behind each `<|im_end|>`."
+        wrong[hint] = written(form="<|im_start|>{}\n{}<|im_end|>")
+        hint = "Each message is written with its own role."
+        wrong[hint] = written([("user", text) for _, text in messages])
+        hint = "Each message ends with `<|im_end|>`, the question too."
+        wrong[hint] = written(form="<|im_start|>{}\n{}\n")
+        wrong["The opening names who speaks: `assistant`."] = written(opening="<|im_start|>\n")
+        hint = "A new line stands between the role and the message."
+        wrong[hint] = written(form="<|im_start|>{}{}<|im_end|>\n")
+        wrong["All messages belong to the text, not the last alone."] = written(messages[-1:])
+        hint = "The model reads the whole text at each step, not the last id alone."
+        wrong[hint] = written()[-1:]
+    with expecting(said, hello, case="the answer") as wrong:
+        hint = "The end is not a part of the answer: stop before you yield it."
+        wrong[hint] = [*hello, end]
+        wrong["It goes on behind the end: stop at `<|im_end|>`."] = [*script, *hello[:2]]
+        hint = "The end was left out, and the answer went on behind it: stop there."
+        wrong[hint] = [*hello, *hello, *hello[:2]]
+        wrong["The text that the model read is no part of the answer."] = [*read, *hello]
+    if calls > 1:
+        raise Found("Yield each id as soon as it is there: call `generate` for one id at a time.")
+    _, said, _ = talk(answer, messages, hello, 2)
+    with expecting(said, hello[:2], case="an answer that is cut") as wrong:
+        wrong["One id too many: stop after `max_new_tokens`."] = hello
+        wrong["One id too few: it stops before `max_new_tokens`."] = hello[:1]
+
+
+@exercise("answers.6", answer_checks)
 def answer(model, vocabulary, messages, max_new_tokens):
     text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in messages)
     ids = torch.tensor([encode(text + "<|im_start|>assistant\n", vocabulary)])  # 1 T
@@ -325,15 +328,31 @@ def answer(model, vocabulary, messages, max_new_tokens):
             return
         yield ids[0, -1].item()
 
-@exercise("answers.7", cases=piece_cases, run=shown, repair=True)
-@wrong("""
-    What is left at the end must be shown too, as `�`.
-        yield decoder.decode(b"", final=True) → return
-    The half characters are thrown away: keep them until the rest has come.
-        decoder.decode(token) → token.decode(errors="ignore")
-    Each character must come when it is whole, not all at the end.
-        for token in tokens:⏎yield decoder.decode(token)⏎yield decoder.decode(b"", final=True) → yield b"".join(tokens).decode(errors="replace")
-""")
+def piece_checks(answer):
+    def shown(function):
+        return lambda tokens: [text for text in function(iter(tokens)) if text]
+
+    def nothing_at_the_end(tokens):
+        return [*pieces(tokens)][:-1]
+
+    def halves_thrown_away(tokens):
+        return (token.decode(errors="ignore") for token in tokens)
+
+    def all_at_the_end(tokens):
+        return [b"".join(tokens).decode(errors="replace")]
+
+    bike = [b"A ", b"\xf0\x9f", b"\x9a", b"\xb2!"]
+    cases = {"plain letters": ([b"A", b" bike"],), "🚲": (bike,), "it stops": (bike[:3],)}
+    with expecting_all(shown(answer), shown(pieces), cases) as wrong:
+        hint = "What is left at the end must be shown too, as `�`."
+        wrong[hint] = shown(nothing_at_the_end)
+        hint = "The half characters are thrown away: keep them until the rest has come."
+        wrong[hint] = shown(halves_thrown_away)
+        hint = "Each character must come when it is whole, not all at the end."
+        wrong[hint] = shown(all_at_the_end)
+
+
+@exercise("answers.7", piece_checks)
 def pieces(tokens):
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:
