@@ -15,6 +15,7 @@ import linecache
 import os
 import signal
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 NEVER = ("eval: false", "@exercise(")  # cells for show, and the solutions of exercises
-LIMIT = 300  # seconds for a chapter
+LIMIT = 600  # seconds for a chapter
 
 
 def first_failure(notebook, old, new):
@@ -34,7 +35,9 @@ def first_failure(notebook, old, new):
     if not where:
         return None, f"{old!r} is in no cell"
     os.chdir((ROOT / notebook).parent)
-    page = {"__name__": "__main__", "display": lambda *_: None}
+    sys.modules["__main__"] = module = types.ModuleType("__main__")  # what is pickled looks there
+    page = vars(module)
+    page["display"] = lambda *_: None
     for name, source in cells:
         if any(word in source for word in NEVER) or source.lstrip().startswith("check("):
             continue
