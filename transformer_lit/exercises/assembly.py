@@ -3,61 +3,47 @@
 import torch
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 from transformer_lit.models import assembly as chapter
 from transformer_lit.position import relative
 
-def plug_cases():
-    return {"three layers": (11, 20, 3, 2), "five layers of four heads": (13, 24, 5, 4)}
+def steep_checks(answer):
+    sizes = {"vocab_size": 11, "d_model": 20, "d_ff": 29, "n_layers": 3, "n_heads": 2}
+
+    def assembled(steep):
+        "What a model with this plug says, and how many plugs it has."
+        chapter.POSITIONS["steep"] = steep
+        try:
+            config = chapter.AssemblyConfig(**sizes, max_len=17, position="steep")
+            if isinstance(steep(config), nn.Module):
+                return "a plug"
+            torch.manual_seed(3)
+            model = chapter.assemble(config).eval()
+        finally:
+            del chapter.POSITIONS["steep"]
+        kept = {id(layer.attn.position) for layer in model.layers}
+        return {"plugs": len(kept), "logits": model(torch.arange(14).view(2, 7) % 11).detach()}
+
+    def other_bias(change):
+        class Other(relative.ALiBi):
+            def bias(self, *inputs):
+                return change(super().bias(*inputs))
+
+        plug = Other(2)
+        return assembled(lambda config: lambda: plug)
+
+    right = assembled(steep)
+    with expecting(assembled(answer), right) as wrong:
+        hint = "Each layer has a plug of its own: make it once, outside the inner function."
+        wrong[hint] = right | {"plugs": 3}
+        wrong["The entry returns a function that gives the plug, not the plug."] = "a plug"
+        wrong["That is ALiBi as it is: its bias must be doubled."] = other_bias(lambda bias: bias)
+        wrong["That is half as steep."] = other_bias(lambda bias: bias / 2)
+        hint = "Twice as steep is the bias times two, not squared."
+        wrong[hint] = other_bias(lambda bias: -(bias**2))
 
 
-def named(answer, vocab_size, d_model, n_layers, n_heads):
-    "What a model with this plug says, and how many plugs it has."
-    names = ("vocab_size", "d_model", "n_layers", "n_heads")
-    sizes = dict(zip(names, (vocab_size, d_model, n_layers, n_heads)), d_ff=29, max_len=17)
-    plugs = chapter.POSITIONS
-    plugs["steep"] = answer
-    try:
-        config = chapter.AssemblyConfig(**sizes, position="steep")
-        if isinstance(answer(config), nn.Module):
-            return "a plug"
-        torch.manual_seed(3)
-        model = chapter.assemble(config).eval()
-    finally:
-        del plugs["steep"]
-    ids = torch.arange(2 * 7).view(2, 7) % vocab_size
-    kept = {id(layer.attn.position) for layer in model.layers}
-    return {"plugs": len(kept), "logits": model(ids).detach()}
-
-def stacked(answer, n_layers, needs_final_norm):
-    "How many weights there are, whether they differ, and what comes out at the end."
-    found = answer(lambda: nn.Linear(5, 5), n_layers, lambda: nn.LayerNorm(5), needs_final_norm)
-    if not isinstance(found, list | tuple) or len(found) != 2:
-        return found
-    layers, final = found
-    if not isinstance(layers, nn.ModuleList | nn.Sequential) or not isinstance(final, nn.Module):
-        return found
-    first, last = layers[0].weight, layers[-1].weight
-    return {
-        "layers": len(layers),
-        "parameters of the layers": sum(p.numel() for p in layers.parameters()),
-        "the first weights differ": n_layers == 1 or not torch.equal(first, last),
-        "behind them": final(torch.arange(5.0)).detach(),
-    }
-
-@exercise("assembly.3", cases=plug_cases, run=named, helpers=("Steep",))
-@wrong("""
-    Each layer has a plug of its own: make it once, outside the inner function.
-        plug = Steep(config.n_heads)⏎return lambda: plug → return lambda: Steep(config.n_heads)
-    The entry returns a function that gives the plug, not the plug.
-        lambda: plug → plug
-    That is ALiBi as it is: its bias must be doubled.
-        2 * → 1 *
-    That is half as steep.
-        2 * → 0.5 *
-    Twice as steep is the bias times two, not squared.
-        2 * super().bias(*inputs) → -(super().bias(*inputs) ** 2)
-""")
+@exercise("assembly.3", steep_checks)
 def steep(config):
     plug = Steep(config.n_heads)
     return lambda: plug

@@ -2,76 +2,56 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, gradients
 
-def loss_cases():
+def masked_loss_checks(answer):
+    logits, ids = 3 * torch.randn(3, 5, 7), torch.randint(7, (3, 5))
     asked = torch.zeros(3, 5, dtype=torch.bool)
     asked[0, 1] = asked[0, 3] = asked[2, 0] = True
-    one = torch.zeros(3, 5, dtype=torch.bool)
-    one[1, 4] = True
-    masks = {"three of fifteen": asked, "one place": one, "all places": torch.ones_like(one)}
-    return {
-        name: (3 * torch.randn(3, 5, 7), torch.randint(7, (3, 5)), mask)
-        for name, mask in masks.items()
-    }
-
-def hide_cases():
-    ids, other = torch.randint(11, (2, 3, 7))
-    u = torch.full((3, 7), 0.5)
-    u[0, 1], u[1, 2], u[2, 5] = 0.05, 0.125, 0.14  # hidden, random, kept
-    other[1, 2] = (ids[1, 2] + 1) % 11
-    lucky, same = u.clone(), other.clone()
-    lucky[0, 3], same[0, 3] = 0.13, ids[0, 3]  # a random token that is the true one
-    return {
-        "one of each kind": (ids, u, other, 11),
-        "a lucky draw": (ids, lucky, same, 11),
-        "all draws": (ids, torch.linspace(0.003, 0.2, 21).view(3, 7), other, 11),
-    }
+    losses = -logits.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
+    right = losses[asked].mean()
+    with expecting(answer(logits, ids, asked), right, case="three of fifteen") as wrong:
+        wrong["All places count. Only those that are asked for should."] = losses.mean()
+        wrong["That is the sum: divide by the number of places asked for."] = losses[asked].sum()
+        hint = "Divide by the number of places asked for, not by that of all places."
+        wrong[hint] = losses[asked].sum() / 15
+        wrong["A loss is positive: the sign is missing."] = -right
+        hint = "Each place asked for counts the same, whichever text it stands in."
+        wrong[hint] = (losses[0, [1, 3]].mean() + losses[2, 0]) / 2
+    every = torch.ones(3, 5, dtype=torch.bool)
+    expect(answer(logits, ids, every), losses.mean(), case="all places")
+    inputs = logits, ids, asked
+    expect(gradients(answer, *inputs), gradients(masked_loss, *inputs))
 
 
-def shown_and_asked(answer, *inputs):
-    found = answer(*inputs)
-    if not isinstance(found, list | tuple) or len(found) != 2:
-        return found
-    return dict(zip(("shown", "asked"), found))
-
-@exercise("bert.3", cases=loss_cases, run=with_gradients)
-@wrong("""
-    All places count. Only those that are asked for should.
-        logits[asked] → logits.flatten(0, 1)
-        ids[asked] → ids.flatten()
-    That is the sum: divide by the number of places asked for.
-        .mean() → .sum()
-    Divide by the number of places asked for, not by that of all places.
-        .mean() → .sum() / ids.numel()
-    A loss is positive: the sign is missing.
-        -log_p → log_p
-    Each place asked for counts the same, whichever text it stands in.
-        .mean() → [:, 0] @ (asked / asked.sum(1, keepdim=True))[asked] / asked.any(1).sum()
-""")
+@exercise("bert.3", masked_loss_checks)
 def masked_loss(logits, ids, asked):
     log_p = logits[asked].log_softmax(-1)
     return -log_p.gather(-1, ids[asked][:, None]).mean()
 
-@exercise(
-    "bert.5",
-    cases=lambda: {
+def belief_checks(answer):
+    def share(true, false):
+        return true / (true + false)
+
+    cases = {
         "10 and 10": (0.3, 11, 0.1, 0.1),
         "all random": (0.3, 11, 0.2, 0.0),
         "all kept": (0.3, 11, 0.0, 0.2),
         "a sure context": (0.99, 101, 0.3, 0.1),
-    },
-)
-@wrong("""
-    The context counts too: multiply both cases by their prior.
-        prior * (kept → (kept
-        (1 - prior) * random → (vocab_size - 1) * random
-    A token drawn at random may be the true one, with probability 1 / V.
-        (kept + random / vocab_size) → kept
-    One certain token of V is drawn: `random` is divided by `vocab_size`.
-        (kept + random / vocab_size) → (kept + random)
-        (1 - prior) * random / vocab_size → (1 - prior) * random
-""")
+    }
+    for case, (prior, V, random, kept) in cases.items():
+        false = (1 - prior) * random / V
+        right = share(prior * (kept + random / V), false)
+        with expecting(answer(prior, V, random, kept), right, case=case) as wrong:
+            hint = "The context counts too: multiply both cases by their prior."
+            wrong[hint] = share(kept + random / V, (V - 1) * random / V)
+            hint = "A token drawn at random may be the true one, with probability 1 / V."
+            wrong[hint] = share(prior * kept, false)
+            hint = "One certain token of V is drawn: `random` is divided by `vocab_size`."
+            wrong[hint] = share(prior * (kept + random), (1 - prior) * random)
+
+
+@exercise("bert.5", belief_checks)
 def belief(prior, vocab_size, random, kept):
     true = prior * (kept + random / vocab_size)
     return true / (true + (1 - prior) * random / vocab_size)

@@ -2,42 +2,42 @@
 
 import torch
 
-from transformer_lit.attention.windows import SinkLogit, Window
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, gradients
 
-def near_cases():
-    return {
-        "a window of 3": (*(4 * torch.randn(2, 7, 5)), torch.randn(7, 5), 3, 2.0, 0.3),
-        "itself alone": (*torch.randn(3, 5, 3), 1, 50.0, 0.5),
-        "a short text": (*(4 * torch.randn(2, 3, 2)), torch.randn(3, 2), 11, 1.0, 0.7),
-    }
+def near_checks(answer):
+    q, k, v = 4 * torch.randn(7, 5), 4 * torch.randn(7, 5), torch.randn(7, 5)
+    size, cap, scale = 3, 2.0, 0.3
+    scores, (t, s) = scale * (q @ k.T), (torch.arange(7)[:, None], torch.arange(7))
+    capped, past, near = cap * torch.tanh(scores / cap), s <= t, s > t - size
 
-@exercise("decoders.3", cases=near_cases, run=with_gradients)
-@wrong("""
-    A hidden score of −∞ becomes −cap behind the cap, and is seen. Cap first, then hide.
-        scores = cap * torch.tanh(scale * (q @ k.T) / cap) → scores = scale * (q @ k.T)
-        return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v → return (cap * torch.tanh(scores.masked_fill(~seen, -torch.inf) / cap)).softmax(-1) @ v
-    A cap that cuts has no gradient beyond it. Use the tanh.
-        cap * torch.tanh(scale * (q @ k.T) / cap) → (scale * (q @ k.T)).clamp(-cap, cap)
-    Divide by the cap inside the tanh: small scores shall stay what they are.
-        torch.tanh(scale * (q @ k.T) / cap) → torch.tanh(scale * (q @ k.T))
-    The scale comes first: what is capped is the scaled score.
-        cap * torch.tanh(scale * (q @ k.T) / cap) → scale * cap * torch.tanh(q @ k.T / cap)
-    That is one position too many: the last `size` are seen, its own among them.
-        s > t - size → s >= t - size
-    A position sees keys behind it. Hide them too.
-        (s <= t) & (s > t - size) → s > t - size
-    The window is missing: everything before is seen.
-        (s <= t) & (s > t - size) → s <= t
-""")
+    def layer(scores, seen=past & near):
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+    with expecting(answer(q, k, v, size, cap, scale), layer(capped), case="a window of 3") as wrong:
+        hint = (
+            "A hidden score of −∞ becomes −cap behind the cap, and is seen. Cap first, then hide."
+        )
+        hidden = scores.masked_fill(~(past & near), -torch.inf)
+        wrong[hint] = (cap * torch.tanh(hidden / cap)).softmax(-1) @ v
+        hint = "A cap that cuts has no gradient beyond it. Use the tanh."
+        wrong[hint] = layer(scores.clamp(-cap, cap))
+        hint = "Divide by the cap inside the tanh: small scores shall stay what they are."
+        wrong[hint] = layer(cap * torch.tanh(scores))
+        hint = "The scale comes first: what is capped is the scaled score."
+        wrong[hint] = layer(scale * cap * torch.tanh(q @ k.T / cap))
+        hint = "That is one position too many: the last `size` are seen, its own among them."
+        wrong[hint] = layer(capped, past & (s >= t - size))
+        wrong["A position sees keys behind it. Hide them too."] = layer(capped, near)
+        wrong["The window is missing: everything before is seen."] = layer(capped, past)
+    found = answer(q, k, v, 11, cap, scale)
+    expect(found, layer(capped, past), case="a text shorter than the window")
+    inputs = q, k, v, size, cap, scale
+    expect(gradients(answer, *inputs), gradients(near_layer, *inputs))
+
+
+@exercise("decoders.3", near_checks)
 def near_layer(q, k, v, size, cap, scale):
     scores = cap * torch.tanh(scale * (q @ k.T) / cap)  # T S
     t, s = torch.arange(len(q))[:, None], torch.arange(len(k))
     seen = (s <= t) & (s > t - size)  # T S
     return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
-
-def gate_cases():
-    return {
-        "two texts": (*torch.randn(2, 2, 5, 6), *torch.randn(2, 6, 6)),
-        "one token": (*torch.randn(2, 1, 1, 10), *torch.randn(2, 10, 10)),
-    }

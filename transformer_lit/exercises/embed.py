@@ -3,39 +3,27 @@
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def pairs(batch, width):
-    return 3 * torch.randn(batch, width), torch.rand(batch, 1) + torch.randn(batch, width)
+def loss_checks(answer):
+    for B, C, temperature in ((5, 7, 0.5), (11, 3, 0.1)):
+        x, y = 3 * torch.randn(B, C), torch.rand(B, 1) + torch.randn(B, C)
+        cosines, own = F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).T, torch.arange(B)
+
+        def loss(scores, own=own):
+            return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+        right = loss(cosines / temperature)
+        with expecting(answer(x, y, temperature), right, case=f"pairs: {B}") as wrong:
+            wrong["The rows are not of length 1 yet."] = loss(x @ y.T / temperature)
+            hint = "The softmax is taken over one axis only: ask from y too."
+            wrong[hint] = F.cross_entropy(cosines / temperature, own)
+            hint = "Divide by the temperature; a small one makes the softmax sharp."
+            wrong[hint] = loss(cosines * temperature)
+            wrong["Take the mean of the two sides, not their sum."] = 2 * right
 
 
-def loss_cases():
-    return {
-        "five pairs": (*pairs(5, 7), 0.5),
-        "eleven, and sharper": (*pairs(11, 3), 0.1),
-        "two": (*pairs(2, 13), 1.0),
-    }
-
-
-def recall_cases():
-    x, y = pairs(23, 5)
-    return {
-        "the nearest": (x, x + 2 * y, 1),
-        "among three": (x, x + 4 * y, 3),
-        "of unequal length": (x, (x + y) * torch.rand(23, 1), 2),
-    }
-
-@exercise("embed.3", cases=loss_cases)
-@wrong("""
-    The rows are not of length 1 yet.
-        F.normalize(x, dim=-1), F.normalize(y, dim=-1) → x, y
-    The softmax is taken over one axis only: ask from y too.
-        F.cross_entropy(scores.T, own) → F.cross_entropy(scores, own)
-    Divide by the temperature; a small one makes the softmax sharp.
-        / temperature → * temperature
-    Take the mean of the two sides, not their sum.
-        own)) / 2 → own))
-""")
+@exercise("embed.3", loss_checks)
 def both_sides(x, y, temperature):
     x, y = F.normalize(x, dim=-1), F.normalize(y, dim=-1)
     scores = x @ y.T / temperature  # B B

@@ -2,36 +2,28 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def attn_cases():
-    return {
-        "a width of 5": (torch.randn(5, 15), torch.randn(15)),
-        "a width of 1": (torch.randn(1, 3), torch.randn(3)),
-    }
+def c_attn_checks(answer):
+    def named(matrices, biases, order="qkv"):
+        ours = {f"{x}_proj.weight": w for x, w in zip(order, matrices)}
+        return ours | {f"{x}_proj.bias": b for x, b in zip(order, biases)}
+
+    for C in (5, 1):
+        weight, bias = torch.randn(C, 3 * C), torch.randn(3 * C)
+        matrices, biases = weight.t().chunk(3), bias.chunk(3)
+        right = named(matrices, biases)
+        with expecting(answer(weight, bias), right, case=f"a width of {C}") as wrong:
+            hint = "The matrices are not turned: ours are outputs × inputs."
+            wrong[hint] = named(weight.chunk(3, -1), biases)
+            wrong["The order is queries, keys, values."] = named(matrices, biases, order="kqv")
+            taken = (range(i, 3 * C, 3) for i in range(3))
+            dealt = zip(*((weight.t()[list(rows)], bias[list(rows)]) for rows in taken))
+            hint = "Columns do not take turns: q is the first third, not every third column."
+            wrong[hint] = named(*dealt)
 
 
-def name_cases():
-    return {
-        "a projection": ("layers.11.attn.k_proj.weight",),
-        "a matrix of the feed-forward network": ("layers.2.ffn.up_proj.weight",),
-        "the norm before attention": ("layers.0.attn_residual.norm.weight",),
-        "the norm before the feed-forward network": ("layers.3.ffn_residual.norm.weight",),
-        "the table": ("tok_emb.weight",),
-        "the last norm": ("final_norm.weight",),
-        "the output layer": ("lm_head.weight",),
-    }
-
-@exercise("families.3", cases=attn_cases)
-@wrong("""
-    The matrices are not turned: ours are outputs × inputs.
-        w.t() → w
-    The order is queries, keys, values.
-        "qkv" → "kqv"
-    Columns do not take turns: q is the first third, not every third column.
-        weight.chunk(3, -1) → [weight[:, i::3] for i in range(3)]
-        bias.chunk(3, -1) → [bias[i::3] for i in range(3)]
-""")
+@exercise("families.3", c_attn_checks)
 def take_apart(weight, bias):
     pieces = zip("qkv", weight.chunk(3, -1), bias.chunk(3, -1))
     return {

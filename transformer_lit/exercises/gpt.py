@@ -2,52 +2,55 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def block_cases():
-    return {
-        "a text of 23, blocks of 5": (torch.randperm(23), 5),
-        "the blocks would fill the text, and the last has no target": (torch.randperm(21), 7),
-        "one block": (torch.randperm(4), 3),
+def block_checks(answer):
+    sizes = {
+        "a text of 23, blocks of 5": (23, 5),
+        "the blocks would fill the text, and the last has no target": (21, 7),
+        "one block": (4, 3),
     }
+    for case, (n, T) in sizes.items():
+        ids, N = torch.randperm(n), (n - 1) // T
+        read, said = ids[: N * T].view(N, T), ids[1 : N * T + 1].view(N, T)
+        with expecting(answer(ids, T), (read, said), case=case) as wrong:
+            wrong["Target and input are the same. The target is one step further on."] = read, read
+            hint = "The blocks overlap: the next one begins where the last has ended."
+            wrong[hint] = ids[:-1].unfold(0, T, 1), ids[1:].unfold(0, T, 1)
+            pieces = ids[: n // (T + 1) * (T + 1)].view(-1, T + 1)
+            hint = (
+                "You cut pieces of T + 1. The next block begins where the last one's inputs have "
+                "ended."
+            )
+            wrong[hint] = pieces[:, :-1], pieces[:, 1:]
+            hint = "The last block is lost: N T tokens are read, and one more is needed."
+            wrong[hint] = read[:-1], said[:-1]
+            whole = n // T * T
+            made_up = ids[:whole].view(-1, T), torch.cat([ids, ids[:1]])[1 : whole + 1].view(-1, T)
+            wrong["The last target of the last block is made up: its text has ended."] = made_up
 
 
-def logit_cases():
-    return {
-        "one text": (torch.randn(1, 5, 11), torch.randint(11, (1, 5))),
-        "three texts": (torch.randn(3, 7, 11), torch.randint(11, (3, 7))),
-        "two positions": (torch.randn(2, 2, 5), torch.randint(5, (2, 2))),
-    }
-
-@exercise("gpt.3", cases=block_cases)
-@wrong("""
-    Target and input are the same. The target is one step further on.
-        ids[1 : N * T + 1] → ids[: N * T]
-    The blocks overlap: the next one begins where the last has ended.
-        ids[: N * T].view(N, T) → ids[:-1].unfold(0, T, 1)
-        ids[1 : N * T + 1].view(N, T) → ids[1:].unfold(0, T, 1)
-    You cut pieces of T + 1. The next block begins where the last one's inputs have ended.
-        N = (len(ids) - 1) // T → rows = ids[: len(ids) // (T + 1) * (T + 1)].view(-1, T + 1)
-        ids[: N * T].view(N, T) → rows[:, :-1]
-        ids[1 : N * T + 1].view(N, T) → rows[:, 1:]
-    The last block is lost: N T tokens are read, and one more is needed.
-        // T → // T - 1
-    The last target of the last block is made up: its text has ended.
-        N = (len(ids) - 1) // T → N, ids = len(ids) // T, torch.cat([ids, ids[:1]])
-""")
+@exercise("gpt.3", block_checks)
 def blocks(ids, T):
     N = (len(ids) - 1) // T
     return ids[: N * T].view(N, T), ids[1 : N * T + 1].view(N, T)
 
-@exercise("gpt.4", cases=logit_cases, repair=True)
-@wrong("""
-    The shift has the wrong direction: position t is now compared with the token before it.
-        logits[:, :-1] → logits[:, 1:]
-        ids[:, 1:, None] → ids[:, :-1, None]
-    The last position has no next token. Leave it out, above and below.
-        logits[:, :-1] → logits
-        ids[:, 1:, None] → ids.roll(-1, 1)[..., None]
-""")
+def text_loss_checks(answer):
+    for B, T in ((1, 5), (3, 7), (2, 2)):
+        logits, ids = torch.randn(B, T, 11), torch.randint(11, (B, T))
+        log_p = logits.log_softmax(-1)
+        right = -log_p[:, :-1].gather(-1, ids[:, 1:, None]).mean()
+        with expecting(answer(logits, ids), right, case=f"B = {B}, T = {T}") as wrong:
+            hint = (
+                "The shift has the wrong direction: position t is now compared with the token "
+                "before it."
+            )
+            wrong[hint] = -log_p[:, 1:].gather(-1, ids[:, :-1, None]).mean()
+            hint = "The last position has no next token. Leave it out, above and below."
+            wrong[hint] = -log_p.gather(-1, ids.roll(-1, 1)[..., None]).mean()
+
+
+@exercise("gpt.4", text_loss_checks)
 def text_loss(logits, ids):
     log_p = logits[:, :-1].log_softmax(-1)
     return -log_p.gather(-1, ids[:, 1:, None]).mean()

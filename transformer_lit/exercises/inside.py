@@ -2,33 +2,23 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def score_cases():
-    sizes = {"two copies": (14, 7), "a third begins": (13, 5), "a long text, period 2": (11, 2)}
-    return {name: (torch.randn(T, T).tril().softmax(-1), L) for name, (T, L) in sizes.items()}
+def score_checks(answer):
+    for case, T, L in (("two copies", 14, 7), ("a third begins", 13, 5), ("period 2", 11, 2)):
+        weights = torch.randn(T, T).tril().softmax(-1)
+        right = weights.diagonal(1 - L)[1:].mean()
+        with expecting(torch.as_tensor(answer(weights, L)), right, case=case) as wrong:
+            hint = "The first entry of this diagonal is t = L − 1, in the first copy: leave it out."
+            wrong[hint] = weights.diagonal(1 - L).mean()
+            hint = "That is the earlier copy of the same token: look one key further on."
+            wrong[hint] = weights.diagonal(-L)[1:].mean()
+            hint = "Rows are queries: below the main diagonal the offset is negative."
+            wrong[hint] = weights.diagonal(L - 1)[1:].mean()
+            hint = "Divide by the number of queries in the sum, T − L, not by T."
+            wrong[hint] = right * (T - L) / T
 
 
-def cut_cases():
-    sizes = {
-        "the first head": (7, 2, 3, 0),
-        "the last of three": (11, 3, 5, 2),
-        "of five": (5, 5, 2, 1),
-    }
-    return {name: (torch.randn(C, H * D), head, D) for name, (C, H, D, head) in sizes.items()}
-
-@exercise(
-    "inside.3", cases=score_cases, run=lambda answer, *inputs: torch.as_tensor(answer(*inputs))
-)
-@wrong("""
-    The first entry of this diagonal is t = L − 1, in the first copy: leave it out.
-        [1:] →
-    That is the earlier copy of the same token: look one key further on.
-        1 - period → -period
-    Rows are queries: below the main diagonal the offset is negative.
-        1 - period → period - 1
-    Divide by the number of queries in the sum, T − L, not by T.
-        .mean() → .sum() / len(weights)
-    """)
+@exercise("inside.3", score_checks)
 def one_head_score(weights, period):
     return weights.diagonal(1 - period)[1:].mean()

@@ -2,38 +2,29 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 from transformer_lit.models.quantise import quantise_q4_1
 
-def packed_cases():
-    return {
-        "one block": (quantise_q4_1(torch.randn(1, 32)),),
-        "three blocks": (quantise_q4_1(torch.randn(3, 32) + 1),),
-    }
+def packed_checks(answer):
+    for rows in (1, 3):
+        packed = quantise_q4_1(torch.randn(rows, 32) + 1)
+        d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, -1)
+        low, high = packed[:, 4:] & 15, packed[:, 4:] >> 4
+        q = torch.cat([low, high], -1)
+        with expecting(answer(packed), d * q + m, case=f"blocks: {rows}") as wrong:
+            hint = (
+                "The low nibbles are the first 16 numbers, the high ones the last 16: they do not "
+                "take turns."
+            )
+            wrong[hint] = d * torch.stack([low, high], -1).flatten(1) + m
+            wrong["Low and high have changed places."] = d * torch.cat([high, low], -1) + m
+            wrong["The scale comes first, then the minimum."] = m * q + d
+            wrong["The minimum is missing."] = d * q
+            hint = "Steps count from the minimum: nothing is to subtract."
+            wrong[hint] = d * (q.float() - 8) + m
 
 
-def row_cases():
-    x = torch.randn(2, 32)
-    x[:, 0] = 4
-    return {
-        "the largest is positive": (x,),
-        "it is negative": (-x,),
-        "zeros": (torch.zeros(1, 32),),
-    }
-
-@exercise("quantise.3", cases=packed_cases)
-@wrong("""
-    The low nibbles are the first 16 numbers, the high ones the last 16: they do not take turns.
-        torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], -1) → torch.stack([packed[:, 4:] & 15, packed[:, 4:] >> 4], -1).flatten(1)
-    Low and high have changed places.
-        [packed[:, 4:] & 15, packed[:, 4:] >> 4] → [packed[:, 4:] >> 4, packed[:, 4:] & 15]
-    The scale comes first, then the minimum.
-        d, m = → m, d =
-    The minimum is missing.
-        d * q + m → d * q
-    Steps count from the minimum: nothing is to subtract.
-        d * q + m → d * (q - 8) + m
-""")
+@exercise("quantise.3", packed_checks)
 def numbers_of(packed):
     d, m = packed[:, :4].contiguous().view(torch.float16).float().split(1, -1)  # n 1 each
     q = torch.cat([packed[:, 4:] & 15, packed[:, 4:] >> 4], -1).float()  # n 32

@@ -2,54 +2,40 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def gru_cases():
-    sizes = {"one place": (1, 3, 5), "7 places": (7, 3, 5), "11 places": (11, 5, 2)}
-    return {
-        name: (torch.randn(T, M), torch.randn(C), torch.randn(M, 3 * C), torch.randn(C, 3 * C))
-        + tuple(torch.randn(2, 3 * C))
-        for name, (T, M, C) in sizes.items()
-    }
+def gru_checks(answer):
+    def plain(x, h, r, U, c):
+        return x + r * (h @ U + c)
 
-def padded_cases():
-    lengths = {"no padding": (5, 5), "a short row": (5, 2), "all short": (3, 1)}
-    weights = torch.randn(3, 7), torch.randn(7, 7)
-    return {
-        name: (torch.randn(2, 5, 3), torch.arange(5) < torch.tensor(n)[:, None], *weights)
-        for name, n in lengths.items()
-    }
+    def states(x, h, W, U, b, c, order="rzn", z_of_h=True, candidate=plain):
+        found = []
+        for x_t in x:
+            mine, theirs = (dict(zip(order, y.chunk(3, -1))) for y in (x_t @ W + b, h @ U + c))
+            r, z = ((mine[name] + theirs[name]).sigmoid() for name in "rz")
+            n = candidate(mine["n"], h, r, U[:, -len(h) :], c[-len(h) :])
+            h = (1 - z) * n.tanh() + z * h if z_of_h else z * n.tanh() + (1 - z) * h
+            found.append(h)
+        return torch.stack(found)
+
+    for T, M, C in ((1, 3, 5), (7, 3, 5), (11, 5, 2)):
+        inputs = torch.randn(T, M), torch.randn(C), torch.randn(M, 3 * C), torch.randn(C, 3 * C)
+        inputs += tuple(torch.randn(2, 3 * C))
+        with expecting(answer(*inputs), states(*inputs), case=f"{T} places") as wrong:
+            hint = "z is the share of the old state, 1 − z that of the candidate."
+            wrong[hint] = states(*inputs, z_of_h=False)
+            wrong["The parts come in the order r, z, n."] = states(*inputs, order="zrn")
+            hint = "Apply r after the product with U and its bias, not to the state before it."
+            wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: x + (r * h) @ U + c)
+            hint = "r acts on the bias c of the candidate as well."
+            wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: x + r * (h @ U) + c)
+            hint = "r belongs on the state's part of the candidate, not on the input's."
+            wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: r * (x + h @ U + c))
+            hint = "Return the states after all places, not the last one alone."
+            wrong[hint] = states(*inputs)[-1]
 
 
-def join_cases():
-    lengths = {"2 steps": 2, "8 steps": 8, "16 steps": 16}
-    return {name: (torch.rand(T, 3), torch.randn(T, 3)) for name, T in lengths.items()}
-
-
-def joined(answer, a, b):
-    "Neighbours are joined, then pairs of them, until one step is left: that from 0 to the end."
-    steps = list(zip(a, b))
-    while len(steps) > 1:
-        steps = [answer(one, other) for one, other in zip(steps[::2], steps[1::2])]
-    return None if steps[0] is None else torch.stack(list(steps[0]))
-
-@exercise("recurrent.3", cases=gru_cases)
-@wrong("""
-    z is the share of the old state, 1 − z that of the candidate.
-        (1 - z) * → z *
-        + z * h → + (1 - z) * h
-    The parts come in the order r, z, n.
-        x_r, x_z, x_n = → x_z, x_r, x_n =
-        h_r, h_z, h_n = → h_z, h_r, h_n =
-    Apply r after the product with U and its bias, not to the state before it.
-        r * h_n → (r * h) @ U[:, -len(h) :] + c[-len(h) :]
-    r acts on the bias c of the candidate as well.
-        r * h_n → r * (h @ U[:, -len(h) :]) + c[-len(h) :]
-    r belongs on the state's part of the candidate, not on the input's.
-        x_n + r * h_n → r * (x_n + h_n)
-    Return the states after all places, not the last one alone.
-        torch.stack(states) → h
-""")
+@exercise("recurrent.3", gru_checks)
 def read_all(x, h, W, U, b, c):
     states = []
     for x_t in x:
@@ -60,15 +46,30 @@ def read_all(x, h, W, U, b, c):
         states.append(h)
     return torch.stack(states)
 
-@exercise("recurrent.5", cases=join_cases, run=joined)
-@wrong("""
-    The later step acts on the earlier one's result: a_2 belongs on b_1.
-        a_2 * b_1 + b_2 → a_2 * b_2 + b_1
-    The earlier step's input goes through the later step: multiply b_1.
-        a_2 * b_1 → b_1
-    a_1 does not act on b_2: that input came after it.
-        a_2 * b_1 + b_2 → a_1 * b_2 + b_1
-""")
+def join_checks(answer):
+    def joined(join, a, b):
+        "Neighbours are joined, then pairs of them, until one step is left: that of all."
+        steps = list(zip(a, b))
+        while len(steps) > 1:
+            steps = [join(one, other) for one, other in zip(steps[::2], steps[1::2])]
+        return None if steps[0] is None else torch.stack(list(steps[0]))
+
+    for T in (2, 8):
+        a, b = torch.rand(T, 3), torch.randn(T, 3)
+        h = torch.zeros(3)
+        for a_t, b_t in zip(a, b):
+            h = a_t * h + b_t
+        right = torch.stack([a.prod(0), h])
+        with expecting(joined(answer, a, b), right, case=f"{T} steps") as wrong:
+            hint = "The later step acts on the earlier one's result: a_2 belongs on b_1."
+            wrong[hint] = joined(lambda p, q: (p[0] * q[0], q[0] * q[1] + p[1]), a, b)
+            hint = "The earlier step's input goes through the later step: multiply b_1."
+            wrong[hint] = joined(lambda p, q: (p[0] * q[0], p[1] + q[1]), a, b)
+            hint = "a_1 does not act on b_2: that input came after it."
+            wrong[hint] = joined(lambda p, q: (p[0] * q[0], p[0] * q[1] + p[1]), a, b)
+
+
+@exercise("recurrent.5", join_checks)
 def join(first, second):
     (a_1, b_1), (a_2, b_2) = first, second
     return a_1 * a_2, a_2 * b_1 + b_2
