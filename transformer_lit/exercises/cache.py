@@ -29,8 +29,7 @@ def cache_checks(answer):
     with expecting(found, (k, v), case="token by token") as wrong:
         hint = "`update` returns all keys and values so far, and not the new ones alone."
         wrong[hint] = k[:, :, 6:], v[:, :, 6:]
-        hint = "The old positions come first, the new ones behind them."
-        wrong[hint] = k.flip(2), v.flip(2)
+        wrong["The old positions come first, the new ones behind them."] = k.flip(2), v.flip(2)
         hint = "Join along axis 2, the positions: axis 1 is that of the heads."
         wrong[hint] = torch.cat(k.split(1, 2), 1), torch.cat(v.split(1, 2), 1)
         hint = "Join along axis 2, the positions: axis −1 is that of the entries."
@@ -89,8 +88,7 @@ def piece_checks(answer):
             "The shift has the wrong sign: the keys that were there move the triangle to the right."
         )
         wrong[hint] = with_triangle(lambda held: -held)
-        hint = "One too few: a query sees its own key too."
-        wrong[hint] = with_triangle(lambda held: held - 1)
+        wrong["One too few: a query sees its own key too."] = with_triangle(lambda held: held - 1)
         hint = "One too far: a query sees its own key and nothing after it."
         wrong[hint] = with_triangle(lambda held: held + 1)
 
@@ -121,15 +119,11 @@ def window_checks(answer):
         if found[0] is None:
             raise Found("`update` must return keys and values: is a `return` missing?")
         with expecting(found, ends(window), case=f"a window of {window}, 11 steps") as wrong:
-            hint = "One position too many: itself and `window` − 1 before it."
-            wrong[hint] = ends(window + 1)
-            hint = "One position too few: the new one belongs to the window."
-            wrong[hint] = ends(window - 1)
-            hint = "All positions are returned: keep the last `window` of them."
-            wrong[hint] = ends(11)
+            wrong["One position too many: itself and `window` − 1 before it."] = ends(window + 1)
+            wrong["One position too few: the new one belongs to the window."] = ends(window - 1)
+            wrong["All positions are returned: keep the last `window` of them."] = ends(11)
         with expecting(cache.length, 11, case="the length after 11 steps") as wrong:
-            hint = "`length` counts all that ever came; the layer takes positions from it."
-            wrong[hint] = window
+            wrong["`length` counts all that ever came; the layer takes positions from it."] = window
         room = (window + 1) * 2 * k[:, :, 0].numel()  # keys and values, one position to spare
         if numbers_held(cache) > room:
             raise Found("It returns the window and holds the whole text: cut what it keeps.")

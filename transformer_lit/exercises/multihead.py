@@ -16,8 +16,7 @@ def multihead_checks(answer):
     ) as wrong:
         hint = "The four projections have no bias: give `bias=False` to `nn.Linear`."
         wrong[hint] = sorted([*weights, *(f"{name}_proj.bias" for name in "qkvo")])
-        hint = "There is no output projection: the fourth is `o_proj`."
-        wrong[hint] = sorted([*weights][:3])
+        wrong["There is no output projection: the fourth is `o_proj`."] = sorted([*weights][:3])
 
     def split(z, n):
         return z.unflatten(-1, (n, -1)).transpose(1, 2)  # B H T D

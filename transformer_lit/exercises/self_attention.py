@@ -13,8 +13,7 @@ def layer_checks(answer):
     q, k, v = x @ w_q, x @ w_k, x @ w_v
     scores = q @ k.T / 3**0.5
     with expecting(answer(*inputs), scores.softmax(-1) @ v, case="five words") as wrong:
-        hint = "The scale is missing: divide the scores by √D."
-        wrong[hint] = (q @ k.T).softmax(-1) @ v
+        wrong["The scale is missing: divide the scores by √D."] = (q @ k.T).softmax(-1) @ v
         wrong["Divide by √D: you multiply by it."] = (q @ k.T * 3**0.5).softmax(-1) @ v
         wrong["Divide by √D, not by D."] = (q @ k.T / 3).softmax(-1) @ v
         hint = "D is the size of a query, not of a word: a dot product has that many terms."
@@ -26,7 +25,8 @@ def layer_checks(answer):
         hint = "The mean is taken of the words. It must be one of their values, x @ w_v."
         wrong[hint] = scores.softmax(-1) @ x
         wrong["There is no softmax: the scores are not weights yet."] = scores @ v
-    expect(gradients(answer, *inputs), gradients(self_attention, *inputs), case="five words")
+    found = gradients(lambda x, w_q, w_k, w_v: answer(x, w_q, w_k, w_v), *inputs)  # by our names
+    expect(found, gradients(self_attention, *inputs), case="five words")
     x, w_q, w_k, w_v = layer(2, 5, 11)
     x = 100 * x
     scores, v = x @ w_q @ (x @ w_k).T / 11**0.5, x @ w_v
