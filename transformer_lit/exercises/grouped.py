@@ -3,58 +3,40 @@
 import torch
 
 from transformer_lit.attention.grouped import cache_bytes
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
-def head_cases():
-    k = {K: torch.randn(2, K, 7, 5) for K in (1, 2, 3, 6)}
-    return {
-        "3 heads for 6": (k[3], 6),
-        "2 heads for 6": (k[2], 6),
-        "one for all": (k[1], 6),
-        "as many as queries": (k[6], 6),
-    }
-
-
-def copied(answer, k, n_heads):
-    "A view or a copy: both are right."
-    found = answer(k, n_heads)
-    return found.clone() if isinstance(found, torch.Tensor) else found
+def head_checks(answer):
+    for K in (3, 2, 1, 6):
+        k = torch.randn(2, K, 7, 5)
+        right = k[:, torch.arange(6) // (6 // K)]
+        with expecting(answer(k, 6), right, case=f"{K} heads for 6") as wrong:
+            hint = "That is 0 1 2 0 1 2. Neighbours form a group: 0 0 1 1 2 2."
+            wrong[hint] = k.repeat(1, 6 // K, 1, 1)
+            hint = "The positions are repeated, and not the heads: heads are axis 1."
+            wrong[hint] = k.repeat_interleave(6 // K, dim=2)
+            wrong["Each head is repeated H times. A group has H/K."] = k.repeat_interleave(6, dim=1)
 
 
-def attention_cases():
-    q = torch.randn(2, 6, 5, 11)
-    heads = {"K = H": 6, "K = 1": 1, "K = 3": 3, "K = 2": 2}
-    return {name: (q, *torch.randn(2, 2, K, 7, 11)) for name, K in heads.items()}
-
-
-def memory_cases():
-    return {
-        "LLaMA 7B": (24 * 2**30, 13_480_000_000, 32, 32, 128),
-        "the same with K = 8": (24 * 2**30, 13_480_000_000, 32, 8, 128),
-        "a small one": (1_000_003, 30_011, 3, 2, 5),
-    }
-
-@exercise("grouped.3", cases=head_cases, run=copied)
-@wrong("""
-    That is 0 1 2 0 1 2. Neighbours form a group: 0 0 1 1 2 2.
-        repeat_interleave(n_heads // k.shape[1], dim=1) → repeat(1, n_heads // k.shape[1], 1, 1)
-    The positions are repeated, and not the heads: heads are axis 1.
-        dim=1 → dim=2
-    Each head is repeated H times. A group has H/K.
-        // k.shape[1] →
-""")
+@exercise("grouped.3", head_checks)
 def repeat_heads(k, n_heads):
     return k.repeat_interleave(n_heads // k.shape[1], dim=1)  # B H S D
 
-@exercise("grouped.4", cases=attention_cases, repair=True)
-@wrong("""
-    The values follow the groups now. The keys still go 0 1 2 0 1 2.
-        scores = → repeated = k.repeat(1, H // K, 1, 1).unflatten(1, (K, -1))⏎scores =
-        bksd->bkgts", groups, k → bkgsd->bkgts", groups, repeated
-    The keys follow the groups now. The values still go 0 1 2 0 1 2.
-        out = → repeated = v.repeat(1, H // K, 1, 1).unflatten(1, (K, -1))⏎out =
-        bksd->bkgtd", scores.softmax(-1), v → bkgsd->bkgtd", scores.softmax(-1), repeated
-""")
+def attention_checks(answer):
+    q, heads = torch.randn(2, 6, 5, 11), {"K = H": 6, "K = 1": 1, "K = 3": 3, "K = 2": 2}
+    cases = {name: (q, *torch.randn(2, 2, K, 7, 11)) for name, K in heads.items()}
+
+    def turned(x):
+        "The order 0 1 2 0 1 2."
+        return x.repeat(1, 6 // x.shape[1], 1, 1)
+
+    with expecting_all(answer, grouped_attention, cases) as wrong:
+        hint = "The values follow the groups now. The keys still go 0 1 2 0 1 2."
+        wrong[hint] = lambda q, k, v: grouped_attention(q, turned(k), repeat_heads(v, 6))
+        hint = "The keys follow the groups now. The values still go 0 1 2 0 1 2."
+        wrong[hint] = lambda q, k, v: grouped_attention(q, repeat_heads(k, 6), turned(v))
+
+
+@exercise("grouped.4", attention_checks)
 def grouped_attention(q, k, v):
     B, H, T, D = q.shape
     K = k.shape[1]
@@ -63,16 +45,22 @@ def grouped_attention(q, k, v):
     out = torch.einsum("bkgts,bksd->bkgtd", scores.softmax(-1), v)
     return out.reshape(B, H, T, D)
 
-@exercise("grouped.5", cases=memory_cases)
-@wrong("""
-    Twice as much for each token: keys and values of two bytes.
-        cache_bytes(n_layers, n_kv_heads, d_head, 1) → (2 * n_layers * n_kv_heads * d_head)
-    The weights take room too.
-        (memory - weights) → memory
-    Every layer has a cache.
-        cache_bytes(n_layers → cache_bytes(1
-    Only whole tokens count: round down.
-        // → /
-""")
+def memory_checks(answer):
+    cases = {
+        "LLaMA 7B": (24 * 2**30, 13_480_000_000, 32, 32, 128),
+        "a small one": (1_000_003, 30_011, 3, 2, 5),
+    }
+    for case, (memory, weights, layers, heads, size) in cases.items():
+        token, left = 4 * layers * heads * size, memory - weights
+        found = answer(memory, weights, layers, heads, size)
+        with expecting(found, left // token, case=case) as wrong:
+            hint = "Twice as much for each token: keys and values of two bytes."
+            wrong[hint] = left // (token // 2)
+            wrong["The weights take room too."] = memory // token
+            wrong["Every layer has a cache."] = left // (token // layers)
+            wrong["Only whole tokens count: round down."] = left / token
+
+
+@exercise("grouped.5", memory_checks)
 def tokens_that_fit(memory, weights, n_layers, n_kv_heads, d_head):
     return (memory - weights) // cache_bytes(n_layers, n_kv_heads, d_head, 1)

@@ -2,39 +2,28 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.position.rope import RoPE
+from transformer_lit.course.exercises import exercise, expecting
 
-def step_cases():
-    def case(H, T, S, D, E, r):
-        shapes = (H, T, D), (S, r), (H, D, r), (H, E, r)
-        return tuple(torch.randn(shape) for shape in shapes)
+def step_checks(answer):
+    q, c = torch.randn(2, 3, 7), torch.randn(5, 11)  # H T D, S r
+    up_k, up_v = torch.randn(2, 7, 11), torch.randn(2, 3, 11)  # H D r, H E r
+    products = q @ up_k @ c.T  # H T S
 
-    return {"one query": case(3, 1, 11, 5, 7, 13), "three queries": case(2, 3, 5, 7, 3, 2)}
+    def result(weights, up):
+        return weights @ c @ up.mT
+
+    right = result((products / 7**0.5).softmax(-1), up_v)
+    with expecting(answer(q, c, up_k, up_v), right) as wrong:
+        hint = "The scale is that of the key that nobody makes: D numbers, not r."
+        wrong[hint] = result((products / 11**0.5).softmax(-1), up_v)
+        hint = "Every query needs weights over all positions: the softmax runs over S."
+        wrong[hint] = result((products / 7**0.5).softmax(-2), up_v)
+        hint = "`up_k` is for keys. Values are made with `up_v`."
+        wrong[hint] = result((products / 7**0.5).softmax(-1), up_k)
+        wrong["The scores are not scaled."] = result(products.softmax(-1), up_v)
 
 
-def turn(x):
-    "Vectors at positions 0, 1, …, turned."
-    at = torch.arange(x.shape[-2])
-    return RoPE(x.shape[-1]).rotate(x.reshape(1, -1, *x.shape[-2:]), at).view_as(x)
-
-
-def score_cases():
-    H, T, D, R, r = 3, 7, 6, 4, 11
-    shapes = (H, T, D), (H, T, R), (T, r), (T, R), (H, D, r)
-    return {"seven positions": (*(torch.randn(shape) for shape in shapes), turn)}
-
-@exercise("latent.3", cases=step_cases)
-@wrong("""
-    The scale is that of the key that nobody makes: D numbers, not r.
-        / q.shape[-1] ** 0.5 → / folded.shape[-1] ** 0.5
-    Every query needs weights over all positions: the softmax runs over S.
-        softmax(-1) → softmax(-2)
-    `up_k` is for keys. Values are made with `up_v`.
-        her,htr->hte", up_v → her,htr->hte", up_k
-    The scores are not scaled.
-        / q.shape[-1] ** 0.5 →
-""")
+@exercise("latent.3", step_checks)
 def absorbed(q, c, up_k, up_v):
     folded = torch.einsum("hdr,htd->htr", up_k, q)  # H T r
     weights = (folded @ c.T / q.shape[-1] ** 0.5).softmax(-1)  # H T S

@@ -3,26 +3,24 @@
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def three_cases():
-    return {"one head": (*torch.randn(3, 1, 1, 5, 3),), "heads": (*torch.randn(3, 2, 3, 7, 5),)}
+def normalised_checks(answer):
+    q, k, v = torch.randn(3, 2, 3, 7, 5)  # B H T D
+
+    def mean(weights):
+        return weights @ v / weights.sum(-1, keepdim=True)
+
+    weights = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
+    with expecting(answer(q, k, v), mean(weights.tril())) as wrong:
+        hint = "elu(x) lies above −1: without the + 1 a weight can be negative."
+        wrong[hint] = mean((F.elu(q) @ F.elu(k).mT).tril())
+        hint = "Each query sees itself and what is before it: the weights need the causal mask."
+        wrong[hint] = mean(weights)
+        wrong["That is the numerator. Divide by its last column."] = weights.tril() @ v
 
 
-def step_cases():
-    k = F.normalize(torch.randn(5), dim=0)
-    state, v = torch.randn(5, 3), torch.randn(3)
-    return {"a step": (state, k, v, 0.7, 0.6), "β = 1": (state, k, v, 0.5, 1.0)}
-
-@exercise("linear.2", cases=three_cases)
-@wrong("""
-    elu(x) lies above −1: without the + 1 a weight can be negative.
-        F.elu(q) + 1, F.elu(k) + 1 → F.elu(q), F.elu(k)
-    Each query sees itself and what is before it: the weights need the causal mask.
-        .tril() →
-    That is the numerator. Divide by its last column.
-        out[..., :-1] / out[..., -1:] → out[..., :-1]
-""")
+@exercise("linear.2", normalised_checks)
 def normalised(q, k, v):
     q, k = F.elu(q) + 1, F.elu(k) + 1
     v = torch.cat([v, torch.ones_like(v[..., :1])], -1)  # B H T D+1

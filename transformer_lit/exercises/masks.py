@@ -4,115 +4,120 @@ import math
 
 import torch
 
-from transformer_lit.attention import masks as chapter
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all, gradients
 
-def causal_cases():
-    return {
-        "as many queries as keys": (5, 5),
-        "two new queries over seven keys": (2, 7),
-        "one new query": (1, 3),
-    }
-
-
-def window_cases():
-    return {
-        "as many queries as keys": (7, 7, 3),
-        "two new queries, five keys kept": (2, 7, 3),
-        "n = 1": (5, 5, 1),
-        "a window longer than the sentence": (5, 5, 11),
-    }
+def causal_checks(answer):
+    for T, S in ((2, 7), (5, 5), (1, 3)):
+        before, keys = S - T, torch.arange(S)
+        at = torch.arange(before, S)[:, None]  # where the queries stand
+        with expecting(answer(T, S), keys <= at, case=f"{T} queries, {S} keys") as wrong:
+            hint = "The triangle sits at the top left: query t stands at position t + S − T."
+            wrong[hint] = keys <= at - before
+            wrong["A position sees itself: the diagonal belongs to the mask."] = keys < at
+            hint = "The shift has the wrong sign: S − T keys stood before the first query."
+            wrong[hint] = keys <= at - 2 * before
+            wrong["One too far: a query sees its own key and nothing after it."] = keys <= at + 1
+            wrong["The polarity is turned: True means that the query may attend."] = keys > at
+            wrong["This shows the future: a query sees keys up to its own position."] = keys >= at
 
 
-def packed_cases():
-    return {
-        "one sentence": ([5],),
-        "two": ([7, 4],),
-        "three": ([2, 3, 5],),
-        "two of one length": ([3, 3],),
-    }
-
-def score_cases():
-    scores, mask = torch.randn(5, 7), torch.rand(5, 7) < 0.6
-    mask[:, 2] = True  # so that no row is empty
-    some_empty = mask & (torch.arange(5) != 3)[:, None]
-    return {
-        "ordinary scores": (scores, mask),
-        "a hidden score far above the visible ones": (scores + 1000 * ~mask, mask),
-        "a row that sees nothing": (scores, some_empty),
-        "large visible scores": (scores + 1000, mask),
-        "a row of scores far below zero": (scores - 20_000 * (torch.arange(5) == 1)[:, None], mask),
-    }
-
-@exercise("masks.3", cases=causal_cases)
-@wrong("""
-    The triangle sits at the top left: query t stands at position t + S − T.
-        S - T, S → T
-    A position sees itself: the diagonal belongs to the mask.
-        <= → <
-    The shift has the wrong sign: S − T keys stood before the first query.
-        S - T, S → T - S, T - S + T
-    One too far: a query sees its own key and nothing after it.
-        S - T, S → S - T + 1, S + 1
-    The polarity is turned: True means that the query may attend.
-        <= → >
-    This shows the future: a query sees keys up to its own position.
-        <= → >=
-""")
+@exercise("masks.3", causal_checks)
 def causal_mask(T, S):
     return torch.arange(S) <= torch.arange(S - T, S)[:, None]
 
-@exercise("masks.4", cases=window_cases)
-@wrong("""
-    One key too many: itself and the n − 1 before it are n keys.
-        - n → - n - 1
-    The far end of the window forgets that S − T keys stood before the first query.
-        S - T - n → -n
-    For fewer queries than keys the window sits too far left: query t stands at t + S − T.
-        S - T - n → -n
-        causal_mask(T, S) & → causal_mask(T, S).tril() &
-    The polarity is turned: True means that the query may attend.
-        causal_mask(T, S) & ~ → ~causal_mask(T, S) |
-    The window reaches into the future: let it end at the query.
-        causal_mask(T, S) & → torch.ones(T, S, dtype=torch.bool).tril(S - T + n - 1) &
-""")
+def window_checks(answer):
+    for T, S, n in ((2, 7, 3), (7, 7, 3), (5, 5, 1), (5, 5, 11)):
+        keys, row = torch.arange(S), torch.arange(T)[:, None]
+        at = row + S - T  # where the queries stand
+        right = (at - n < keys) & (keys <= at)
+        with expecting(answer(T, S, n), right, case=f"{T} queries, {S} keys, n = {n}") as wrong:
+            hint = "One key too many: itself and the n − 1 before it are n keys."
+            wrong[hint] = (at - n <= keys) & (keys <= at)
+            hint = "The far end of the window forgets that S − T keys stood before the first query."
+            wrong[hint] = (row - n < keys) & (keys <= at)
+            hint = (
+                "For fewer queries than keys the window sits too "
+                "far left: query t stands at t + S − T."
+            )
+            wrong[hint] = (row - n < keys) & (keys <= row)
+            wrong["The polarity is turned: True means that the query may attend."] = ~right
+            hint = "The window reaches into the future: let it end at the query."
+            wrong[hint] = (at - n < keys) & (keys < at + n)
+
+
+@exercise("masks.4", window_checks)
 def window_mask(T, S, n):
     return causal_mask(T, S) & ~causal_mask(T, S).tril(S - T - n)
 
-@exercise("masks.5", cases=score_cases, run=with_gradients, repair=True)
-@wrong("""
-    e^1000 is inf. The softmax takes the largest visible score away first: let it.
-        return scores.masked_fill(~mask & some → e = scores.masked_fill(~mask
-        .softmax(-1) * some → .exp()⏎return e / e.sum(-1, keepdim=True).clamp(min=1e-30)
-    Clearing nan away hides the fault: where a hidden score is large, visible keys get 0.
-        return scores.masked_fill(~mask & some, -math.inf) → w = scores
-        * some → * mask⏎return (w / w.sum(-1, keepdim=True)).nan_to_num()
-    A small number below the line hides it: where a hidden score is large, visible keys get 0.
-        return scores.masked_fill(~mask & some, -math.inf) → w = scores
-        * some → * mask⏎return w / (w.sum(-1, keepdim=True) + 1e-9)
-    A row that sees nothing should be zeros; the softmax of −∞ alone is nan.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -math.inf).softmax(-1)
-    With −1e9 a row that sees nothing becomes an average over hidden keys.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -1e9).softmax(-1)
-    A visible score may lie below −10,000 too: hide with −∞.
-        ~mask & some, -math.inf).softmax(-1) * some → ~mask, -1e4).softmax(-1) * mask
-    Forward this is right. On the way back the nan of an empty row returns: 0 · nan.
-        scores.masked_fill(~mask & some, -math.inf) → (scores + mask.to(scores.dtype).log())
-        .softmax(-1) * some → .softmax(-1).nan_to_num(0.0)
-""")
+def visible_checks(answer):
+    scores, mask = torch.randn(5, 7), torch.rand(5, 7) < 0.6
+    mask[:, 2] = True  # so that no row is empty
+    row = torch.arange(5)[:, None]
+    cases = {
+        "ordinary scores": (scores, mask),
+        "a hidden score far above the visible ones": (scores + 1000 * ~mask, mask),
+        "a row that sees nothing": (scores, mask & (row != 3)),
+        "large visible scores": (scores + 1000, mask),
+        "a row of scores far below zero": (scores - 20_000 * (row == 1), mask),
+    }
+
+    def with_gradients(weights):
+        def named(scores, mask):  # as we name them, whatever the answer does
+            return weights(scores, mask)
+
+        return lambda *inputs: {"result": named(*inputs)} | gradients(named, *inputs)
+
+    def hidden(scores, mask, number=-math.inf):
+        return scores.masked_fill(~mask, number)
+
+    def shares(weights, more=0.0):
+        return weights / (weights.sum(-1, keepdim=True) + more)
+
+    with expecting_all(with_gradients(answer), with_gradients(visible_weights), cases) as wrong:
+        hint = "e^1000 is inf. The softmax takes the largest visible score away first: let it."
+        wrong[hint] = lambda scores, mask: shares(hidden(scores, mask).exp(), 1e-30)
+        hint = (
+            "Clearing nan away hides the fault: where a hidden score is large, visible keys get 0."
+        )
+        wrong[hint] = lambda scores, mask: shares(scores.softmax(-1) * mask).nan_to_num()
+        hint = (
+            "A small number below the line hides it: "
+            "where a hidden score is large, visible keys get 0."
+        )
+        wrong[hint] = lambda scores, mask: shares(scores.softmax(-1) * mask, 1e-9)
+        hint = "A row that sees nothing should be zeros; the softmax of −∞ alone is nan."
+        wrong[hint] = lambda scores, mask: hidden(scores, mask).softmax(-1)
+        hint = "With −1e9 a row that sees nothing becomes an average over hidden keys."
+        wrong[hint] = lambda scores, mask: hidden(scores, mask, -1e9).softmax(-1)
+        hint = "A visible score may lie below −10,000 too: hide with −∞."
+        wrong[hint] = lambda scores, mask: hidden(scores, mask, -1e4).softmax(-1) * mask
+        hint = "Forward this is right. On the way back the nan of an empty row returns: 0 · nan."
+        wrong[hint] = lambda scores, mask: (
+            (scores + mask.to(scores.dtype).log()).softmax(-1).nan_to_num()
+        )
+        wrong.update({hint: with_gradients(weights) for hint, weights in wrong.items()})
+
+
+@exercise("masks.5", visible_checks)
 def visible_weights(scores, mask):
     some = mask.any(-1, keepdim=True)
     return scores.masked_fill(~mask & some, -math.inf).softmax(-1) * some
 
-@exercise("masks.6", cases=packed_cases)
-@wrong("""
-    The second sentence reads the first: hide keys of another sentence too.
-        (number[:, None] == number) & →
-    Inside a sentence the future shows: join with the causal mask.
-        & causal_mask(len(number), len(number)) →
-    Number the sentences; two of one length are not one sentence.
-        torch.arange(len(lengths)) → torch.tensor(lengths)
-""")
+def packed_checks(answer):
+    for lengths in ([2, 3, 3], [5]):
+        size = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths))
+        number = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+        same, causal = number[:, None] == number, torch.ones(sum(lengths), sum(lengths)).tril() > 0
+        with expecting(answer(lengths), same & causal, case=f"lengths {lengths}") as wrong:
+            wrong["The second sentence reads the first: hide keys of another sentence too."] = (
+                causal
+            )
+            wrong["Inside a sentence the future shows: join with the causal mask."] = same
+            hint = "Number the sentences; two of one length are not one sentence."
+            wrong[hint] = (size[:, None] == size) & causal
+
+
+@exercise("masks.6", packed_checks)
 def packed_mask(lengths):
     number = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return (number[:, None] == number) & causal_mask(len(number), len(number))

@@ -5,72 +5,67 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
-def layer_cases():
+def multihead_checks(answer):
     weights = {f"{name}_proj.weight": torch.randn(15, 15) / 15**0.5 for name in "qkvo"}
-    x, tokens = torch.randn(2, 7, 15), length_mask(torch.tensor([7, 4]))
-    return {
-        "three heads, no mask": ((15, 3), weights, x, None),
-        "one head": ((15, 1), weights, x, None),
-        "five heads, causal": ((15, 5), weights, x, causal_mask(7)[None, None]),
-        "a padded batch": ((15, 3), weights, x, padding_mask(tokens)),
+    w_q, w_k, w_v, w_o = weights.values()
+    layer = answer(15, 3)
+    with expecting(
+        sorted(layer.state_dict()), sorted(weights), case="names of parameters"
+    ) as wrong:
+        hint = "The four projections have no bias: give `bias=False` to `nn.Linear`."
+        wrong[hint] = sorted([*weights, *(f"{name}_proj.bias" for name in "qkvo")])
+        wrong["There is no output projection: the fourth is `o_proj`."] = sorted([*weights][:3])
+
+    def split(z, n):
+        return z.unflatten(-1, (n, -1)).transpose(1, 2)  # B H T D
+
+    def merge(heads):
+        return heads.transpose(1, 2).flatten(2)  # B T C
+
+    layer.load_state_dict(weights)
+    x = torch.randn(2, 7, 15)
+    z = x @ w_q.T, x @ w_k.T, x @ w_v.T
+    q, k, v = (split(one, 3) for one in z)
+    mixed = [one.reshape(2, 3, 7, 5) for one in z]
+    right = merge(attend(q, k, v)) @ w_o.T
+    with expecting(layer(x), right, case="three heads, no mask") as wrong:
+        hint = (
+            "To split, cut the last axis first, then move the head axis: a reshape mixes positions."
+        )
+        wrong[hint] = merge(attend(*mixed)) @ w_o.T
+        hint = "To merge, move the head axis back first, then flatten: a reshape mixes positions."
+        wrong[hint] = attend(q, k, v).reshape(2, 7, 15) @ w_o.T
+        hint = (
+            "A reshape mixes positions, both ways: cut or flatten the last axis, and move an axis."
+        )
+        wrong[hint] = attend(*mixed).reshape(2, 7, 15) @ w_o.T
+        hint = "The heads of one position attend to each other: move the head axis before time."
+        wrong[hint] = attend(*(one.unflatten(-1, (3, -1)) for one in z)).flatten(2) @ w_o.T
+        hint = "The scale is 1/√D with the head size D, not the width of the model."
+        wrong[hint] = merge(attend(q, k, v, scale=15**-0.5)) @ w_o.T
+        hint = "H and D have changed places in the cut: the heads come first, (n_heads, D)."
+        wrong[hint] = merge(attend(*(split(one, 5) for one in z))) @ w_o.T
+        wrong["Queries and keys have changed places."] = merge(attend(k, q, v)) @ w_o.T
+        wrong["The heads are not mixed yet: `o_proj` comes last."] = merge(attend(q, k, v))
+    layer = answer(15, 5)
+    layer.load_state_dict(weights)
+    q, k, v = (split(one, 5) for one in z)
+    masks = {
+        "five heads, causal": causal_mask(7)[None, None],
+        "five heads, a padded batch": padding_mask(length_mask(torch.tensor([7, 4]))),
     }
+    for case, mask in masks.items():
+        right = merge(attend(q, k, v, mask=mask)) @ w_o.T
+        with expecting(layer(x, mask), right, case=case) as wrong:
+            hint = "The mask does nothing yet: hand it to the attention."
+            wrong[hint] = merge(attend(q, k, v)) @ w_o.T
+            hint = "The mask is turned round: True means that the query may attend."
+            wrong[hint] = merge(attend(q, k, v, mask=~mask)) @ w_o.T
 
 
-def with_these_weights(answer, sizes, weights, x, mask):
-    layer = answer(*sizes)
-    names, out = sorted(layer.state_dict()), None
-    if names == sorted(weights):
-        layer.load_state_dict(weights)
-        out = layer(x, mask).detach()
-    return {"parameters": ", ".join(names), "output": out}
-
-def cross_cases():
-    x, y = torch.randn(5, 7), torch.randn(11, 7)
-    weights = *torch.randn(3, 7, 6) / 7**0.5, torch.randn(6, 7)
-    return {
-        "one head, x asks itself": (x, x, *weights, 1),
-        "three heads, x asks itself": (x, x, *weights, 3),
-        "three heads, 5 positions ask 11": (x, y, *weights, 3),
-    }
-
-@exercise("multihead.3", cases=layer_cases, run=with_these_weights)
-@wrong("""
-    To split, cut the last axis first, then move the head axis: a reshape mixes positions.
-        unflatten(-1, (self → reshape((len(x), self
-        -1)).transpose(1, 2) → x.shape[1], -1))
-    To merge, move the head axis back first, then flatten: a reshape mixes positions.
-        heads.transpose(1, 2).flatten(2) → heads.reshape(len(x), x.shape[1], -1)
-    A reshape mixes positions, both ways: cut or flatten the last axis, and move an axis.
-        unflatten(-1, (self → reshape((len(x), self
-        -1)).transpose(1, 2) → x.shape[1], -1))
-        heads.transpose(1, 2).flatten(2) → heads.reshape(len(x), x.shape[1], -1)
-    The heads of one position attend to each other: move the head axis before time.
-        -1)).transpose(1, 2) → -1))
-        heads.transpose(1, 2) → heads
-    The scale is 1/√D with the head size D, not the width of the model.
-        mask=mask) → mask=mask, scale=x.shape[-1] ** -0.5)
-    H and D have changed places in the cut: the heads come first, (n_heads, D).
-        (self.n_heads, -1) → (-1, self.n_heads)
-    Queries and keys have changed places.
-        attend(q, k, → attend(k, q,
-    The mask does nothing yet: hand it to the attention.
-        , mask=mask) → )
-    The mask is turned round: True means that the query may attend.
-        mask=mask → mask=None if mask is None else ~mask
-    The heads are not mixed yet: `o_proj` comes last.
-        return self.o_proj → return
-    The four projections have no bias: give `bias=False` to `nn.Linear`.
-        q_proj = nn.Linear(d_model, d_model, bias=False → q_proj = nn.Linear(d_model, d_model
-        k_proj = nn.Linear(d_model, d_model, bias=False → k_proj = nn.Linear(d_model, d_model
-        v_proj = nn.Linear(d_model, d_model, bias=False → v_proj = nn.Linear(d_model, d_model
-        o_proj = nn.Linear(d_model, d_model, bias=False → o_proj = nn.Linear(d_model, d_model
-    There is no output projection: the fourth is `o_proj`.
-        self.o_proj = nn.Linear(d_model, d_model, bias=False) →
-        return self.o_proj → return
-""")
+@exercise("multihead.3", multihead_checks)
 class MultiHead(nn.Module):
     def __init__(self, d_model, n_heads):
         super().__init__()
@@ -88,13 +83,30 @@ class MultiHead(nn.Module):
         heads = attend(q, k, v, mask=mask)
         return self.o_proj(heads.transpose(1, 2).flatten(2))  # B T C
 
-@exercise("multihead.4", cases=cross_cases, repair=True)
-@wrong("""
-    The right side asks now. The heads are still merged in memory order: move the axis.
-        heads.transpose(0, 1).flatten(1) → heads.reshape(len(x), -1)
-    The heads are merged well now. The wrong side asks: the result needs a row for each x.
-        x @ w_q, m @ w_k, m @ w_v → m @ w_q, x @ w_k, x @ w_v
-""")
+def cross_checks(answer):
+    x, y = torch.randn(5, 7), torch.randn(11, 7)
+    weights = *torch.randn(3, 7, 6) / 7**0.5, torch.randn(6, 7)
+    cases = {
+        "one head, x asks itself": (x, x, *weights, 1),
+        "three heads, x asks itself": (x, x, *weights, 3),
+        "three heads, 5 positions ask 11": (x, y, *weights, 3),
+    }
+
+    def in_memory_order(x, m, w_q, w_k, w_v, w_o, n_heads):
+        heads = cross_attention(x, m, w_q, w_k, w_v, torch.eye(6), n_heads)  # T HD
+        heads = heads.unflatten(1, (n_heads, -1)).transpose(0, 1)  # H T D
+        return heads.reshape(len(x), -1) @ w_o
+
+    with expecting_all(answer, cross_attention, cases) as wrong:
+        hint = "The right side asks now. The heads are still merged in memory order: move the axis."
+        wrong[hint] = in_memory_order
+        hint = (
+            "The heads are merged well now. The wrong side asks: the result needs a row for each x."
+        )
+        wrong[hint] = lambda x, m, *rest: cross_attention(m, x, *rest)
+
+
+@exercise("multihead.4", cross_checks)
 def cross_attention(x, m, w_q, w_k, w_v, w_o, n_heads):
     q, k, v = x @ w_q, m @ w_k, m @ w_v
     q, k, v = (z.unflatten(-1, (n_heads, -1)).transpose(0, 1) for z in (q, k, v))

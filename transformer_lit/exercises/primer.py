@@ -3,80 +3,73 @@
 import math
 
 import torch
-import torch.nn.functional as F
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all, gradients
 
-def weight_cases():
-    return {
-        "one row": (torch.randn(1, 5).softmax(-1), torch.randn(1, 5)),
-        "three rows": (torch.randn(3, 7).softmax(-1), torch.randn(3, 7)),
-        "a row that is sure": ((50 * torch.randn(2, 5)).softmax(-1), torch.randn(2, 5)),
-    }
+def softmax_checks(answer):
+    w, g = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
+    with expecting(answer(w, g), w * (g - (g * w).sum(-1, keepdim=True))) as wrong:
+        hint = "That is the diagonal alone. In a softmax every score moves every weight."
+        wrong[hint] = w * (1 - w) * g
+        wrong["Subtract the mean of g, weighted by w, before you multiply."] = w * g
+        wrong["The mean must be weighted by w."] = w * (g - g.mean(-1, keepdim=True))
+        hint = "The mean is taken over the scores of a row, the last axis, and not over the rows."
+        wrong[hint] = w * (g - (g * w).sum(0))
+        hint = "The mean of each row is its own: here all rows are summed together."
+        wrong[hint] = w * (g - (g * w).sum())
 
 
-def layer_cases():
-    return {
-        "one row": (torch.randn(1, 5), torch.randn(5, 3), torch.randn(1, 3)),
-        "seven rows": (torch.randn(7, 5), torch.randn(5, 3), torch.randn(7, 3)),
-    }
-
-def loss_cases():
-    z, v = torch.randn(7, 11), torch.randint(11, (7,))
-    return {
-        "one row": (z[:1], v[:1]),
-        "seven rows": (z, v),
-        "large logits": (z + 1000, v),
-        "sure and wrong": (200 * z, v),
-        "logits in the thousands": (5000 * z, v),
-    }
-
-@exercise("primer.3", cases=weight_cases)
-@wrong("""
-    That is the diagonal alone. In a softmax every score moves every weight.
-        (g - (g * w).sum(-1, keepdim=True)) → (1 - w) * g
-    Subtract the mean of g, weighted by w, before you multiply.
-        - (g * w).sum(-1, keepdim=True) →
-    The mean must be weighted by w.
-        (g * w).sum → g.mean
-    The mean is taken over the scores of a row, the last axis, and not over the rows.
-        -1, keepdim → 0, keepdim
-    The mean of each row is its own: here all rows are summed together.
-        -1, keepdim=True →
-""")
+@exercise("primer.3", softmax_checks)
 def softmax_gradient(w, g):
     return w * (g - (g * w).sum(-1, keepdim=True))
 
-@exercise("primer.2", cases=layer_cases, repair=True)
-@wrong("""
-    b has F numbers: its gradient keeps f and sums over the rows.
-        g.sum(0) → g.sum()
-    The gradient of W was right: it sums over the rows already.
-        x.T @ g → x.T @ g / len(x)
-""")
+def layer_checks(answer):
+    cases = {
+        "one row": (torch.randn(1, 5), torch.randn(5, 3), torch.randn(1, 3)),
+        "seven rows": (torch.randn(7, 5), torch.randn(5, 3), torch.randn(7, 3)),
+    }
+    with expecting_all(answer, linear_gradients, cases) as wrong:
+        hint = "b has F numbers: its gradient keeps f and sums over the rows."
+        wrong[hint] = lambda x, W, g: linear_gradients(x, W, g) | {"b": g.sum()}
+        hint = "The gradient of W was right: it sums over the rows already."
+        wrong[hint] = lambda x, W, g: linear_gradients(x, W, g) | {"W": x.T @ g / len(x)}
+
+
+@exercise("primer.2", layer_checks)
 def linear_gradients(x, W, g):
     return {"x": g @ W.T, "W": x.T @ g, "b": g.sum(0)}
 
-@exercise("primer.5", cases=loss_cases, run=with_gradients)
-@wrong("""
-    For large logits an exponential is infinite. Subtract the largest logit first.
-        - z.amax(-1, keepdim=True) →
-    e to a large logit is infinite, and divided by itself nan. Subtract the largest first.
-        z = z - z.amax(-1, keepdim=True) → p = z.exp() / z.exp().sum(-1, keepdim=True)
-        z.exp().sum(-1).log() - right → -p.gather(-1, v[:, None])[:, 0].log()
-    A tiny probability becomes 0: take the logarithm of the sum, before you divide.
-        z.exp().sum(-1).log() - right → -(right.exp() / z.exp().sum(-1)).log()
-    Subtract from each row its own largest logit, not the largest of all rows.
-        amax(-1, keepdim=True) → max()
-    The mean, not the sum, over the rows.
-        .mean() → .sum()
-    In nats: take the natural logarithm.
-        .mean() → .mean() / math.log(2)
-    A softmax too many: z are logits, and its softmax is taken once.
-        z - z.amax(-1, keepdim=True) → z.softmax(-1)
-    The sign: a probability below 1 has a negative logarithm, and the loss is positive.
-        return → return -
-""")
+def loss_checks(answer):
+    z, v = torch.randn(7, 11), torch.randint(11, (7,))
+
+    def rows(z):
+        return z.logsumexp(-1) - z[torch.arange(7), v]
+
+    with expecting(answer(z, v), rows(z).mean(), case="seven rows") as wrong:
+        wrong["The mean, not the sum, over the rows."] = rows(z).sum()
+        wrong["In nats: take the natural logarithm."] = rows(z).mean() / math.log(2)
+        hint = "A softmax too many: z are logits, and its softmax is taken once."
+        wrong[hint] = rows(z.softmax(-1)).mean()
+        hint = "The sign: a probability below 1 has a negative logarithm, and the loss is positive."
+        wrong[hint] = -rows(z).mean()
+    with expecting(answer(z + 1000, v), rows(z).mean(), case="large logits") as wrong:
+        hint = "For large logits an exponential is infinite. Subtract the largest logit first."
+        wrong[hint] = torch.tensor(math.inf)
+        hint = (
+            "e to a large logit is infinite, and divided by itself nan. Subtract the largest first."
+        )
+        wrong[hint] = torch.tensor(math.nan)
+    found = gradients(lambda z, v: answer(z, v), z, v)  # by our names
+    expect(found, gradients(mean_loss, z, v), case="seven rows")
+    z = 5000 * z
+    with expecting(answer(z, v), rows(z).mean(), case="logits in the thousands") as wrong:
+        hint = "A tiny probability becomes 0: take the logarithm of the sum, before you divide."
+        wrong[hint] = torch.tensor(math.inf)
+        hint = "Subtract from each row its own largest logit, not the largest of all rows."
+        wrong[hint] = torch.tensor(-math.inf)
+
+
+@exercise("primer.5", loss_checks)
 def mean_loss(z, v):
     z = z - z.amax(-1, keepdim=True)
     right = z.gather(-1, v[:, None])[:, 0]  # N

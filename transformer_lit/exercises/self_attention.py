@@ -2,70 +2,75 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all, gradients
 
 def layer(T, C, D):
     return torch.randn(T, C), *(torch.randn(C, D) / C**0.5 for _ in range(3))
 
 
-def layer_cases():
-    long, *weights = layer(5, 7, 3)
-    return {
-        "five words": layer(5, 7, 3),
-        "D larger than C": layer(5, 7, 11),
-        "one word alone": layer(1, 7, 3),
-        "long vectors, scores of thousands": (100 * long, *weights),
-    }
+def layer_checks(answer):
+    x, w_q, w_k, w_v = inputs = layer(5, 7, 3)
+    q, k, v = x @ w_q, x @ w_k, x @ w_v
+    scores = q @ k.T / 3**0.5
+    with expecting(answer(*inputs), scores.softmax(-1) @ v, case="five words") as wrong:
+        wrong["The scale is missing: divide the scores by √D."] = (q @ k.T).softmax(-1) @ v
+        wrong["Divide by √D: you multiply by it."] = (q @ k.T * 3**0.5).softmax(-1) @ v
+        wrong["Divide by √D, not by D."] = (q @ k.T / 3).softmax(-1) @ v
+        hint = "D is the size of a query, not of a word: a dot product has that many terms."
+        wrong[hint] = (q @ k.T / 7**0.5).softmax(-1) @ v
+        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        wrong[hint] = scores.softmax(0) @ v
+        hint = "Queries and keys have changed places: row t of q @ k.T belongs to query t."
+        wrong[hint] = scores.T.softmax(-1) @ v
+        hint = "The mean is taken of the words. It must be one of their values, x @ w_v."
+        wrong[hint] = scores.softmax(-1) @ x
+        wrong["There is no softmax: the scores are not weights yet."] = scores @ v
+    found = gradients(lambda x, w_q, w_k, w_v: answer(x, w_q, w_k, w_v), *inputs)  # by our names
+    expect(found, gradients(self_attention, *inputs), case="five words")
+    x, w_q, w_k, w_v = layer(2, 5, 11)
+    x = 100 * x
+    scores, v = x @ w_q @ (x @ w_k).T / 11**0.5, x @ w_v
+    with expecting(
+        answer(x, w_q, w_k, w_v), scores.softmax(-1) @ v, case="long vectors, scores of thousands"
+    ) as wrong:
+        hint = "e to a large score is infinite: let `softmax` take the largest away first."
+        wrong[hint] = scores.exp() / scores.exp().sum(-1, keepdim=True) @ v
 
-def cross_cases():
-    def two(T, S):
-        x, *weights = layer(T, 7, 3)
-        return x, torch.randn(S, 7), *weights
 
-    return {
-        "as many words on both sides": two(5, 5),
-        "fewer questions than answers": two(2, 5),
-        "more questions than answers": two(5, 2),
-    }
-
-@exercise("self_attention.1", cases=layer_cases, run=with_gradients)
-@wrong("""
-    The scale is missing: divide the scores by √D.
-        / q.shape[-1] ** 0.5 →
-    Divide by √D: you multiply by it.
-        / q.shape[-1] → * q.shape[-1]
-    Divide by √D, not by D.
-        ** 0.5 →
-    D is the size of a query, not of a word: a dot product has that many terms.
-        q.shape → x.shape
-    The softmax runs over the queries. It must run over the keys, the last axis.
-        softmax(-1) → softmax(0)
-    Queries and keys have changed places: row t of q @ k.T belongs to query t.
-        q, k, v = → k, q, v =
-    The mean is taken of the words. It must be one of their values, x @ w_v.
-        x @ w_v → x
-    e to a large score is infinite: let `softmax` take the largest away first.
-        scores.softmax(-1) → scores.exp() / scores.exp().sum(-1, keepdim=True)
-    There is no softmax: the scores are not weights yet.
-        .softmax(-1) →
-""")
+@exercise("self_attention.1", layer_checks)
 def self_attention(x, w_q, w_k, w_v):
     q, k, v = x @ w_q, x @ w_k, x @ w_v  # T D
     scores = q @ k.T / q.shape[-1] ** 0.5  # T S
     weights = scores.softmax(-1)
     return weights @ v  # T D
 
-@exercise("self_attention.4", cases=cross_cases, repair=True)
-@wrong("""
-    Who asks is right now. The divisor is not: a dot product has D terms.
-        q.shape[-1] → len(m)
-    `m` is not read at all: keys and values come from it.
-        x @ w_q, m @ w_k, m @ w_v → x @ w_q, x @ w_k, x @ w_v
-    `m` asks, and the words answer: it is the other way round.
-        x @ w_q, m @ w_k, m @ w_v → m @ w_q, x @ w_k, x @ w_v
-    The softmax runs over the queries. It must run over the keys, the last axis.
-        softmax(-1) → softmax(0)
-""")
+def cross_checks(answer):
+    def two(T, S):
+        x, *weights = layer(T, 7, 3)
+        return x, torch.randn(S, 7), *weights
+
+    def over_queries(x, m, w_q, w_k, w_v):
+        return (x @ w_q @ (m @ w_k).T / w_q.shape[1] ** 0.5).softmax(0) @ m @ w_v
+
+    def by_keys(x, m, w_q, w_k, w_v):
+        return (x @ w_q @ (m @ w_k).T / len(m) ** 0.5).softmax(-1) @ m @ w_v
+
+    cases = {
+        "as many words on both sides": two(5, 5),
+        "fewer questions than answers": two(2, 5),
+        "more questions than answers": two(5, 2),
+    }
+    with expecting_all(answer, cross_attention, cases) as wrong:
+        wrong["Who asks is right now. The divisor is not: a dot product has D terms."] = by_keys
+        hint = "`m` is not read at all: keys and values come from it."
+        wrong[hint] = lambda x, m, *weights: cross_attention(x, x, *weights)
+        hint = "`m` asks, and the words answer: it is the other way round."
+        wrong[hint] = lambda x, m, *weights: cross_attention(m, x, *weights)
+        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        wrong[hint] = over_queries
+
+
+@exercise("self_attention.4", cross_checks)
 def cross_attention(x, m, w_q, w_k, w_v):
     q, k, v = x @ w_q, m @ w_k, m @ w_v
     scores = q @ k.T / q.shape[-1] ** 0.5

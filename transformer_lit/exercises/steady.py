@@ -4,36 +4,31 @@ import math
 
 import torch
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, gradients
 
-def head_cases():
-    small, large = torch.randn(3, 2, 3, 7, 5), 4 * torch.randn(3, 1, 2, 5, 3)
-    return {"a cap of 2": (*small, 2.0), "large logits": (*large, 3.0)}
+def cap_checks(answer):
+    q, k, v = torch.randn(3, 2, 3, 7, 5)  # B H T D
+    logits, future = q @ k.mT / 5**0.5, torch.ones(7, 7).triu(1) > 0
+
+    def result(logits):
+        return logits.masked_fill(future, -math.inf).softmax(-1) @ v
+
+    with expecting(answer(q, k, v, 2.0), result(2 * (logits / 2).tanh()), case="cap 2") as wrong:
+        hint = "The cap makes −cap of −∞: mask after it, or hidden keys are seen again."
+        wrong[hint] = (2 * (logits.masked_fill(future, -math.inf) / 2).tanh()).softmax(-1) @ v
+        hint = "The slope at 0 is 1: the logit is divided by the cap inside of tanh."
+        wrong[hint] = result(2 * logits.tanh())
+        hint = "tanh gives at most 1. The cap stands in front of it, too."
+        wrong[hint] = result((logits / 2).tanh())
+        hint = "What is capped is the logit, and that is the product divided by √D."
+        wrong[hint] = result(2 * (q @ k.mT / 2).tanh())
+        wrong["That clips. A soft cap is a tanh."] = result(logits.clamp(-2, 2))
+    inputs = q, k, v, 2.0
+    found = gradients(lambda q, k, v, cap: answer(q, k, v, cap), *inputs)  # by our names
+    expect(found, gradients(capped_attention, *inputs), case="cap 2")
 
 
-def model_cases():
-    sizes = {"tok_emb.weight": (7, 5), "norm.weight": (5,), "norm.bias": (5,)}
-    sizes |= {"proj.weight": (3, 5), "proj.bias": (3,), "final.weight": (3,)}
-    row = {"0.weight": (5, 3), "1.weight": (5,), "1.bias": (5,), "2.weight": (2, 5), "2.bias": (2,)}
-    return {
-        name: ({key: torch.randn(size) for key, size in given.items()},)
-        for name, given in (("a small model", sizes), ("layers in a row", row))
-    }
-
-@exercise("steady.2", cases=head_cases, run=with_gradients)
-@wrong("""
-    The cap makes −cap of −∞: mask after it, or hidden keys are seen again.
-        cap * torch.tanh(logits / cap) → logits.masked_fill(future, -math.inf)
-        logits.masked_fill(future, -math.inf).softmax → (cap * torch.tanh(logits / cap)).softmax
-    The slope at 0 is 1: the logit is divided by the cap inside of tanh.
-        torch.tanh(logits / cap) → torch.tanh(logits)
-    tanh gives at most 1. The cap stands in front of it, too.
-        cap * torch.tanh( → torch.tanh(
-    What is capped is the logit, and that is the product divided by √D.
-        / q.shape[-1] ** 0.5 → 
-    That clips. A soft cap is a tanh.
-        cap * torch.tanh(logits / cap) → logits.clamp(-cap, cap)
-""")
+@exercise("steady.2", cap_checks)
 def capped_attention(q, k, v, cap):
     logits = q @ k.mT / q.shape[-1] ** 0.5  # B H T T
     future = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)

@@ -2,37 +2,27 @@
 
 import torch
 
-from transformer_lit.attention.multihead import MultiHeadAttention
-from transformer_lit.attention.windows import Window
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def chunk_cases():
-    x = torch.randn(1, 11, 6)
-    return {f"chunks of {n}": (x, n) for n in (1, 2, 4, 11)}
+def sink_checks(answer):
+    q, k, v = torch.randn(3, 2, 3, 5, 7)  # B H T D
+    b = torch.randn(3)
+
+    def weights(scores, b):
+        "With the sink's in the last column."
+        return torch.cat([scores, b[:, None, None].expand(2, 3, 5, 1)], -1).softmax(-1)
+
+    scores = q @ k.mT / 7**0.5
+    with expecting(answer(q, k, v, b), weights(scores, b)[..., :-1] @ v) as wrong:
+        hint = "The sink is in the softmax and must not be in the sum: cut its column off."
+        wrong[hint] = weights(scores, b) @ torch.cat([v, v.mean(2, keepdim=True)], 2)
+        hint = "Each head has its own logit: `b` belongs to the axis of heads."
+        wrong[hint] = weights(scores, b.mean().expand(3))[..., :-1] @ v
+        hint = "The scores are divided by √D; the sink's logit is added as it is."
+        wrong[hint] = weights(q @ k.mT, b / 7**0.5)[..., :-1] @ v
 
 
-def in_chunks(answer, x, n):
-    "What a layer with a window of 4 computes, and what is held at the end."
-    torch.manual_seed(0)
-    layer, cache = MultiHeadAttention(6, 2, causal=True, attend=Window(4)), answer(4)
-    out = torch.cat([layer(piece, cache=cache) for piece in x.split(n, dim=1)], dim=1)
-    return out.detach(), cache.k.shape[2]
-
-
-def sink_cases():
-    q, k, v = torch.randn(3, 2, 3, 5, 7)
-    return {"a sink each": (q, k, v, torch.randn(3)), "high": (q, k, v, torch.full((3,), 9.0))}
-
-@exercise("windows.4", cases=sink_cases)
-@wrong("""
-    The sink is in the softmax and must not be in the sum: cut its column off.
-        weights[..., :-1] @ v → weights @ torch.cat([v, v.mean(2, keepdim=True)], 2)
-    Each head has its own logit: `b` belongs to the axis of heads.
-        b.view(1, -1, 1, 1) → b.mean().view(1, 1, 1, 1)
-    The scores are divided by √D; the sink's logit is added as it is.
-        / q.shape[-1] ** 0.5 →
-        scores, column → scores, column / q.shape[-1] ** 0.5
-""")
+@exercise("windows.4", sink_checks)
 def attend_with_sink(q, k, v, b):
     scores = q @ k.mT / q.shape[-1] ** 0.5  # B H T S
     column = b.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)  # B H T 1
