@@ -52,6 +52,9 @@ def test_in_a_repair_the_damage_itself_is_not_named():
     assert judge(task, lambda x: -x).line == "The sign is turned."
     both = judge(task, lambda x: -x if x < 2 else 0.0)
     assert both.line == "In the case “1”: it should be 1 and is -1."
+    fails_later = judge(task, lambda x: -x if x < 2 else 1 / 0)
+    assert fails_later.line == both.line
+    assert "ZeroDivisionError" in judge(task, lambda x: x if x < 2 else 1 / 0).line
 
 
 def test_an_answer_that_draws_draws_what_the_reference_draws():
@@ -347,7 +350,7 @@ def test_gradients_are_compared_too():
         return x.square()
 
     task = Task("test.2", square, checks, in_place=False)
-    assert judge(task, lambda x, keep: x * x)
+    assert judge(task, lambda x, keep: x * x) and judge(task, lambda a, b: a * a)
     assert judge(task, lambda x, keep: x + 0).line == "That is the gradient of x."
     assert "gradient of x: 5 of 5" in judge(task, lambda x, keep: x**3).line.lower()
     assert "radient of x: none comes back" in judge(task, lambda x, k: (x * x).detach()).line

@@ -238,6 +238,7 @@ class Task:
                 raise Found("It changes its inputs. Work on a copy.")
             return found
 
+        call.__signature__ = signature(self.solution)  # its names, in messages
         return call
 
 
@@ -332,25 +333,32 @@ def expecting_all(
     several things are broken, isn't told the first of them.
     """
 
+    found: dict[str, Any] = {}
+    failed = None
+
     def outcomes(function):
-        found = {}
         for case, inputs in cases.items():
             seed()
-            found[case] = function(*copy.deepcopy(inputs))
-        return found
+            yield case, function(*copy.deepcopy(inputs))
 
     def gives_the_same(function):
         with contextlib.suppress(Exception):  # a mistake may fail where the answer does not
-            return not difference(outcomes(function), found, tolerance, True)
+            return not difference(dict(outcomes(function)), found, tolerance, True)
 
-    expected, found = outcomes(right), outcomes(answer)
+    expected = dict(outcomes(right))
+    try:
+        found.update(outcomes(answer))
+    except Exception as error:
+        failed = error
     wrong: dict[str, Callable[..., Any]] = {}
     yield wrong
-    for case, one in expected.items():
-        if difference(one, found[case], tolerance, True):
+    for case, outcome in found.items():
+        if difference(expected[case], outcome, tolerance, True):
             hints = (hint for hint, function in wrong.items() if gives_the_same(function))
-            known = dict.fromkeys(hints, found[case])
-            expect(found[case], one, known, case=case, tolerance=tolerance)
+            known = dict.fromkeys(hints, outcome)
+            expect(outcome, expected[case], known, case=case, tolerance=tolerance)
+    if failed:  # the cases before it say more
+        raise failed
 
 
 def gradients(function: Callable[..., Tensor], *inputs: Any) -> dict[str, Tensor | None]:
