@@ -15,7 +15,7 @@ def score_checks(answer):
         wrong["This is a product of query and key. Here they are added."] = (q * k).tanh() @ u
         hint = "The axes are turned: a row belongs to a query, a column to a key."
         wrong[hint] = ((q + k).tanh() @ u).mT
-    found = gradients(lambda q, k, u: answer(q, k, u), *inputs)  # by our names
+    found = gradients(answer, *inputs)
     expect(found, gradients(bahdanau_scores, *inputs))
 
 

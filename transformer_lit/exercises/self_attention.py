@@ -25,7 +25,7 @@ def layer_checks(answer):
         hint = "The mean is taken of the words. It must be one of their values, x @ w_v."
         wrong[hint] = scores.softmax(-1) @ x
         wrong["There is no softmax: the scores are not weights yet."] = scores @ v
-    found = gradients(lambda x, w_q, w_k, w_v: answer(x, w_q, w_k, w_v), *inputs)  # by our names
+    found = gradients(answer, *inputs)
     expect(found, gradients(self_attention, *inputs), case="five words")
     x, w_q, w_k, w_v = layer(2, 5, 11)
     x = 100 * x

@@ -24,7 +24,7 @@ def cap_checks(answer):
         wrong[hint] = result(2 * (q @ k.mT / 2).tanh())
         wrong["That clips. A soft cap is a tanh."] = result(logits.clamp(-2, 2))
     inputs = q, k, v, 2.0
-    found = gradients(lambda q, k, v, cap: answer(q, k, v, cap), *inputs)  # by our names
+    found = gradients(answer, *inputs)
     expect(found, gradients(capped_attention, *inputs), case="cap 2")
 
 
