@@ -46,7 +46,9 @@ def entries_checks(answer):
         given = dict(sizes)
         with expecting(answer(given), right, case=f"a width of {d_model}") as wrong:
             hint = "The four maps keep their shapes with any number of heads: d_ff need not change."
-            wrong[hint] = {name: one | {"d_ff": 29 // one["n_heads"]} for name, one in right.items()}
+            wrong[hint] = {
+                name: one | {"d_ff": 29 // one["n_heads"]} for name, one in right.items()
+            }
             hint = "All entries are one dictionary, and have the last number: make one for each."
             wrong[hint] = dict.fromkeys(right, [*right.values()][-1])
             wrong["Eight heads cannot share a width of 20: leave such a number out."] = every
