@@ -2,51 +2,34 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting
 
-def fill_cases():
-    shown = torch.randint(6, (3, 5))
-    shown[0, 1] = shown[2, 4] = shown[2, 0] = 6
-    logits = torch.randn(3, 5, 7)
-    certain = logits.clone()
-    certain[0, 1, 6] = 9.0  # it would say the token that hides
-    return {
-        "three gaps": (shown, logits.index_fill(-1, torch.tensor([6]), -5.0), 6),
-        "a gap that would stay a gap": (shown, certain, 6),
-        "no gap": (shown.clamp(max=5), logits, 6),
-        "token 2 hides, all logits are negative": (
-            shown.masked_fill(shown == 6, 2),
-            (-1 - torch.rand(3, 5, 7)).index_fill(-1, torch.tensor([2]), -0.5),
-            2,
-        ),
-    }
+def fill_checks(answer):
+    def largest(logits, mask_id, value):
+        return logits.index_fill(-1, torch.tensor([mask_id]), value).argmax(-1)
+
+    ids, logits = torch.randint(6, (3, 5)), torch.rand(3, 5, 7)
+    ids[0, 1] = ids[2, 4] = ids[2, 0] = 6
+    logits[0, 1, 6] = 9.0
+    right = torch.where(ids == 6, largest(logits, 6, -9.0), ids)
+    with expecting(answer(ids, logits, 6), right, case="a gap that would stay a gap") as wrong:
+        hint = "What is visible must stay: only the gaps are filled."
+        wrong[hint] = largest(logits, 6, -9.0)
+        hint = "A gap is filled with the token that hides. Rule that token out first."
+        wrong[hint] = torch.where(ids == 6, logits.argmax(-1), ids)
+
+    ids, logits = torch.randint(7, (3, 5)), -torch.rand(3, 5, 7)
+    ids[0, 1] = ids[2, 4] = ids[2, 0] = 2
+    right = torch.where(ids == 2, largest(logits, 2, -9.0), ids)
+    case = "token 2 hides, all logits are negative"
+    with expecting(answer(ids, logits, 2), right, case=case) as wrong:
+        hint = "All logits may be negative: 0 does not rule a token out."
+        wrong[hint] = torch.where(ids == 2, largest(logits, 2, 0.0), ids)
+        hint = "Ids above `mask_id` are tokens, too: rule out that one alone."
+        wrong[hint] = torch.where(ids == 2, logits[..., :2].argmax(-1), ids)
 
 
-def padded_cases():
-    ids, u = torch.randint(11, (3, 7)), torch.linspace(0.003, 0.997, 21)
-    keep = torch.arange(7) < torch.tensor([[7], [4], [1]])
-    orders = {"one order of draws": torch.randperm(21), "another": torch.randperm(21)}
-    cases = {name: (ids, keep, u[o].view(3, 7), 0.5, 12) for name, o in orders.items()}
-    return cases | {"no padding": (ids, keep | True, u.view(3, 7), 0.15, 12)}
-
-
-def shown_and_asked(answer, *inputs):
-    found = answer(*inputs)
-    if not isinstance(found, list | tuple) or len(found) != 2:
-        return found
-    return dict(zip(("shown", "asked"), found))
-
-@exercise("masked.3", cases=fill_cases)
-@wrong("""
-    What is visible must stay: only the gaps are filled.
-        torch.where(shown == mask_id, logits.argmax(-1), shown) → logits.argmax(-1)
-    A gap is filled with the token that hides. Rule that token out first.
-        logits[..., mask_id] = -torch.inf →
-    All logits may be negative: 0 does not rule a token out.
-        -torch.inf → 0.0
-    Ids above `mask_id` are tokens, too: rule out that one alone.
-        logits.argmax → logits[..., :mask_id].argmax
-    """)
+@exercise("masked.3", fill_checks)
 def fill(shown, logits, mask_id):
     logits = logits.clone()
     logits[..., mask_id] = -torch.inf

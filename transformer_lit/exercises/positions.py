@@ -6,77 +6,53 @@ import torch
 
 from transformer_lit.attention.attend import attention_weights  # noqa: F811
 from transformer_lit.attention.multihead import Position, distances  # noqa: F811
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.course.records import paired
-from transformer_lit.position.relative import ALiBi, t5_bucket  # noqa: F811
+from transformer_lit.course.exercises import exercise, expecting
+from transformer_lit.position.relative import ALiBi  # noqa: F811
 from transformer_lit.position.rope import RoPE  # noqa: F811
 
-def error_cases():
-    return {
-        "the seeds move both alike": ([1.70, 1.78, 1.74], [1.73, 1.80, 1.78]),
-        "one is up when the other is down": ([1.70, 1.78, 1.74], [1.80, 1.71, 1.77]),
-        "one scatters more": ([1.70, 1.71, 1.705], [1.5, 1.9, 1.65]),
-    }
+def errors_checks(two_errors):
+    first, second = torch.randn(2, 3)
+    differences = first - second
+    right = differences.std() / 3**0.5, ((first.var() + second.var()) / 3) ** 0.5
+    right = torch.stack(right)
+    added = (first.std() + second.std()) / 3**0.5
+    with expecting(two_errors(first.tolist(), second.tolist()), right.tolist()) as wrong:
+        hint = "Standard deviations. The error of a mean of three is smaller by √3."
+        wrong[hint] = (right * 3**0.5).tolist()
+        hint = "Three numbers around their own mean: the variance divides by 2."
+        wrong[hint] = (right * (2 / 3) ** 0.5).tolist()
+        wrong["The variances add, not the errors."] = [right[0].item(), added.item()]
+        wrong["The paired error comes first."] = right.flip(0).tolist()
 
 
-def band_cases():
-    calm = [2.2, 1.9, 1.8, 1.85]
-    return {
-        "a model that holds": ([2.5, 2.0, 1.75, 2.25, 2.0, 2.0, 2.0, 2.0], 4),
-        "a model that breaks": ([*calm, 2.5, 3.0, 3.25, 3.5, 3.75, 4.0], 4),
-        "nothing beyond": (calm, 4),
-        "two trained bands": ([2.0, 1.75, 2.25, 2.5, 3.0], 2),
-    }
-
-
-def told(answer, values, trained):
-    return {"what it says": answer(values, trained)}
-
-def plugged(answer, q, k, q_pos, k_pos):
-    plug = answer(q.size(1), q.size(-1))
-    turned = plug.rotate(q, q_pos), plug.rotate(k, k_pos)
-    return attention_weights(*turned, bias=plug.bias(*turned, distances(q_pos, k_pos)))
-
-
-def queries(H, T, S, D):
-    pos = torch.arange(S)
-    return torch.randn(2, H, T, D), torch.randn(2, H, S, D), pos[S - T :], pos
-
-@exercise("positions.3", cases=error_cases)
-@wrong("""
-    Standard deviations. The error of a mean of three is smaller by √3.
-        (statistics.variance(differences) / 3) ** 0.5 → statistics.variance(differences) ** 0.5
-        statistics.variance(second)) / 3) → statistics.variance(second)))
-    Three numbers around their own mean: the variance divides by 2.
-        variance(differences) / 3) → variance(differences) / 3 * 2 / 3)
-        statistics.variance(second)) / 3) → statistics.variance(second)) / 3 * 2 / 3)
-    The variances add, not the errors.
-        ((statistics.variance(first) + statistics.variance(second)) / 3) ** 0.5 → (statistics.stdev(first) + statistics.stdev(second)) / 3**0.5
-    The paired error comes first.
-        return with_pairs, without → return without, with_pairs
-    """)
+@exercise("positions.3", errors_checks)
 def two_errors(first, second):
     differences = [a - b for a, b in zip(first, second, strict=True)]
     with_pairs = (statistics.variance(differences) / 3) ** 0.5
     without = ((statistics.variance(first) + statistics.variance(second)) / 3) ** 0.5
     return with_pairs, without
 
-@exercise(
-    "positions.6",
-    cases=lambda: {
-        "as many queries as keys": queries(3, 7, 7, 4),
-        "two new queries": queries(5, 2, 11, 6),
-    },
-    run=plugged,
-)
-@wrong("""
-    ALiBi's slopes are there. Who rotates queries and keys?
-        return self.rope.rotate(x, pos) → return x
-    The rotation is there. Whose bias is added to the scores?
-        return self.alibi.bias(q, k, apart) → return None
-    The attention multiplies q and k itself: `bias` is what comes on top.
-        return self.alibi → return q @ k.mT / q.size(-1) ** 0.5 + self.alibi
-    """)
+def plug_checks(Both):
+    def attended(plug):
+        turned = plug.rotate(q, q_pos), plug.rotate(k, k_pos)
+        return attention_weights(*turned, bias=plug.bias(*turned, distances(q_pos, k_pos)))
+
+    q, k, k_pos = torch.randn(2, 5, 2, 6), torch.randn(2, 5, 11, 6), torch.arange(11)
+    q_pos = k_pos[-2:]
+    rope, bias = RoPE(6), ALiBi(5).bias(q, k, distances(q_pos, k_pos))
+    turned = rope.rotate(q, q_pos), rope.rotate(k, k_pos)
+    right = attention_weights(*turned, bias=bias)
+    with expecting(attended(Both(5, 6)), right, case="two queries, eleven keys") as wrong:
+        hint = "ALiBi's slopes are there. Who rotates queries and keys?"
+        wrong[hint] = attention_weights(q, k, bias=bias)
+        hint = "The rotation is there. Whose bias is added to the scores?"
+        wrong[hint] = attention_weights(*turned)
+        hint = "The attention multiplies q and k itself: `bias` is what comes on top."
+        scores = turned[0] @ turned[1].mT / 6**0.5
+        wrong[hint] = attention_weights(*turned, bias=scores + bias)
+
+
+@exercise("positions.6", plug_checks)
 class Both(Position):
     def __init__(self, n_heads, d_head):
         super().__init__()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy  # noqa: F811
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
@@ -103,75 +103,31 @@ def some_translations(model, rows=4, most=8):
     asked = ["".join(words[i] for i in row if i > 2) for row in src.tolist()]
     return list(zip(asked, said))
 
-def step_cases():
-    names = ["all weights move", "a frozen layer", "weights of a copy"]
-    return {name: (name,) for name in (*names, "a very small rate", "a buffer beside them")}
-
-
-def found_unmoved(answer, what):
-    "What the answer says of a small model, and whether the step was called once."
-    torch.manual_seed(0)
-    model, calls = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)), []
-    if what == "a buffer beside them":
-        model.register_buffer("scale", torch.ones(2))
-    moved = copy.deepcopy(model) if what == "weights of a copy" else model
-    model[0].requires_grad_(what != "a frozen layer")
-    rate = 1e-11 if what == "a very small rate" else 0.1
-    optimizer = torch.optim.SGD([p for p in moved.parameters() if p.requires_grad], lr=rate)
-
-    def step():
-        calls.append(1)
-        model(torch.ones(7, 3)).square().sum().backward()
-        optimizer.step()
-
-    return {"names": answer(model, step), "calls of step": len(calls)}
-
-
 def reached(loss, bound):
-    "A loss that is low enough is as good as any other."
+    "A loss that is low enough is as good as any other: what a mended program learns counts."
     return f"below {bound}" if loss < bound else f"{loss:.1f}"
 
 
-def letter_cases():
-    return {"numbers, letter by letter": (40, False), "seven letters in turn": (40, True)}
-
-
-def learned_letters(answer, steps, in_turn):
-    """What a mended program must show: it is judged by what it learns.
-
-    Where seven letters come in turn, each is known from the one before, and no target is a guess.
-    """
-    if in_turn:
-        _, losses = answer(torch.arange(700) % 7, 7, steps)
-        return {"its log, the last 5 losses": reached(sum(losses[-5:]) / 5, 0.02)}
-    text = letters()
-    model, losses = answer(text.train, len(text.letters), steps)
-    new, log = next_letter_loss(model), sum(losses[-5:]) / 5
-    return {
-        "the loss of the next letter, on new text": reached(new, 1.2),
-        "its log, the last 5 losses": "that loss" if abs(log - new) < 0.5 else f"{log:.1f}",
+def letters_checks(answer):
+    text, new = letters(), letters().new
+    model, losses = answer(text.train, len(text.letters), 25)
+    on_new, log = next_letter_loss(model), sum(losses[-5:]) / 5
+    found = {
+        "the loss of the next letter, on new text": reached(on_new, 1.2),
+        "its log, the last 5 losses": "that loss" if abs(log - on_new) < 0.5 else f"{log:.1f}",
     }
-
-
-def given_model_cases():
-    return {"a fresh model, 40 steps": (40,)}
-
-
-def trained_further(answer, steps):
-    text = letters()
-    torch.manual_seed(1)
-    given = Llama(LlamaConfig(len(text.letters), 32, n_layers=1, n_heads=2, d_ff=64))
-    before = copy.deepcopy(given.state_dict())
-    model, _ = answer(given, text.train, steps)
-    same = all(torch.equal(before[name], now) for name, now in given.state_dict().items())
-    return {
-        "the loss of the next letter, on new text": reached(next_letter_loss(model), 1.2),
-        "the given model is as it was": same,
-    }
-
-
-def number_cases():
-    return {"digits to words, new numbers": (120, 1.8)}
+    right = dict(zip(found, ("below 1.2", "that loss")))
+    with expecting(found, right, case="numbers, letter by letter") as wrong:
+        before = cross_entropy(model(new[:, 1:]).mT, new[:, :-1])
+        if before < 1.2:
+            wrong["Shifted, and the wrong way: it learns the letter before."] = found
+    # each letter is known from the one before, and no target is a guess
+    _, losses = answer(torch.arange(700) % 7, 7, 25)
+    found = {"its log, the last 5 losses": reached(sum(losses[-5:]) / 5, 0.05)}
+    right = dict.fromkeys(found, "below 0.05")
+    with expecting(found, right, case="seven letters in turn") as wrong:
+        hint = "The last letter of a window has no next one in it: here its target is the first."
+        wrong[hint] = dict.fromkeys(found, "0.1")  # one target of 32 is wrong
 
 
 def learned_numbers(answer, steps, bound):
@@ -179,54 +135,48 @@ def learned_numbers(answer, steps, bound):
     model, _ = answer(pairs.src, pairs.tgt, len(pairs.words), steps)
     return {"the loss on new numbers": reached(translation_loss(model), bound)}
 
+def unmoved_checks(answer):
+    first, last = ["0.bias", "0.weight"], ["2.bias", "2.weight"]
 
-def padded_cases():
-    more = {"the same rows with more padding": (10, None)}
-    return {"digits to words, new numbers": (120, 0.7)} | more
+    def found(copied=False, rate=0.1, frozen=False, buffer=False):
+        "What the answer says of a small model, and how often it calls the step."
+        model, calls = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)), []
+        if buffer:
+            model.register_buffer("scale", torch.ones(2))
+        moved = copy.deepcopy(model) if copied else model
+        model[0].requires_grad_(not frozen)
+        optimizer = torch.optim.SGD([p for p in moved.parameters() if p.requires_grad], lr=rate)
+
+        def step():
+            calls.append(1)
+            model(torch.ones(7, 3)).square().sum().backward()
+            optimizer.step()
+
+        return said(answer(model, step), len(calls))
+
+    def said(names, calls=1):
+        return {"names": names, "calls of step": calls}
+
+    with expecting(found(frozen=True), said(first), case="a frozen layer") as wrong:
+        hint = "Nothing ever seems to move: keep a copy of the numbers, by `clone`."
+        wrong[hint] = said(first + last)
+        wrong["Those are the ones that move."] = said(last)
+        wrong["Call `step` once, between the two looks."] = said(first + last, 0)
+    with expecting(found(copied=True), said(first + last), case="weights of a copy") as wrong:
+        wrong["A weight with a gradient need not move: compare the numbers."] = said([])
+    with expecting(found(rate=1e-11), said([]), case="a very small rate") as wrong:
+        wrong["A small step is a step: compare to the bit, by `torch.equal`."] = said(first + last)
+    with expecting(found(buffer=True), said([]), case="a buffer beside them") as wrong:
+        wrong["A buffer is no parameter: go through `named_parameters`."] = said(["scale"])
 
 
-def learned_or_padded(answer, steps, bound):
-    "What it learns; or whether its losses are others when the sources have more padding."
-    if bound:
-        return learned_numbers(answer, steps, bound)
-    pairs, losses = numbers(), []
-    for more in (0, 3):
-        torch.manual_seed(0)
-        src = nn.functional.pad(pairs.src, (0, more))
-        losses.append(torch.tensor(answer(src, pairs.tgt, len(pairs.words), steps)[1]))
-    same = torch.allclose(*losses, rtol=0, atol=1e-4)
-    return {"what padding changes": "nothing" if same else "its losses"}
-
-@exercise("repair_shop.1", cases=step_cases, run=found_unmoved, seconds=60)
-@wrong("""
-    Nothing ever seems to move: keep a copy of the numbers, by `clone`.
-        p.detach().clone() → p
-    Those are the ones that move.
-        if torch.equal → if not torch.equal
-    A weight with a gradient need not move: compare the numbers.
-        torch.equal(p, before[name]) → p.grad is None
-    A small step is a step: compare to the bit, by `torch.equal`.
-        torch.equal → torch.allclose
-    A buffer is no parameter: go through `named_parameters`.
-        in model.named_parameters()} → in model.state_dict().items()}
-        in model.named_parameters() if → in model.state_dict().items() if
-    Call `step` once, between the two looks.
-        step()⏎ →
-""")
+@exercise("repair_shop.1", unmoved_checks)
 def unmoved(model, step):
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     step()
     return sorted(name for name, p in model.named_parameters() if torch.equal(p, before[name]))
 
-@exercise("repair_shop.2", cases=letter_cases, run=learned_letters, seconds=60, repair=True)
-@wrong("""
-    Shifted, and the wrong way: it learns the letter before.
-        model(window[:, :-1]) → model(window[:, 1:])
-        logits.mT, window[:, 1:] → logits.mT, window[:, :-1]
-    The last letter of a window has no next one in it: here its target is the first.
-        model(window[:, :-1]) → model(window)
-        logits.mT, window[:, 1:] → logits.mT, window.roll(-1, 1)
-""")
+@exercise("repair_shop.2", letters_checks)
 def patient_1(ids, vocab_size, steps):
     _ = torch.manual_seed(0)
     model = Llama(LlamaConfig(vocab_size, 32, n_layers=1, n_heads=2, d_ff=64))  # a
@@ -242,7 +192,7 @@ def patient_1(ids, vocab_size, steps):
         losses.append(loss.item())
     return model, losses
 
-@exercise("repair_shop.4", cases=letter_cases, run=learned_letters, seconds=60, repair=True)
+@exercise("repair_shop.4", letters_checks)
 def patient_2(ids, vocab_size, steps):
     _ = torch.manual_seed(0)
     model = Llama(LlamaConfig(vocab_size, 32, n_layers=1, n_heads=2, d_ff=64))  # a
@@ -258,7 +208,11 @@ def patient_2(ids, vocab_size, steps):
         losses.append(loss.item())
     return model, losses
 
-@exercise("repair_shop.7", cases=number_cases, run=learned_numbers, seconds=60, repair=True)
+def numbers_checks(answer):
+    expect(learned_numbers(answer, 60, 2.2), {"the loss on new numbers": "below 2.2"})
+
+
+@exercise("repair_shop.7", numbers_checks)
 def patient_3(src, tgt, vocab_size, steps):
     _ = torch.manual_seed(0)
     model = Transformer(TransformerConfig(vocab_size, 32, 64, 2, 1, dropout=0.0))  # a
@@ -273,11 +227,26 @@ def patient_3(src, tgt, vocab_size, steps):
         losses.append(loss.item())
     return model, losses
 
-@exercise("repair_shop.9", cases=given_model_cases, run=trained_further, seconds=60, repair=True)
-@wrong("""
-    Now it learns. But the model that it was given has changed: keep the copy.
-        copy.deepcopy(model) → model
-""")
+def given_model_checks(answer):
+    text = letters()
+    given = Llama(LlamaConfig(len(text.letters), 32, n_layers=1, n_heads=2, d_ff=64))
+    before = copy.deepcopy(given.state_dict())
+    model, _ = answer(given, text.train, 25)
+
+    def outcome(learned, kept):
+        return {
+            "the loss of the next letter, on new text": learned,
+            "the given model is as it was": kept,
+        }
+
+    kept = all(torch.equal(before[name], now) for name, now in given.state_dict().items())
+    found = outcome(reached(next_letter_loss(model), 1.2), kept)
+    with expecting(found, outcome("below 1.2", True)) as wrong:
+        hint = "Now it learns. But the model that it was given has changed: keep the copy."
+        wrong[hint] = outcome("below 1.2", False)
+
+
+@exercise("repair_shop.9", given_model_checks)
 def patient_4(model, ids, steps):
     _ = torch.manual_seed(0)
     model = copy.deepcopy(model)  # b: the caller's stays as it is
@@ -293,11 +262,22 @@ def patient_4(model, ids, steps):
         log.append((loss.item(), length.item()))
     return model, log
 
-@exercise("repair_shop.11", cases=padded_cases, run=learned_or_padded, seconds=60, repair=True)
-@wrong("""
-    It learns, but padding is seen now: hide it, and show what is not padding.
-        src[rows] != 0 → None
-""")
+def padded_checks(answer):
+    expect(learned_numbers(answer, 40, 2.0), {"the loss on new numbers": "below 2.0"})
+    pairs = numbers()
+
+    def losses(padding):
+        torch.manual_seed(0)
+        src = nn.functional.pad(pairs.src, (0, padding))
+        return answer(src, pairs.tgt, len(pairs.words), 2)[1]
+
+    found = losses(3)
+    with expecting(found, losses(0), case="more padding", tolerance=1e-4) as wrong:
+        hint = "It learns, but padding is seen now: hide it, and show what is not padding."
+        wrong[hint] = found
+
+
+@exercise("repair_shop.11", padded_checks)
 def patient_5(src, tgt, vocab_size, steps):
     _ = torch.manual_seed(0)
     model = Transformer(TransformerConfig(vocab_size, 32, 64, 2, 1, dropout=0.0))  # a

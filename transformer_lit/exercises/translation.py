@@ -3,66 +3,70 @@
 import torch
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all, gradients
 
-def hidden_cases():
-    def case(B, T, C, V, lengths):
-        keep = torch.arange(T) < torch.tensor(lengths)[:, None]
-        return torch.randn(B, T, C), torch.randn(V, C), torch.randint(V, (B, T)), keep
+def loss_checks(answer):
+    hidden, weight, targets = torch.randn(2, 7, 5), torch.randn(11, 5), torch.randint(11, (2, 7))
+    keep = torch.arange(7) < torch.tensor([[7], [3]])
 
-    cases = {
-        "one row without padding": case(1, 5, 3, 7, [5]),
-        "two rows, the second padded": case(2, 7, 5, 11, [7, 3]),
-        "three rows": case(3, 11, 2, 5, [2, 11, 7]),
-    }
-    hidden, *rest = case(2, 5, 3, 7, [5, 2])
-    hidden[~rest[-1]] = torch.nan  # it shows in what it touches
-    return cases | {"nan at padding": (hidden, *rest)}
+    def losses(hidden, weight, targets):
+        return nn.functional.cross_entropy((hidden @ weight.mT).mT, targets, reduction="none")
+
+    each = losses(hidden, weight, targets)
+    case = "two rows, the second padded"
+    with expecting(answer(hidden, weight, targets, keep), each[keep].mean(), case=case) as wrong:
+        wrong["Divide by the number of real tokens, not by B · T."] = (each * keep).mean()
+        wrong["Padding counts in this mean: take the real tokens first."] = each.mean()
+        wrong["That is the sum. Divide it by the number of real tokens."] = each[keep].sum()
+
+    def rows_of_logits(hidden, weight, targets, keep):
+        return nn.functional.cross_entropy((hidden @ weight.mT)[keep], targets[keep])
+
+    def ignored(hidden, weight, targets, keep):
+        return losses(hidden, weight, targets.masked_fill(~keep, -100)).sum() / keep.sum()
+
+    inputs = hidden.masked_fill(~keep[..., None], torch.nan), weight, targets, keep
+    with expecting(answer(*inputs), each[keep].mean(), case="nan at padding") as wrong:
+        hint = "To multiply by 0 is too late: the output layer was given padding."
+        wrong[hint] = torch.tensor(torch.nan)
+    found, right = gradients(answer, *inputs), gradients(real_token_loss, *inputs)
+    with expecting(found, right, case="nan at padding") as wrong:
+        hint = "The output layer was given padding: take rows of `hidden`, not of logits."
+        wrong[hint] = gradients(rows_of_logits, *inputs)
+        hint = "The loss ignores padding now, but the output layer was given it."
+        wrong[hint] = gradients(ignored, *inputs)
 
 
-def made_up(src, tgt):
-    "Logits drawn once for each source and each beginning; 2 is the end token, 1 begins."
-    seed = 7
-    for i in (*src, 99, *tgt):
-        seed = (1_000_003 * seed + i + 1) % (2**31 - 1)
-    logits = torch.randn(13, generator=torch.Generator().manual_seed(seed))
-    logits[2] += 0.9 * len(tgt)
-    logits[1] = -9.0
-    return logits
-
-
-def translate_cases():
-    return {f"source {src}": (made_up, src, 1, 2, 17) for src in ([5], [7, 7, 8], [3, 4])} | {
-        "cut at the longest length": (made_up, [5], 1, 2, 1)
-    }
-
-@exercise("translation.3", cases=hidden_cases, run=with_gradients)
-@wrong("""
-    Divide by the number of real tokens, not by B · T.
-        return → losses = nn.functional.cross_entropy((hidden @ weight.mT).mT, targets, reduction="none")⏎return (losses * keep).mean()⏎return
-    Padding counts in this mean: take the real tokens first.
-        return → return nn.functional.cross_entropy((hidden @ weight.mT).mT, targets)⏎return
-    That is the sum. Divide it by the number of real tokens.
-        targets[keep]) → targets[keep], reduction="sum")
-    The output layer was given padding: take rows of `hidden`, not of logits.
-        hidden[keep] @ weight.mT → (hidden @ weight.mT)[keep]
-    The loss ignores padding now, but the output layer was given it.
-        return → return nn.functional.cross_entropy((hidden @ weight.mT).mT, targets.masked_fill(~keep, -100))⏎return
-    To multiply by 0 is too late: the output layer was given padding.
-        return → losses = nn.functional.cross_entropy((hidden @ weight.mT).mT, targets, reduction="none")⏎return (losses * keep).sum() / keep.sum()⏎return
-    """)
+@exercise("translation.3", loss_checks)
 def real_token_loss(hidden, weight, targets, keep):
     logits = hidden[keep] @ weight.mT  # N V
     return nn.functional.cross_entropy(logits, targets[keep])
 
-@exercise("translation.4", cases=translate_cases, repair=True)
-@wrong("""
-    One fault is left: the end token is no part of the text.
-        if token → said.append(token)⏎if token
-        break⏎said.append(token) → break
-    One fault is left: the decoder reads the begin token first.
-        [bos, *said] → said
-    """)
+def greedy_checks(answer):
+    def made_up(src, tgt):
+        "Logits by the source and every token so far; 2, the end, gets likelier."
+        mixed = sum(src) + sum(n * i for n, i in enumerate(tgt, 3))
+        logits = torch.sin(mixed * torch.arange(13.0))
+        logits[:3] = torch.tensor([-9.0, -9.0, 0.1 * len(tgt)])
+        return logits
+
+    def with_end(next_logits, src, bos, eos, max_len):
+        said = []
+        while len(said) < max_len and eos not in said:
+            said.append(int(next_logits(src, [bos, *said]).argmax()))
+        return said
+
+    def without_begin(next_logits, src, *rest):
+        return greedy_translate(lambda src, tgt: next_logits(src, tgt[1:]), src, *rest)
+
+    cases = {f"source {src}": (made_up, src, 1, 2, 17) for src in ([5], [7, 7, 8], [3, 4])}
+    cases["cut at the longest length"] = made_up, [5], 1, 2, 1
+    with expecting_all(answer, greedy_translate, cases) as wrong:
+        wrong["One fault is left: the end token is no part of the text."] = with_end
+        wrong["One fault is left: the decoder reads the begin token first."] = without_begin
+
+
+@exercise("translation.4", greedy_checks)
 def greedy_translate(next_logits, src, bos, eos, max_len):
     said = []
     while len(said) < max_len:
