@@ -259,9 +259,8 @@ def _is_plain(x: Any) -> bool:
     "Whether a copy of this tells later if it was changed: numbers, and no part of a graph."
     if isinstance(x, Tensor):
         return not x.requires_grad
-    return isinstance(x, int | float | str) or (
-        isinstance(x, list | tuple) and all(map(_is_plain, x))
-    )
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else ()
+    return isinstance(x, int | float | str | dict | list | tuple) and all(map(_is_plain, parts))
 
 
 def _is_open(answer: Any) -> bool:
