@@ -2,50 +2,56 @@
 
 import math
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 from transformer_lit.inference.beam import length_penalty
 
-def step_cases():
+def beam_step_checks(answer):
     table = {
         "": {"a": 0.5, "b": 0.3, "</s>": 0.2},
         "a": {"a": 0.35, "b": 0.25, "</s>": 0.4},
         "b": {"c": 0.9, "</s>": 0.1},
     }
+
+    def candidates(beginnings):
+        "All, best first; and those that do not end."
+        found = [
+            ((*words, word), log_p + math.log(p))
+            for words, log_p in beginnings
+            for word, p in table.get(" ".join(words), {"</s>": 1.0}).items()
+        ]
+        found.sort(key=lambda candidate: -candidate[1])
+        return found, [c for c in found if c[0][-1] != "</s>"]
+
     open_ = [(("a",), math.log(0.5)), (("b",), math.log(0.3))]
-    return {
-        "the first step, width 2": ([((), 0.0)], table, 2),
-        "an end among the first": (open_, table, 3),
-        "an end that ranks too low": (open_, table, 1),
-        "beginnings that end for certain": ([(("c",), -1.0), (("c", "a"), -2.0)], table, 2),
-        "a second end that ranks third": ([*open_, (("c",), math.log(0.25))], table, 2),
+    cases = {
+        "the first step, width 2": ([((), 0.0)], 2),
+        "an end among the first": (open_, 3),
+        "an end that ranks too low": (open_, 1),
+        "beginnings that end for certain": ([(("c",), -1.0), (("c", "a"), -2.0)], 2),
+        "a second end that ranks third": ([*open_, (("c",), math.log(0.25))], 2),
     }
+    for case, (beginnings, width) in cases.items():
+        found, right = answer(beginnings, table, width), beam_step(beginnings, table, width)
+        every, going_on = candidates(beginnings)
+        ended = [c for c in every if c not in going_on]
+        last = going_on[:width][-1][1] if going_on else -math.inf
+        with expecting(found, right, case=case) as wrong:
+            hint = "An end counts only if it ranks among the first `width` of all candidates."
+            wrong[hint] = going_on[:width], ended
+            hint = "The end token is a word too: it stays at the end of what has ended."
+            wrong[hint] = right[0], [(words[:-1], log_p) for words, log_p in right[1]]
+            hint = (
+                "Ends count up to rank `width` of all candidates, "
+                "not until enough open ones are found."
+            )
+            wrong[hint] = right[0], [c for c in ended if c[1] > last]
+            hint = "Ended candidates take the place of open ones: the beam gets narrower."
+            wrong[hint] = [c for c in every[:width] if c in going_on], right[1]
+            hint = "Add the log-probability that the beginning already has."
+            wrong[hint] = beam_step([(words, 0.0) for words, _ in beginnings], table, width)
 
 
-def over_cases():
-    settings = {"max_len": 20, "width": 3, "alpha": 1.0}
-    made = {
-        "three stumps, and a good sequence is open": (-2.5, 3, -0.4, 4),
-        "three are finished, and none would win as it stands": (-0.9, 3, -1.5, 4),
-        "one is finished, and a long future could still win": (-0.9, 1, -1.5, 4),
-        "one is finished, and no future can win": (-0.1, 1, -3.0, 4),
-        "one is finished, and only the longest future could win": (-0.9, 1, -3.65, 4),
-    }
-    return {name: (*values, *settings.values()) for name, values in made.items()}
-
-@exercise("beam.3", cases=step_cases)
-@wrong("""
-    An end counts only if it ranks among the first `width` of all candidates.
-        candidates[:width] → candidates
-    The end token is a word too: it stays at the end of what has ended.
-        [c for c in candidates[:width] → [(c[0][:-1], c[1]) for c in candidates[:width]
-    Ends count up to rank `width` of all candidates, not until enough open ones are found.
-        return → last = going_on[:width][-1][1] if going_on else -math.inf⏎return
-        candidates[:width] if → candidates if c[1] > last and
-    Ended candidates take the place of open ones: the beam gets narrower.
-        c in candidates if → c in candidates[:width] if
-    Add the log-probability that the beginning already has.
-        log_p + math.log(p) → math.log(p)
-""")
+@exercise("beam.3", beam_step_checks)
 def beam_step(beginnings, table, width):
     candidates = []
     for words, log_p in beginnings:
@@ -55,17 +61,42 @@ def beam_step(beginnings, table, width):
     going_on = [c for c in candidates if c[0][-1] != "</s>"]
     return going_on[:width], [c for c in candidates[:width] if c[0][-1] == "</s>"]
 
-@exercise("beam.4", cases=over_cases, repair=True)
-@wrong("""
-    One fault is left: enough finished hypotheses are no reason, if they are worth little.
-        return → return finished >= width or
-    One fault is left: with few finished, judge a beginning by its best possible future.
-        length if finished >= width else max_len → length
-    A future hypothesis has at most `max_len` tokens in all, with those that it has now.
-        else max_len → else max_len - length
-    It never gives up: with `width` finished, judge a beginning by what it is now.
-        length if finished >= width else max_len → max_len
-""")
+def is_over_checks(answer):
+    def judging(length_of, enough_ends=False):
+        "Judges the best beginning by another length; `enough_ends`: a full list ends the search."
+
+        def is_over(best, finished, log_p, length, max_len, width, alpha):
+            n = length_of(finished >= width, length, max_len)
+            return (enough_ends and finished >= width) or log_p / length_penalty(n, alpha) <= best
+
+        return is_over
+
+    values = {
+        "three stumps, and a good sequence is open": (-2.5, 3, -0.4, 4),
+        "three are finished, and none would win as it stands": (-0.9, 3, -1.5, 4),
+        "one is finished, and a long future could still win": (-0.9, 1, -1.5, 4),
+        "one is finished, and no future can win": (-0.1, 1, -3.0, 4),
+        "one is finished, and only the longest future could win": (-0.9, 1, -3.65, 4),
+    }
+    cases = {case: (*some, 20, 3, 1.0) for case, some in values.items()}
+    with expecting_all(answer, is_over, cases) as wrong:
+        hint = (
+            "One fault is left: enough finished hypotheses are no reason, if they are worth little."
+        )
+        wrong[hint] = judging(lambda full, now, most: now if full else most, enough_ends=True)
+        hint = (
+            "One fault is left: with few finished, judge a beginning by its best possible future."
+        )
+        wrong[hint] = judging(lambda full, now, most: now)
+        hint = (
+            "A future hypothesis has at most `max_len` tokens in all, with those that it has now."
+        )
+        wrong[hint] = judging(lambda full, now, most: now if full else most - now)
+        hint = "It never gives up: with `width` finished, judge a beginning by what it is now."
+        wrong[hint] = judging(lambda full, now, most: most)
+
+
+@exercise("beam.4", is_over_checks)
 def is_over(best, finished, log_p, length, max_len, width, alpha):
     n = length if finished >= width else max_len
     return log_p / length_penalty(n, alpha) <= best

@@ -2,50 +2,59 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.training.data import bucket_by_length, pad
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
+from transformer_lit.training.data import pad
 
-def table_cases():
-    return {
-        "one row": ([[7, 5, 3]], 0, 1, 2),
-        "rows of three lengths": ([[7, 5, 3], [11], [13, 4]], 0, 1, 2),
-        "an empty row": ([[], [9, 6]], 0, 1, 2),
-        "padding has the id of the end": ([[7], [5, 3]], 2, 1, 2),
-        "padding has the id of the beginning": ([[7], [5, 3]], 1, 1, 2),
-    }
+def target_tables_checks(answer):
+    rows = [[7, 5, 3], [11], [13, 4]]
+    tgt_in, tgt_out, mask = right = target_tables(rows, 0, 1, 2)
+    with expecting(answer(rows, 0, 1, 2), right, case="rows of three lengths") as wrong:
+        without_ends = torch.arange(4) < torch.tensor([[3], [1], [2]])
+        hint = "The end is a token too: the model has to learn to say it."
+        wrong[hint] = tgt_in, tgt_out, without_ends
+        wrong["tgt_in begins with <bos>, tgt_out ends with <eos>."] = tgt_out, tgt_in, mask
+        whole = pad([[1, *row, 2] for row in rows], 0)
+        hint = "Cut each row before you pad: short rows still have their <eos> in tgt_in."
+        wrong[hint] = whole[:, :-1], whole[:, 1:], mask
+    expect(answer([[7, 5, 3]], 0, 1, 2), target_tables([[7, 5, 3]], 0, 1, 2), case="one row")
+    rows = [[], [9, 6]]
+    expect(answer(rows, 0, 1, 2), target_tables(rows, 0, 1, 2), case="an empty row")
+    tgt_in, tgt_out, mask = right = target_tables(rows, 2, 1, 2)
+    case = "padding has the id of the end"
+    with expecting(answer(rows, 2, 1, 2), right, case=case) as wrong:
+        hint = "Compare lengths, not ids: padding may have the id of a token."
+        wrong[hint] = tgt_in, tgt_out, tgt_out != 2
+    tgt_in, tgt_out, mask = right = target_tables(rows, 1, 1, 2)
+    case = "padding has the id of the beginning"
+    with expecting(answer(rows, 1, 1, 2), right, case=case) as wrong:
+        hint = "Compare lengths, not ids: some models begin with the id of the padding."
+        wrong[hint] = tgt_in, tgt_out, tgt_in != 1
 
-def padded_cases():
-    return {
-        "padding has an id of its own": ([[7, 5, 2], [11, 2]], 0),
-        "padding has the id of the end": ([[7, 5, 2], [11, 2]], 2),
-        "nothing to pad": ([[7, 2], [11, 2]], 2),
-        "another id of the end": ([[7, 2, 9], [2, 9]], 9),
-    }
 
-@exercise("data.3", cases=table_cases)
-@wrong("""
-    The end is a token too: the model has to learn to say it.
-        len(row) + 1 → len(row)
-    Compare lengths, not ids: padding may have the id of a token.
-        torch.arange(tgt_in.shape[1]) < lengths[:, None] → tgt_out != pad_id
-    Compare lengths, not ids: some models begin with the id of the padding.
-        torch.arange(tgt_in.shape[1]) < lengths[:, None] → tgt_in != pad_id
-    tgt_in begins with <bos>, tgt_out ends with <eos>.
-        return tgt_in, tgt_out → return tgt_out, tgt_in
-    Cut each row before you pad: short rows still have their <eos> in tgt_in.
-        lengths = → tgt_in, tgt_out = pad(whole, pad_id)[:, :-1], pad(whole, pad_id)[:, 1:]⏎lengths =
-    """)
+@exercise("data.3", target_tables_checks)
 def target_tables(rows, pad_id, bos, eos):
     whole = [[bos, *row, eos] for row in rows]
     tgt_in, tgt_out = pad([r[:-1] for r in whole], pad_id), pad([r[1:] for r in whole], pad_id)
     lengths = torch.tensor([len(row) + 1 for row in rows])
     return tgt_in, tgt_out, torch.arange(tgt_in.shape[1]) < lengths[:, None]
 
-@exercise("data.4", cases=padded_cases, repair=True)
-@wrong("""
-    The <eos> of each row is a token too: the model must learn to say it.
-        [len(row) → [len(row) - 1
-    """)
+def padded_checks(answer):
+    def without_ends(rows, pad_id):
+        table, mask = padded(rows, pad_id)
+        return table, torch.arange(table.shape[1]) < mask.sum(-1, keepdim=True) - 1
+
+    cases = {
+        "padding has an id of its own": ([[7, 5, 2], [11, 2]], 0),
+        "padding has the id of the end": ([[7, 5, 2], [11, 2]], 2),
+        "nothing to pad": ([[7, 2], [11, 2]], 2),
+        "another id of the end": ([[7, 2, 9], [2, 9]], 9),
+    }
+    with expecting_all(answer, padded, cases) as wrong:
+        hint = "The <eos> of each row is a token too: the model must learn to say it."
+        wrong[hint] = without_ends
+
+
+@exercise("data.4", padded_checks)
 def padded(rows, pad_id):
     lengths = torch.tensor([len(row) for row in rows])
     table = pad(rows, pad_id)

@@ -2,62 +2,79 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
-def gradient_cases():
-    return {
-        "every token once": (torch.tensor([[4, 0, 2]]), torch.randn(1, 3, 5), 7),
-        "a token that stands three times": (torch.tensor([[3, 1, 3, 3]]), torch.randn(1, 4, 5), 7),
-        "a token in two sentences": (torch.tensor([[3, 1], [6, 3]]), torch.randn(2, 2, 5), 11),
-        "twice at one position": (torch.tensor([[3, 1], [3, 6]]), torch.randn(2, 2, 5), 11),
+def table_gradient_checks(answer):
+    cases = {
+        "every token once": [[4, 0, 2]],
+        "a token that stands three times": [[3, 1, 3, 3]],
+        "a token in two sentences": [[3, 1], [6, 3]],
+        "twice at one position": [[3, 1], [3, 6]],
     }
+    for case, rows in cases.items():
+        ids = torch.tensor(rows)
+        g, zeros = torch.randn(*ids.shape, 5), torch.zeros(11, 5)
+        right, flat = table_gradient(ids, g, 11), ids.flatten()
+        with expecting(answer(ids, g, 11), right, case=case) as wrong:
+            hint = "Of several gradients for one token only one stays: add them all up."
+            wrong[hint] = zeros.index_copy(0, flat, g.flatten(0, 1))
+            averaged = right / flat.bincount(minlength=11).clamp(1)[:, None]
+            wrong["A token's gradients add up. They are not averaged."] = averaged
+            one_sentence = zeros.index_add(0, ids[0], g[0])
+            wrong["Only the first sentence of the batch is counted."] = one_sentence
+            wrong["There is no factor √C here."] = 5**0.5 * right
 
-def tie_cases():
-    return {"five tokens of three numbers": (5, 3), "eleven of seven": (11, 7)}
 
-
-def one_step(answer, vocab_size, d_model):
-    "What a step of plain descent does to a pair that both reads and predicts."
-    emb, head = answer(vocab_size, d_model)
-    torch.manual_seed(3)  # here: an answer may draw as many numbers as it likes
-    parameters = list({id(p): p for m in (emb, head) for p in m.parameters()}.values())
-    first, ids = torch.randn(vocab_size, d_model), torch.tensor([1, 3, 0, 2])
-    with torch.no_grad():
-        for module in (emb, head):
-            module.weight.copy_(first)
-    torch.nn.functional.cross_entropy(head(emb(ids)), ids.roll(-1)).backward()
-    with torch.no_grad():  # by hand: the first use of torch.optim imports for seconds
-        for p in parameters:
-            if p.grad is not None:
-                p -= 0.1 * p.grad
-    return {
-        "parameters": sum(p.numel() for p in parameters),
-        "equal after a step": torch.equal(emb.weight, head.weight),
-        "step of the table": emb.weight.detach() - first,
-    }
-
-@exercise("embedding.2", cases=gradient_cases)
-@wrong("""
-    Of several gradients for one token only one stays: add them all up.
-        index_add_ → index_copy_
-    A token's gradients add up. They are not averaged.
-        (0, 1)) → (0, 1)) / ids.flatten().bincount(minlength=vocab_size).clamp(1)[:, None]
-    Only the first sentence of the batch is counted.
-        ids.flatten(), g.flatten(0, 1) → ids[0], g[0]
-    There is no factor √C here.
-        return → return g.shape[-1] ** 0.5 *
-""")
+@exercise("embedding.2", table_gradient_checks)
 def table_gradient(ids, g, vocab_size):
     grad = torch.zeros(vocab_size, g.shape[-1], dtype=g.dtype)  # V C
     return grad.index_add_(0, ids.flatten(), g.flatten(0, 1))
 
-@exercise("embedding.4", cases=tie_cases, run=one_step, repair=True)
-@wrong("""
-    One storage, but two parameters with a gradient each. Share the parameter.
-        head.weight = emb.weight → head.weight.data = emb.weight.data
-    The output layer has a bias of its own: the table is all that it may have.
-        , bias=False →
-""")
+def tied_pair_checks(answer):
+    def stepping(pair):
+        "What a step of plain descent does to a pair that both reads and predicts."
+
+        def step(vocab_size, d_model):
+            emb, head = pair(vocab_size, d_model)
+            torch.manual_seed(3)  # here: an answer may draw as many numbers as it likes
+            parameters = {id(p): p for m in (emb, head) for p in m.parameters()}.values()
+            first, ids = torch.randn(vocab_size, d_model), torch.tensor([1, 3, 0, 2])
+            with torch.no_grad():
+                for module in (emb, head):
+                    module.weight.copy_(first)
+            torch.nn.functional.cross_entropy(head(emb(ids)), ids.roll(-1)).backward()
+            with torch.no_grad():  # by hand: the first use of torch.optim imports for seconds
+                for p in parameters:
+                    if p.grad is not None:
+                        p -= 0.1 * p.grad
+            return {
+                "parameters": sum(p.numel() for p in parameters),
+                "equal after a step": torch.equal(emb.weight, head.weight),
+                "step of the table": emb.weight.detach() - first,
+            }
+
+        return step
+
+    def two_parameters(vocab_size, d_model):
+        emb = torch.nn.Embedding(vocab_size, d_model)
+        head = torch.nn.Linear(d_model, vocab_size, bias=False)
+        head.weight.data = emb.weight.data
+        return emb, head
+
+    def with_bias(vocab_size, d_model):
+        emb, head = torch.nn.Embedding(vocab_size, d_model), torch.nn.Linear(d_model, vocab_size)
+        head.weight = emb.weight
+        return emb, head
+
+    cases = {"five tokens of three numbers": (5, 3), "eleven of seven": (11, 7)}
+    with expecting_all(stepping(answer), stepping(tied_pair), cases) as wrong:
+        hint = "One storage, but two parameters with a gradient each. Share the parameter."
+        wrong[hint] = stepping(two_parameters)
+        hint = "The output layer has a bias of its own: the table is all that it may have."
+        wrong[hint] = stepping(with_bias)
+
+
+@exercise("embedding.4", tied_pair_checks)
 def tied_pair(vocab_size, d_model):
     emb = torch.nn.Embedding(vocab_size, d_model)
     head = torch.nn.Linear(d_model, vocab_size, bias=False)

@@ -3,38 +3,43 @@
 import math
 from collections import Counter
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
-def precision_cases():
-    said = [text.split() for text in ("a man a man a man", "two dogs run in snow", "a bike")]
+def clipped_precision_checks(answer):
+    said = ["a man a man a man", "two dogs run in snow", "a bike"]
     wanted = ["a man is riding a bike", "two dogs run through the snow", "a red bike"]
-    wanted = [text.split() for text in wanted]
-    cases = {"words": (said, wanted, 1), "pairs": (said, wanted, 2), "triples": (said, wanted, 3)}
-    return cases | {"a sentence of one word": ([*said, ["snow"]], [*wanted, ["snow"]], 3)}
-
-
-def loss_cases():
-    return {
-        "one sentence": ([2.0], [7]),
-        "equal lengths, unequal losses": ([1.0, 3.0], [5, 5]),
-        "a long easy sentence and a short hard one": ([0.5, 4.0], [29, 2]),
+    said, wanted = ([text.split() for text in texts] for texts in (said, wanted))
+    cases = {
+        "words": (said, wanted, 1),
+        "pairs": (said, wanted, 2),
+        "triples": (said, wanted, 3),
+        "a sentence of one word": ([*said, ["snow"]], [*wanted, ["snow"]], 3),
     }
+    for case, (hypotheses, references, n) in cases.items():
+        grams = [
+            [Counter(zip(*(words[i:] for i in range(n)))) for words in texts]
+            for texts in (hypotheses, references)
+        ]
+        pairs, pools = list(zip(*grams)), [sum(some, Counter()) for some in grams]
+        right = sum((a & b).total() for a, b in pairs)
+        total, recalled = (pool.total() for pool in pools)
+        with expecting(answer(hypotheses, references, n), right / total, case=case) as wrong:
+            hint = (
+                "That is a mean over sentences: sum the counts over the corpus, then divide once."
+            )
+            shares = [(a & b).total() / max(1, a.total()) for a, b in pairs]
+            wrong[hint] = sum(shares) / len(shares)
+            hint = "Clip: an n-gram is right at most as often as the reference has it."
+            wrong[hint] = sum(a[gram] for a, b in pairs for gram in a if gram in b) / total
+            hint = "Clip each translation by its own reference, not all of them by all."
+            wrong[hint] = (pools[0] & pools[1]).total() / total
+            hint = "A sentence of fewer than n words has no n-grams: not a negative number of them."
+            wrong[hint] = right / sum(len(words) - n + 1 for words in hypotheses)
+            hint = "That is recall. A precision divides by the n-grams of the translation."
+            wrong[hint] = right / recalled
 
-@exercise("metrics.3", cases=precision_cases)
-@wrong("""
-    That is a mean over sentences: sum the counts over the corpus, then divide once.
-        grams(wanted)).total() → grams(wanted)).total() / max(1, grams(said).total())
-        total += grams(said).total() → total += 1
-    Clip: an n-gram is right at most as often as the reference has it.
-        (grams(said) & grams(wanted)) → (grams(said) & Counter(dict.fromkeys(grams(wanted), 99)))
-    Clip each translation by its own reference, not all of them by all.
-        right = total = 0 → right = total = 0⏎pool = lambda x: sum(map(grams, x), Counter())
-        right / total → (pool(hypotheses) & pool(references)).total() / total
-    A sentence of fewer than n words has no n-grams: not a negative number of them.
-        total += grams(said).total() → total += len(said) - n + 1
-    That is recall. A precision divides by the n-grams of the translation.
-        total += grams(said) → total += grams(wanted)
-""")
+
+@exercise("metrics.3", clipped_precision_checks)
 def clipped_precision(hypotheses, references, n):
     def grams(words):
         return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
@@ -45,14 +50,26 @@ def clipped_precision(hypotheses, references, n):
         total += grams(said).total()
     return right / total
 
-@exercise("metrics.4", cases=loss_cases, repair=True)
-@wrong("""
-    One fault is left: take the mean of the losses first, the exponential last.
-        loss * n for → math.exp(loss) * n for
-        math.exp(total / sum(tokens)) → total / sum(tokens)
-    One fault is left: a sentence of many tokens must count for more.
-        total / sum(tokens) → sum(losses) / len(losses)
-""")
+def perplexity_checks(answer):
+    def mean_of_exponentials(losses, tokens):
+        return sum(math.exp(loss) * n for loss, n in zip(losses, tokens)) / sum(tokens)
+
+    def unweighted(losses, tokens):
+        return math.exp(sum(losses) / len(losses))
+
+    cases = {
+        "one sentence": ([2.0], [7]),
+        "equal lengths, unequal losses": ([1.0, 3.0], [5, 5]),
+        "a long easy sentence and a short hard one": ([0.5, 4.0], [29, 2]),
+    }
+    with expecting_all(answer, perplexity_of_all, cases) as wrong:
+        hint = "One fault is left: take the mean of the losses first, the exponential last."
+        wrong[hint] = mean_of_exponentials
+        hint = "One fault is left: a sentence of many tokens must count for more."
+        wrong[hint] = unweighted
+
+
+@exercise("metrics.4", perplexity_checks)
 def perplexity_of_all(losses, tokens):
     total = sum(loss * n for loss, n in zip(losses, tokens, strict=True))
     return math.exp(total / sum(tokens))

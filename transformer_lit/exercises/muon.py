@@ -2,41 +2,51 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.training.optimizers import orthogonalize
+from transformer_lit.course.exercises import exercise, expect, expecting_all
 
-def newton_cases():
+def newton_schulz_checks(answer):
+    def at_length_1(x):
+        return x / x.norm()
+
+    def of_each_number(x, a, b, c):
+        return a * x + b * x**3 + c * x**5
+
+    def of_matrices(x, a, b, c):
+        gram = x @ x.T
+        return a * x + (b * gram + c * gram @ gram) @ x
+
+    def variant(polynomial=of_matrices, begin=at_length_1, each=lambda x: x):
+        "The iteration with another polynomial, beginning, or change of x before each round."
+
+        def iterated(g, coefficients, rounds):
+            x = begin(g)
+            for _ in range(rounds):
+                x = polynomial(each(x), *coefficients)
+            return x
+
+        return iterated
+
     quintic, cubic = (3.4445, -4.7750, 2.0315), (1.5, -0.5, 0.0)
-    return {
+    cases = {
         "one round": (torch.randn(3, 5), quintic, 1),
         "five rounds": (torch.randn(3, 5), quintic, 5),
         "a tall matrix": (torch.randn(7, 2), quintic, 5),
         "another polynomial": (torch.randn(5, 5), cubic, 9),
-        "in bf16": (torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]).bfloat16(), cubic, 2),
     }
+    with expecting_all(answer, newton_schulz, cases) as wrong:
+        hint = "Divide by the length first: singular values above 1 run away."
+        wrong[hint] = variant(begin=lambda g: g)
+        hint = "Divide once, before the first round, and not in each."
+        wrong[hint] = variant(each=at_length_1)
+        hint = "These are powers of each number. Use products of matrices."
+        wrong[hint] = variant(of_each_number)
+        hint = "The length is the root of all squares, not the largest entry."
+        wrong[hint] = variant(begin=lambda g: g / g.abs().max())
+    g = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]).bfloat16()
+    expect(answer(g, cubic, 2), g / 2, case="in bf16")
 
-def muon_step_cases():
-    return {
-        "a wide matrix": (torch.randn(3, 7), torch.randn(3, 7), torch.randn(3, 7), 0.1, 0.9),
-        "a tall matrix": (torch.randn(5, 2), torch.randn(5, 2), torch.randn(5, 2), 0.01, 0.95),
-    }
 
-
-def stepped(answer, w, mean, g, lr, momentum):
-    weights, mean = answer(w, mean, g, lr, momentum)
-    return {"weights": weights, "mean": mean}
-
-@exercise("muon.3", cases=newton_cases)
-@wrong("""
-    Divide by the length first: singular values above 1 run away.
-        / g.norm() →
-    Divide once, before the first round, and not in each.
-        gram = → x = x / x.norm()⏎gram =
-    These are powers of each number. Use products of matrices.
-        gram = → cube = x * x * x⏎x = a * x + b * cube + c * x * x * cube⏎continue⏎gram =
-    The length is the root of all squares, not the largest entry.
-        g.norm() → g.abs().max()
-    """)
+@exercise("muon.3", newton_schulz_checks)
 def newton_schulz(g, coefficients, rounds):
     a, b, c = coefficients
     x = g / g.norm()

@@ -7,143 +7,177 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
 from transformer_lit.exercises.cache import Cache
 from transformer_lit.exercises.grouped import repeat_heads
 from transformer_lit.exercises.llama import Attention, MyLlama, _fill
 from transformer_lit.exercises.rope import rotate
 
-def whole_text(ids):
-    "Logits that depend on all ids so far: drawn once for each text."
-    rows = []
-    for row in ids.tolist():
-        logits, seed = [], 7
-        for i in row:
-            seed = (1_000_003 * seed + i + 1) % (2**31 - 1)
-            logits.append(torch.randn(11, generator=torch.Generator().manual_seed(seed)))
-        rows.append(torch.stack(logits))
-    return torch.stack(rows)
+def generate_checks(answer):
+    table = torch.randn(11, 11)
+
+    def model(ids):
+        "Logits that depend on all ids so far."
+        return (9 * table[ids]).cumsum(1).sin()
+
+    ids, n = torch.tensor([[3, 5], [1, 2], [7, 7]]), 5
+    right = generate(model, ids, n)
+    with expecting(answer(model, ids, n), right, case="three rows") as wrong:
+        wrong["Return the prompt too, with the new ids behind it."] = right[:, 2:]
+        hint = "The model sees only the last id: without a cache it needs the whole text."
+        wrong[hint] = generate(lambda ids: model(ids[:, -1:]), ids, n)
+        hint = "The logits of the first position say what follows the first id. Take the last."
+        wrong[hint] = generate(lambda ids: model(ids)[:, :1], ids, n)
+        together = torch.cat([ids, model(ids)[:, -1].topk(n).indices], 1)
+        wrong["One call gives one new id: the second depends on the first."] = together
+    expect(answer(model, ids[:1], 7), generate(model, ids[:1], 7), case="one row")
+    expect(answer(model, ids, 0), ids, case="nothing new")
 
 
-def loop_cases():
-    return {
-        "one row": (whole_text, torch.tensor([[3, 5]]), 7),
-        "three rows": (whole_text, torch.tensor([[3, 5], [1, 2], [7, 7]]), 5),
-        "nothing new": (whole_text, torch.tensor([[3, 5, 2]]), 0),
-    }
-
-def min_p_cases():
-    return {
-        "one row": (2 * torch.randn(13), 0.1),
-        "rows that are sure and unsure": (torch.tensor([[0.3], [3.0]]) * torch.randn(2, 17), 0.2),
-        "share 1 keeps the best": (torch.randn(3, 5, 7), 1.0),
-        "large logits": (1000.0 + torch.arange(7.0), 0.1),
-    }
-
-
-def nucleus_cases():
-    return {
-        "the best token alone reaches p": (torch.tensor([[5.0, 0.0, 1.0]]), 0.5),
-        "the best tokens do not come first": (torch.tensor([[0.2, 0.5, 0.05, 0.25]]).log(), 0.6),
-        "many rows": (torch.randn(5, 11), 0.7),
-    }
-
-def writer_cases():
-    return {
-        "grouped heads": ((29, 24, 2, 6, 2, 17), torch.randint(29, (2, 5)), 7),
-        "a prompt of one id": ((31, 12, 1, 2, 1, 5), torch.randint(31, (1, 1)), 11),
-    }
-
-
-def products(model, counts):
-    "From now on, each pass of a linear layer adds to `counts` how often it multiplies a weight."
-    for part in model.modules():
-        if isinstance(part, nn.Linear):
-            part.register_forward_hook(
-                lambda part, _, y: counts.append(y.numel() * part.in_features)
-            )
-
-
-def written(answer, sizes, ids, max_new_tokens):
-    "The ids of a second text, with the checker's weights, and what they cost."
-    model, counts = answer(*sizes).double().eval(), []
-    _fill(model, sizes)
-    with torch.no_grad():
-        model.generate(ids.flip(1), max_new_tokens)  # a first text, of which nothing may be left
-        products(model, counts)
-        found = model.generate(ids, max_new_tokens)
-        cost = sum(counts)
-        counts.clear()
-        logits = model(ids.repeat(1, max_new_tokens + 1)[:, : ids.shape[1] + max_new_tokens - 1])
-    cheap = "at most" if cost <= sum(counts) else "more than"
-    return {"ids": found, "cost": f"{cheap} one pass over the text", "logits": logits}
-
-@exercise("sampling.3", cases=loop_cases)
-@wrong("""
-    Return the prompt too, with the new ids behind it.
-        for _ → start = ids.shape[1]⏎for _
-        return ids → return ids[:, start:]
-    The model sees only the last id: without a cache it needs the whole text.
-        model(ids)[:, -1] → model(ids[:, -1:])[:, -1]
-    The logits of the first position say what follows the first id. Take the last.
-        [:, -1] → [:, 0]
-    One call gives one new id: the second depends on the first.
-        range(max_new_tokens) → range(1)
-        .argmax(-1, keepdim=True) → .topk(max_new_tokens).indices
-""")
+@exercise("sampling.3", generate_checks)
 def generate(model, ids, max_new_tokens):
     for _ in range(max_new_tokens):
         new = model(ids)[:, -1].argmax(-1, keepdim=True)  # B 1
         ids = torch.cat([ids, new], 1)
     return ids
 
-@exercise("sampling.4", cases=min_p_cases)
-@wrong("""
-    The bound is a share of the largest probability, not a probability itself.
-        logits < least → logits.softmax(-1) < share
-    You compare logits with a share of the largest logit. Compare probabilities.
-        logits.amax(-1, keepdim=True) + math.log(share) → share * logits.amax(-1, keepdim=True)
-    e to a large logit is infinite: take the softmax, or compare differences.
-        logits < least → logits.exp() < share * logits.exp().amax(-1, keepdim=True)
-    Each row has its own largest probability.
-        logits < least → logits.softmax(-1) < share * logits.softmax(-1).max()
-""")
+def min_p_checks(answer):
+    def dropping(too_small):
+        return lambda logits, share: logits.masked_fill(too_small(logits, share), -math.inf)
+
+    cases = {
+        "one row": (2 * torch.randn(13), 0.1),
+        "rows that are sure and unsure": (torch.tensor([[0.3], [3.0]]) * torch.randn(2, 17), 0.2),
+        "share 1 keeps the best": (torch.randn(3, 5, 7), 1.0),
+        "large logits": (1000.0 + torch.arange(7.0), 0.1),
+    }
+    with expecting_all(answer, keep_min_p, cases) as wrong:
+        hint = "The bound is a share of the largest probability, not a probability itself."
+        wrong[hint] = dropping(lambda z, share: z.softmax(-1) < share)
+        hint = "You compare logits with a share of the largest logit. Compare probabilities."
+        wrong[hint] = dropping(lambda z, share: z < share * z.amax(-1, keepdim=True))
+        hint = "e to a large logit is infinite: take the softmax, or compare differences."
+        wrong[hint] = dropping(lambda z, share: z.exp() < share * z.exp().amax(-1, keepdim=True))
+        hint = "Each row has its own largest probability."
+        wrong[hint] = dropping(lambda z, share: z.softmax(-1) < share * z.softmax(-1).max())
+
+
+@exercise("sampling.4", min_p_checks)
 def keep_min_p(logits, share):
     least = logits.amax(-1, keepdim=True) + math.log(share)
     return logits.masked_fill(logits < least, -math.inf)
 
-@exercise("sampling.5", cases=nucleus_cases, repair=True)
-@wrong("""
-    One fault is left: `drop` is in the order of size, the logits are in that of ids.
-        drop.scatter(-1, index, drop) → drop
-    One fault is left: the token that makes the sum reach p belongs to the set.
-        probability.cumsum(-1) - probability → probability.cumsum(-1)
-""")
+def nucleus_checks(answer):
+    def in_order_of_size(logits, p):
+        probability = logits.softmax(-1).sort(-1, descending=True).values
+        return logits.masked_fill(probability.cumsum(-1) - probability >= p, -math.inf)
+
+    def without_the_last(logits, p):
+        probability, index = logits.softmax(-1).sort(-1, descending=True)
+        drop = probability.cumsum(-1) >= p
+        return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
+
+    cases = {
+        "the best token alone reaches p": (torch.tensor([[5.0, 0.0, 1.0]]), 0.5),
+        "the best tokens do not come first": (torch.tensor([[0.2, 0.5, 0.05, 0.25]]).log(), 0.6),
+        "many rows": (torch.randn(5, 11), 0.7),
+    }
+    with expecting_all(answer, keep_nucleus, cases) as wrong:
+        hint = "One fault is left: `drop` is in the order of size, the logits are in that of ids."
+        wrong[hint] = in_order_of_size
+        hint = "One fault is left: the token that makes the sum reach p belongs to the set."
+        wrong[hint] = without_the_last
+
+
+@exercise("sampling.5", nucleus_checks)
 def keep_nucleus(logits, p):
     ordered, index = logits.sort(-1, descending=True)
     probability = ordered.softmax(-1)
     drop = probability.cumsum(-1) - probability >= p
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
 
-@exercise("sampling.6", cases=writer_cases, run=written, helpers=("CachedAttention",))
-@wrong("""
-    The new id is turned by its own position: count on from what the cache holds.
-        arange(held, held + T) → arange(T)
-    The keys are kept before the rotation, and all of them turned as if they were new.
-        q, k = rotate(q, pos), rotate(k, pos)⏎if self.cache is not None:⏎    k, v = self.cache.update(k, v)  # B K S D → if self.cache is not None:⏎    k, v = self.cache.update(k, v)⏎q, k = rotate(q, pos), rotate(k, pos)
-    The same ids, and as dear as before: at each step the model reads the whole text.
-        block.attn.cache = Cache() → block.attn.cache = None
-        new = self(new) → new = self(ids)
-    What is in the cache is read once more: hand over the new id alone.
-        new = self(new) → new = self(ids)
-    All layers share one cache: each has keys and values of its own.
-        for block in self.blocks:⏎    block.attn.cache = Cache()  # one for each layer → cache = Cache()⏎for block in self.blocks:⏎    block.attn.cache = cache
-    Something of the text before is left. A text begins with new caches.
-        block.attn.cache = Cache() → block.attn.cache = block.attn.cache or Cache()
-        block.attn.cache = None → pass
-    Return the prompt too, with the new ids behind it.
-        return ids → return ids[:, -max_new_tokens:]
-""")
+def writer_checks(answer):
+    def writing(writer):
+        "The ids of a second text, with the checker's weights, and what they cost."
+
+        def written(sizes, ids, max_new_tokens):
+            model, counts = writer(*sizes).double().eval(), []
+
+            def count(part, _, y):
+                counts.append(y.numel() * part.in_features)
+
+            _fill(model, sizes)
+            with torch.no_grad():
+                model.generate(ids.flip(1), max_new_tokens)  # of which nothing may be left
+                for part in model.modules():
+                    if isinstance(part, nn.Linear):
+                        part.register_forward_hook(count)
+                found = model.generate(ids, max_new_tokens)
+                cost = sum(counts)
+                counts.clear()
+                read = ids.shape[1] + max_new_tokens - 1
+                logits = model(ids.repeat(1, max_new_tokens + 1)[:, :read])
+            cheap = "at most" if cost <= sum(counts) else "more than"
+            return {"ids": found, "cost": f"{cheap} one pass over the text", "logits": logits}
+
+        return written
+
+    class Timeless(Cache):
+        "It says that it holds nothing, so positions begin anew."
+
+        length = property(lambda self: 0, lambda self, length: None)
+
+    class Unturned(Cache):
+        "It keeps keys as they were before they were turned, and turns all of them as the new ones."
+
+        def update(self, k, v):
+            pos = torch.arange(self.length, self.length + k.shape[2])
+            k, v = super().update(rotate(k, -pos), v)
+            return rotate(k, pos), v
+
+    def variant(cache=Cache, shared=False, kept=False, whole=False):
+        "A writer with another cache, one for all layers or all texts, or that reads all again."
+
+        class Wrong(MyWriter):
+            def generate(self, ids, max_new_tokens):
+                one, new = cache and cache(), ids
+                for block in self.blocks:
+                    if not (kept and block.attn.cache):
+                        block.attn.cache = one if shared else cache and cache()
+                for _ in range(max_new_tokens):
+                    ids = torch.cat([ids, self(new)[:, -1:].argmax(-1)], dim=1)
+                    new = ids if whole else ids[:, -1:]
+                for block in self.blocks:
+                    block.attn.cache = block.attn.cache if kept else None
+                return ids
+
+        return writing(Wrong)
+
+    class NewIdsOnly(MyWriter):
+        def generate(self, ids, max_new_tokens):
+            return super().generate(ids, max_new_tokens)[:, ids.shape[1] :]
+
+    cases = {
+        "grouped heads": ((29, 16, 2, 4, 2, 5), torch.randint(29, (2, 3)), 7),
+        "a prompt of one id": ((11, 8, 1, 2, 1, 3), torch.randint(11, (1, 1)), 5),
+    }
+    with expecting_all(writing(answer), writing(MyWriter), cases) as wrong:
+        hint = "The new id is turned by its own position: count on from what the cache holds."
+        wrong[hint] = variant(Timeless)
+        hint = "The keys are kept before the rotation, and all of them turned as if they were new."
+        wrong[hint] = variant(Unturned)
+        hint = "The same ids, and as dear as before: at each step the model reads the whole text."
+        wrong[hint] = variant(None, whole=True)
+        hint = "What is in the cache is read once more: hand over the new id alone."
+        wrong[hint] = variant(whole=True)
+        hint = "All layers share one cache: each has keys and values of its own."
+        wrong[hint] = variant(shared=True)
+        hint = "Something of the text before is left. A text begins with new caches."
+        wrong[hint] = variant(kept=True)
+        wrong["Return the prompt too, with the new ids behind it."] = writing(NewIdsOnly)
+
+
+@exercise("sampling.6", writer_checks)
 class MyWriter(MyLlama):
     def __init__(self, vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff):
         super().__init__(vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff)

@@ -2,12 +2,11 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.course.sandbox import is_blank
+from transformer_lit.course.exercises import exercise, expect, expecting
 
-def rule_cases():
+def judged_checks(answer):
     p, q = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.3, 0.5])
-    return {
+    cases = {
         "more probable in p: always kept": (p, q, 0, 0.99),
         "kept by luck": (p, q, 2, 0.19),
         "refused": (p, q, 2, 0.21),
@@ -15,65 +14,47 @@ def rule_cases():
         "a long vector": (torch.linspace(1, 7, 13) / 52, torch.linspace(7, 1, 13) / 52, 1, 0.5),
         "a guess that p forbids": (torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.5]), 0, 0.0),
     }
+    for case, inputs in cases.items():
+        p, q, guess, u = inputs
+
+        def verdict(kept, instead):
+            return {"kept": bool(kept), "instead": None if kept else instead}
+
+        found, rest = answer(*inputs), (p - q).clamp(min=0)
+        kept, share = u < p[guess] / q[guess], rest / rest.sum()
+        right = verdict(kept, share)
+        with expecting(verdict(found is None, found), right, case=case) as wrong:
+            wrong["What you return does not sum to 1."] = verdict(kept, rest)
+            hint = "Subtract what the draft has already given: draw from the rest, not from p."
+            wrong[hint] = verdict(kept, p)
+            hint = "`u` may be 0, and a guess that p forbids must be refused even then."
+            wrong[hint] = verdict(u <= p[guess] / q[guess], share)
+            hint = "Compare with the draft: a guess that q makes seldom must be kept more often."
+            wrong[hint] = verdict(u < p[guess], share)
 
 
-def ruled(answer, p, q, guess, u):
-    "Whether the guess is kept, and what replaces it: None is an answer here."
-    rest = answer(p, q, guess, u)
-    return None if rest is None and is_blank(answer) else {"kept": rest is None, "instead": rest}
-
-def sums(ids):
-    "A target that says the sum of the last two ids, modulo 11."
-    return sum(ids[-2:]) % 11
-
-
-def round_cases():
-    return {
-        "the first guess is wrong": (sums, [2, 3], [7, 1]),
-        "the second guess is wrong": (sums, [2, 3], [5, 7, 1]),
-        "all are right": (sums, [2, 3], [5, 8]),
-        "no guess": (sums, [2, 3], []),
-    }
-
-
-def lookup_cases():
-    return {
-        "twice before: the last counts": ([1, 2, 3, 1, 2, 4, 5, 1, 2], 2),
-        "fewer than n follow": ([7, 1, 2, 1, 2], 5),
-        "never before": ([1, 2, 3, 4], 3),
-        "one id alone is not enough": ([5, 2, 9, 1, 2], 3),
-        "the ends overlap": ([3, 3, 3], 4),
-        "too short": ([3], 2),
-    }
-
-@exercise("speculative.3", cases=rule_cases, run=ruled)
-@wrong("""
-    What you return does not sum to 1.
-        rest / rest.sum() → rest
-    Subtract what the draft has already given: draw from the rest, not from p.
-        rest / rest.sum() → p
-    `u` may be 0, and a guess that p forbids must be refused even then.
-        u < → u <=
-    Compare with the draft: a guess that q makes seldom must be kept more often.
-        p[guess] / q[guess] → p[guess]
-""")
+@exercise("speculative.3", judged_checks)
 def judged(p, q, guess, u):
     if u < p[guess] / q[guess]:
         return None
     rest = (p - q).clamp(min=0)
     return rest / rest.sum()
 
-@exercise("speculative.5", cases=lookup_cases)
-@wrong("""
-    Take the last place where they stood, not the first.
-        range(len(ids) - 3, -1, -1) → range(len(ids) - 2)
-    Both of the last two ids must agree.
-        len(ids) - 3 → len(ids) - 2
-        ids[i : i + 2] == ids[-2:] → ids[i] == ids[-1]
-        ids[i + 2 : i + 2 + n] → ids[i + 1 : i + 1 + n]
-    You find the end of the text itself, which nothing follows.
-        len(ids) - 3 → len(ids) - 2
-""")
+def looked_up_checks(answer):
+    ids, case = [1, 2, 3, 1, 2, 4, 5, 1, 2], "twice before: the last counts"
+    with expecting(answer(ids, 2), [4, 5], case=case) as wrong:
+        wrong["Take the last place where they stood, not the first."] = [3, 1]
+        wrong["You find the end of the text itself, which nothing follows."] = []
+    ids, case = [5, 2, 9, 1, 2], "one id alone is not enough"
+    with expecting(answer(ids, 3), [], case=case) as wrong:
+        wrong["Both of the last two ids must agree."] = [9, 1, 2]
+    expect(answer([7, 1, 2, 1, 2], 5), [1, 2], case="fewer than n follow")
+    expect(answer([1, 2, 3, 4], 3), [], case="never before")
+    expect(answer([3, 3, 3], 4), [3], case="the ends overlap")
+    expect(answer([3], 2), [], case="too short")
+
+
+@exercise("speculative.5", looked_up_checks)
 def looked_up(ids, n):
     for i in range(len(ids) - 3, -1, -1):
         if ids[i : i + 2] == ids[-2:]:

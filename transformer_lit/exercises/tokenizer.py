@@ -3,8 +3,7 @@
 from itertools import pairwise
 from re import findall
 
-from transformer_lit.course.exercises import exercise, wrong
-from transformer_lit.text.tokenizer import BPETokenizer
+from transformer_lit.course.exercises import exercise, expecting_all
 
 def replace_pair(parts, pair):
     "`parts` with every occurrence of `pair`, from left to right, made one piece."
@@ -16,14 +15,34 @@ def replace_pair(parts, pair):
     return out
 
 
-def ranks(merges):
-    "rank[pair] of merges written as `a+b c+d`."
-    return {tuple(merge.split("+")): n for n, merge in enumerate(merges.split())}
+def encode_word_checks(answer):
+    def ranks(merges):
+        return {tuple(merge.split("+")): n for n, merge in enumerate(merges.split())}
 
+    def variant(choose, replace=replace_pair, rounds=99):
+        "Another rule for the next merge, another way to replace, or fewer merges."
 
-def word_cases():
+        def encode(word, rank):
+            parts = list(word)
+            for _ in range(rounds):
+                if pairs := [pair for pair in pairwise(parts) if pair in rank]:
+                    parts = replace(parts, choose(pairs, rank))
+            return parts
+
+        return encode
+
+    def lowest(pairs, rank):
+        return min(pairs, key=rank.get)
+
+    def replace_in_a_text(parts, pair):
+        return " ".join(parts).replace(" ".join(pair), "".join(pair)).split()
+
+    def longest_first(word, rank):
+        pieces = sorted(map("".join, rank), key=len, reverse=True)
+        return findall("|".join([*pieces, "."]), word)
+
     rank = ranks("i+d i+k r+id ik+e b+ike i+n rid+e in+g rid+ing")
-    return {
+    cases = {
         "a word of the text": ("rider", rank),
         "a new word": ("biking", rank),
         "a word with no known pair": ("lamp", rank),
@@ -35,51 +54,46 @@ def word_cases():
         "three of a letter": ("aaa", ranks("a+a")),
         "a piece whose end is another merge's start": ("hibhi", ranks("b+h h+i")),
     }
+    with expecting_all(answer, encode_word, cases) as wrong:
+        hint = "The leftmost pair is not the first merge: take the pair of the lowest rank."
+        wrong[hint] = variant(lambda pairs, rank: pairs[0])
+        hint = "The lowest rank was learned first: take the lowest, not the highest."
+        wrong[hint] = variant(lambda pairs, rank: max(pairs, key=rank.get))
+        hint = "Longest piece first is another rule: apply merges in the order of their rank."
+        wrong[hint] = longest_first
+        hint = "That is one merge. Go on until no pair of the word is a merge."
+        wrong[hint] = variant(lowest, rounds=1)
+        hint = "A text is searched, and the end of a piece is taken for a piece: compare pieces."
+        wrong[hint] = variant(lowest, replace_in_a_text)
 
 
-def replace_in_a_text(parts, pair):
-    return " ".join(parts).replace(" ".join(pair), "".join(pair)).split()
-
-
-def longest_first(word, rank):
-    pieces = sorted(map("".join, rank), key=len, reverse=True)
-    return findall("|".join([*pieces, "."]), word)
-
-def piece_cases():
-    return {
-        "English": ([b"A", b" bike", b"."],),
-        "an umlaut inside a piece": (["Räder".encode()],),
-        "an umlaut cut in two": ([b"R\xc3", b"\xa4der"],),
-        "a bicycle in four pieces": ([b"a ", *(bytes([n]) for n in "🚲".encode())],),
-        "an end inside a character": ([b"a ", "🚲".encode()[:2]],),
-    }
-
-@exercise("tokenizer.3", cases=word_cases)
-@wrong("""
-    The leftmost pair is not the first merge: take the pair of the lowest rank.
-        min(pairs, key=rank.get) → min(pairs, key=list(pairwise(parts)).index)
-    The lowest rank was learned first: take the lowest, not the highest.
-        min(pairs → max(pairs
-    Longest piece first is another rule: apply merges in the order of their rank.
-        longest_first
-    That is one merge. Go on until no pair of the word is a merge.
-        while → if
-    A text is searched, and the end of a piece is taken for a piece: compare pieces.
-        replace_pair → replace_in_a_text
-""")
+@exercise("tokenizer.3", encode_word_checks)
 def encode_word(word, rank):
     parts = list(word)
     while pairs := set(pairwise(parts)) & set(rank):
         parts = replace_pair(parts, min(pairs, key=rank.get))
     return parts
 
-@exercise("tokenizer.4", cases=piece_cases, repair=True)
-@wrong("""
-    Leaving the broken bytes out loses characters: the bytes are all there.
-        b"".join(pieces) → "".join(piece
-        "utf-8", errors="replace") → "utf-8", errors="ignore") for piece in pieces)
-    Latin-1 reads each byte as a character of its own. The text is UTF-8.
-        decode("utf-8", errors="replace") → decode("latin-1")
-""")
+def text_of_checks(answer):
+    bicycle = [bytes([n]) for n in "🚲".encode()]
+    cases = {
+        "English": ([b"A", b" bike", b"."],),
+        "an umlaut inside a piece": (["Räder".encode()],),
+        "an umlaut cut in two": ([b"R\xc3", b"\xa4der"],),
+        "a bicycle in four pieces": ([b"a ", *bicycle],),
+        "an end inside a character": ([b"a ", b"".join(bicycle[:2])],),
+    }
+
+    def broken_left_out(pieces):
+        return "".join(piece.decode("utf-8", errors="ignore") for piece in pieces)
+
+    with expecting_all(answer, text_of, cases) as wrong:
+        hint = "Leaving the broken bytes out loses characters: the bytes are all there."
+        wrong[hint] = broken_left_out
+        hint = "Latin-1 reads each byte as a character of its own. The text is UTF-8."
+        wrong[hint] = lambda pieces: b"".join(pieces).decode("latin-1")
+
+
+@exercise("tokenizer.4", text_of_checks)
 def text_of(pieces):
     return b"".join(pieces).decode("utf-8", errors="replace")

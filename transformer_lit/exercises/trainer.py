@@ -5,12 +5,11 @@ from itertools import islice  # noqa: F811
 import torch
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, wrong
+from transformer_lit.course.exercises import exercise, expecting_all
 from transformer_lit.course.sandbox import Found
 
 def small(dropout=0.0, size=1.0):
     "A model of next tokens: V = 11, C = 5."
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(11, 5), nn.Dropout(dropout), nn.Linear(5, 11))
     with torch.no_grad():
         for p in model.parameters():
@@ -20,17 +19,6 @@ def small(dropout=0.0, size=1.0):
 
 def tables(*shapes):
     return [tuple(torch.randint(11, (2, *shape))) for shape in shapes]
-
-
-def train_cases():
-    torch.optim.Adam(small().parameters()).step()  # torch's late imports: of nobody's time
-    return {
-        "one step": (1.0, tables((2, 3)), 1, 0.01),
-        "three steps": (1.0, tables((2, 3), (3, 5), (7, 2)), 3, 0.01),
-        "more batches than steps": (1.0, tables((2, 3), (3, 5), (7, 2)), 2, 0.1),
-        "long gradients": (30.0, tables((2, 3), (3, 5), (7, 2)), 3, 0.1),
-        "a list of batches": (1.0, tables((2, 3), (3, 5), (7, 2)), 2, 0.1, list),
-    }
 
 
 class _Stream:
@@ -52,10 +40,10 @@ class _Stream:
         raise Found("`batches` may be a stream, which has no length: count your steps.")
 
 
-def trained(answer, size, batches, steps, lr, kind=_Stream):
+def trained(train, size, batches, steps, lr, kind=_Stream):
     "The losses, and what became of the weights."
     model = small(size=size)
-    losses = answer(model, kind(batches), steps, lr)
+    losses = train(model, kind(batches), steps, lr)
     if losses is None:
         return None
     among = losses if isinstance(losses, list | tuple) else [losses]
@@ -64,47 +52,82 @@ def trained(answer, size, batches, steps, lr, kind=_Stream):
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     return {"losses": losses, "weights": weights}
 
-def evaluate_cases():
-    return {
-        "equal batches, no dropout": (0.0, True, tables((2, 3), (2, 3))),
-        "batches of unequal size": (0.0, True, tables((2, 3), (7, 5))),
-        "a model with dropout": (0.5, True, tables((3, 5))),
-        "a model that was in eval mode": (0.5, False, tables((3, 5))),
+def train_checks(answer):
+    adam = torch.optim.Adam
+
+    def mean_loss(logits, targets, **options):
+        return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), **options)
+
+    def variant(
+        order="clear backward clip step",
+        optimizer_of=adam,
+        loss_of=mean_loss,
+        take=islice,
+        anew=False,
+    ):
+        "Training with steps in this order, and with another optimiser, loss or choice of batches."
+
+        def train(model, batches, steps, lr):
+            optimizer, losses = optimizer_of(model.parameters(), lr=lr), []
+            for ids, targets in take(batches, steps):
+                if anew:
+                    optimizer = optimizer_of(model.parameters(), lr=lr)
+                loss = loss_of(model(ids), targets)
+                does = {
+                    "clear": optimizer.zero_grad,
+                    "backward": loss.backward,
+                    "clip": lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+                    "step": optimizer.step,
+                }
+                for word in order.split():
+                    does[word]()
+                losses.append(loss.item())
+            return losses
+
+        return training(train)
+
+    def training(train):
+        return lambda *inputs: trained(train, *inputs)
+
+    def first_again(batches, steps):
+        return [next(iter(batches)) for _ in range(steps)]
+
+    batches = tables((2, 3), (3, 5), (7, 2))
+    cases = {
+        "one step": (1.0, batches[:1], 1, 0.01),
+        "three steps": (1.0, batches, 3, 0.01),
+        "more batches than steps": (1.0, batches, 2, 0.1),
+        "long gradients": (30.0, batches, 3, 0.1),
+        "a list of batches": (1.0, batches, 2, 0.1, list),
     }
+    with expecting_all(training(answer), training(train), cases) as wrong:
+        hint = "The gradients of earlier steps are still there: clear them in each step."
+        wrong[hint] = variant("backward clip step")
+        hint = "The gradients are cleared between `backward` and `step`: nothing is learned."
+        wrong[hint] = variant("backward clear clip step")
+        hint = "The clipping to length 1 is missing or misplaced: after `backward`, before `step`."
+        wrong[hint] = variant("clear backward step")
+        hint = "It takes a step for every batch. Stop after `steps`."
+        wrong[hint] = variant(take=lambda batches, steps: batches)
+        hint = "The targets are shifted already: the batch holds what follows each id."
+        wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits[:, :-1], y[:, 1:]))
+        hint = "`cross_entropy` takes logits: it has the softmax in it."
+        wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits.softmax(-1), y))
+        hint = "That is the sum of the losses. Take the mean over the batch's tokens."
+        wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits, y, reduction="sum"))
+        hint = "The optimiser is made anew in each step and forgets: make it once, before the loop."
+        wrong[hint] = variant(anew=True)
+        hint = "`iter` begins a list anew each time: make it once, before the loop."
+        wrong[hint] = variant(take=first_again)
+        hint = "That is plain SGD. Take `torch.optim.Adam`."
+        wrong[hint] = variant(optimizer_of=torch.optim.SGD)
+        hint = "That is AdamW, which shrinks the weights too. Take `torch.optim.Adam`."
+        wrong[hint] = variant(optimizer_of=torch.optim.AdamW)
+        hint = "`lr` is not used: hand it to the optimiser."
+        wrong[hint] = variant(optimizer_of=lambda weights, lr: adam(weights, lr=1e-3))
 
 
-def measured(answer, dropout, training, batches):
-    "The loss, and the mode that the model was left in."
-    model = small(dropout).train(training)
-    return {"loss": answer(model, batches), "training": model.training}
-
-@exercise("trainer.3", cases=train_cases, run=trained)
-@wrong("""
-    The gradients of earlier steps are still there: clear them in each step.
-        optimizer.zero_grad() → pass
-    The gradients are cleared between `backward` and `step`: nothing is learned.
-        optimizer.zero_grad()⏎loss.backward() → loss.backward()⏎optimizer.zero_grad()
-    The clipping to length 1 is missing or misplaced: after `backward`, before `step`.
-        1.0) → 1e9)
-    It takes a step for every batch. Stop after `steps`.
-        islice(batches, steps) → batches
-    The targets are shifted already: the batch holds what follows each id.
-        model(ids).flatten(0, 1), targets.flatten() → model(ids)[:, :-1].flatten(0, 1), targets[:, 1:].flatten()
-    `cross_entropy` takes logits: it has the softmax in it.
-        model(ids).flatten → model(ids).softmax(-1).flatten
-    That is the sum of the losses. Take the mean over the batch's tokens.
-        targets.flatten()) → targets.flatten(), reduction="sum")
-    The optimiser is made anew in each step and forgets: make it once, before the loop.
-        loss = → optimizer = torch.optim.Adam(model.parameters(), lr=lr)⏎loss =
-    `iter` begins a list anew each time: make it once, before the loop.
-        in islice(batches, steps) → in [next(iter(batches)) for _ in range(steps)]
-    That is plain SGD. Take `torch.optim.Adam`.
-        optim.Adam → optim.SGD
-    That is AdamW, which shrinks the weights too. Take `torch.optim.Adam`.
-        optim.Adam → optim.AdamW
-    `lr` is not used: hand it to the optimiser.
-        lr=lr → lr=1e-3
-    """)
+@exercise("trainer.3", train_checks)
 def train(model, batches, steps, lr):
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
     for ids, targets in islice(batches, steps):
@@ -116,19 +139,56 @@ def train(model, batches, steps, lr):
         losses.append(loss.item())
     return losses
 
-@exercise("trainer.4", cases=evaluate_cases, run=measured, repair=True)
-@wrong("""
-    The number is right. But the model is left in eval mode, and trains on without dropout.
-        model.train(mode) →
-    The number is right. But a model that came in eval mode must leave in it.
-        model.train(mode) → model.train()
-    One fault is left: a batch of many tokens must count for more.
-        reduction="sum").item() → ).item()
-        targets.numel() → 1
-    One fault is left: dropout is at work while you measure.
-        model.eval() →
-        model.train(mode) →
-    """)
+def evaluate_checks(answer):
+    def measuring(evaluate):
+        "The loss, and the mode that the model was left in."
+
+        def measure(dropout, training, batches):
+            model = small(dropout).train(training)
+            return {"loss": evaluate(model, batches), "training": model.training}
+
+        return measure
+
+    def left_in_eval_mode(model, batches):
+        loss = evaluate(model, batches)
+        model.eval()
+        return loss
+
+    def left_in_training_mode(model, batches):
+        loss = evaluate(model, batches)
+        model.train()
+        return loss
+
+    def mean_of_means(model, batches):
+        return sum(evaluate(model, [batch]) for batch in batches) / len(batches)
+
+    def in_its_own_mode(model, batches):
+        with torch.no_grad():
+            logits = torch.cat([model(ids).flatten(0, 1) for ids, _ in batches])
+        targets = torch.cat([targets.flatten() for _, targets in batches])
+        return nn.functional.cross_entropy(logits, targets).item()
+
+    cases = {
+        "equal batches, no dropout": (0.0, True, tables((2, 3), (2, 3))),
+        "batches of unequal size": (0.0, True, tables((2, 3), (7, 5))),
+        "a model with dropout": (0.5, True, tables((3, 5))),
+        "a model that was in eval mode": (0.5, False, tables((3, 5))),
+    }
+    with expecting_all(measuring(answer), measuring(evaluate), cases) as wrong:
+        hint = (
+            "The number is right. But the model is left in eval mode, "
+            "and trains on without dropout."
+        )
+        wrong[hint] = measuring(left_in_eval_mode)
+        hint = "The number is right. But a model that came in eval mode must leave in it."
+        wrong[hint] = measuring(left_in_training_mode)
+        hint = "One fault is left: a batch of many tokens must count for more."
+        wrong[hint] = measuring(mean_of_means)
+        hint = "One fault is left: dropout is at work while you measure."
+        wrong[hint] = measuring(in_its_own_mode)
+
+
+@exercise("trainer.4", evaluate_checks)
 def evaluate(model, batches):
     mode, total, tokens = model.training, 0.0, 0
     model.eval()

@@ -3,97 +3,106 @@
 import torch
 import torch.nn.functional as F
 
-from transformer_lit.course.exercises import exercise, with_gradients, wrong
+from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all, gradients
 from transformer_lit.text.word_vectors import WordVectors
 
-def loss_cases():
+def skipgram_loss_checks(answer):
     v, u = torch.randn(2, 5)
-    return {
-        "three negatives": (v, u, torch.randn(3, 5)),
-        "one negative": (v, u, torch.randn(1, 5)),
-        "scores in the hundreds": (40 * v, 40 * u, 40 * torch.randn(7, 5)),
-    }
+    for k, size in ((3, 1), (1, 1), (7, 40)):
+        inputs = size * v, size * u, size * torch.randn(k, 5)
+        pair, negatives = inputs[0] @ inputs[1], inputs[2] @ inputs[0]
+        yes, no = F.logsigmoid(pair), F.logsigmoid(-negatives)
+        case = f"{k} negatives, scores to {max(abs(pair), *abs(negatives)):.0f}"
+        with expecting(answer(*inputs), -yes - no.sum(), case=case) as wrong:
+            hint = "The answer for a negative is no: its score goes into σ with a minus."
+            wrong[hint] = -yes - F.logsigmoid(negatives).sum()
+            hint = "Every negative is a question of its own: add them, do not average."
+            wrong[hint] = -yes - no.mean()
+            hint = "A loss is minus the logarithm: it falls while the answers get better."
+            wrong[hint] = yes + no.sum()
+            two_steps = -pair.sigmoid().log() - (-negatives).sigmoid().log().sum()
+            hint = (
+                "A large score makes σ 0 and its logarithm −∞. `F.logsigmoid` takes both at once."
+            )
+            wrong[hint] = two_steps
+        expect(gradients(answer, *inputs), gradients(skipgram_loss, *inputs), case=case)
 
-def odd_cases():
+
+@exercise("word_vectors.3", skipgram_loss_checks)
+def skipgram_loss(v, u, negatives):
+    return -F.logsigmoid(v @ u) - F.logsigmoid(-(negatives @ v)).sum()
+
+def odd_one_out_checks(answer):
+    def rows(table, vectors, words):
+        return table[[vectors.index[word] for word in words]]
+
+    def best(vectors, words):
+        unit = rows(vectors.unit, vectors, words)
+        return words[int((unit @ unit.mean(0)).argmax())]
+
+    def least_like(middle):
+        "The word that is furthest in direction from `middle(vectors, words)`."
+
+        def odd(vectors, words):
+            unit = rows(vectors.unit, vectors, words)
+            return words[int((unit @ middle(vectors, words)).argmin())]
+
+        return odd
+
+    def furthest(vectors, words):
+        found = rows(vectors.matrix, vectors, words)
+        return words[int((found - found.mean(0)).norm(dim=-1).argmax())]
+
     even = [[1.0, 0.1], [1.0, 0.0], [0.6, 0.8], [0.9, -0.2], [-0.9, 0.1], [-1.0, -0.1]]
     long = [[1.0, 0.1], [1.0, 0.2], [0.0, 40.0], [0.9, -0.2], [0.1, -1.0]]
     fits = [[40.0, 4.0], *even[1:]]
     words = ["bread", "milk", "soup", "rice", "moon", "star"]
-    return {
-        "four words of six": (words, torch.tensor(even), words[:4]),
-        "three words, the odd one first": (words, torch.tensor(even), ["milk", "moon", "star"]),
-        "one vector forty times as long": (words[:5], torch.tensor(long), words[:4]),
-        "a long vector that fits": (words, torch.tensor(fits), words[:4]),
+    cases = {
+        "four words of six": (words, even, words[:4]),
+        "three words, the odd one first": (words, even, ["milk", "moon", "star"]),
+        "one vector forty times as long": (words[:5], long, words[:4]),
+        "a long vector that fits": (words, fits, words[:4]),
     }
-
-
-def on_these_vectors(answer, known, matrix, words):
-    return answer(WordVectors(known, matrix), words)
-
-def count_cases():
-    full = torch.randint(1, 30, (7, 7)).double()
-    holes = full * (torch.rand(7, 7) < 0.6)
-    alone = holes.clone()
-    alone[3], alone[:, 3] = 0, 0
-    return {
-        "every pair occurs": (full,),
-        "pairs that never occur": (holes,),
-        "a word without neighbours": (alone,),
+    cases = {
+        case: (WordVectors(known, torch.tensor(matrix)), asked)
+        for case, (known, matrix, asked) in cases.items()
     }
+    with expecting_all(answer, odd_one_out, cases) as wrong:
+        wrong["That is the word that fits best: take the lowest cosine."] = best
+        hint = "Compare with the mean of the words that were asked, not of the whole table."
+        wrong[hint] = least_like(lambda vectors, words: vectors.unit.mean(0))
+        hint = "A long vector pulls the mean to its side: take the mean at length 1."
+        wrong[hint] = least_like(
+            lambda vectors, words: rows(vectors.matrix, vectors, words).mean(0)
+        )
+        hint = "A long vector is far from any mean: compare directions, not distances."
+        wrong[hint] = furthest
 
 
-def table_cases():
-    return {f"V = {V}, C = {C}": (torch.rand(V, V) ** 3, C) for V, C in ((7, 3), (11, 5))}
-
-
-def scores_of(answer, table, C):
-    "The shape, and all dot products: the signs of columns drop out."
-    vectors = answer(table, C)
-    if not isinstance(vectors, torch.Tensor) or vectors.shape != (len(table), C):
-        return vectors
-    return vectors @ vectors.T
-
-@exercise("word_vectors.3", cases=loss_cases, run=with_gradients)
-@wrong("""
-    The answer for a negative is no: its score goes into σ with a minus.
-        -(negatives @ v) → negatives @ v
-    Every negative is a question of its own: add them, do not average.
-        .sum() → .mean()
-    A loss is minus the logarithm: it falls while the answers get better.
-        -F → F
-        - F → + F
-    A large score makes σ 0 and its logarithm −∞. `F.logsigmoid` takes both at once.
-        F.logsigmoid(v @ u) → (v @ u).sigmoid().log()
-        F.logsigmoid(-(negatives @ v)) → (-(negatives @ v)).sigmoid().log()
-""")
-def skipgram_loss(v, u, negatives):
-    return -F.logsigmoid(v @ u) - F.logsigmoid(-(negatives @ v)).sum()
-
-@exercise("word_vectors.4", cases=odd_cases, run=on_these_vectors)
-@wrong("""
-    That is the word that fits best: take the lowest cosine.
-        argmin → argmax
-    Compare with the mean of the words that were asked, not of the whole table.
-        unit.mean(0) → vectors.unit.mean(0)
-    A long vector pulls the mean to its side: take the mean at length 1.
-        unit.mean(0) → vectors.matrix[[vectors.index[word] for word in words]].mean(0)
-    A long vector is far from any mean: compare directions, not distances.
-        vectors.unit[ → vectors.matrix[
-        (unit @ unit.mean(0)).argmin() → (unit - unit.mean(0)).norm(dim=-1).argmax()
-""")
+@exercise("word_vectors.4", odd_one_out_checks)
 def odd_one_out(vectors, words):
     unit = torch.stack([vectors.unit[vectors.index[word]] for word in words])
     return words[int((unit @ unit.mean(0)).argmin())]
 
-@exercise("word_vectors.6", cases=table_cases, run=scores_of)
-@wrong("""
-    U alone has columns of equal length: weigh them by how much they explain.
-        * S[:C].sqrt() →
-    All the size went to one side. Half of it, √S, belongs to each table.
-        .sqrt() →
-    Those are the vectors of the contexts: the words are the rows, and so in U.
-        svd(table) → svd(table.T)
-""")
+def svd_vectors_checks(answer):
+    for V, C in ((7, 3), (11, 5)):
+        table, case = torch.rand(V, V) ** 3, f"V = {V}, C = {C}"
+        found, right = answer(table, C), svd_vectors(table, C)
+        if not isinstance(found, torch.Tensor) or found.shape != (V, C):
+            expect(found, right, case=case)
+        U, S, _ = torch.linalg.svd(table)
+        contexts = svd_vectors(table.T, C)
+        # all dot products, because the signs of columns drop out of them
+        with expecting(found @ found.T, right @ right.T, case=case) as wrong:
+            hint = "U alone has columns of equal length: weigh them by how much they explain."
+            wrong[hint] = U[:, :C] @ U[:, :C].T
+            hint = "All the size went to one side. Half of it, √S, belongs to each table."
+            wrong[hint] = U[:, :C] * S[:C] ** 2 @ U[:, :C].T
+            hint = "Those are the vectors of the contexts: the words are the rows, and so in U."
+            wrong[hint] = contexts @ contexts.T
+
+
+@exercise("word_vectors.6", svd_vectors_checks)
 def svd_vectors(table, C):
     U, S, _ = torch.linalg.svd(table)
     return U[:, :C] * S[:C].sqrt()  # V C

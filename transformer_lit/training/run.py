@@ -10,7 +10,6 @@ __all__ = ['save_weights', 'load_weights', 'average_weights', 'save_checkpoint',
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
