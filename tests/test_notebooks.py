@@ -348,7 +348,8 @@ EVERYDAY = {  # the chapters say and do this in their own right, and give nothin
 
 def test_no_text_and_no_code_of_a_solution_is_in_it(folders):
     said, done = secrets()
-    assert min(len(said) / 5, 1.1 * len(done)) > len(solved.written())
+    built = [one for _, one in solved.written().values() if one.solution]
+    assert len(said) > 5 * len(solved.written()) and 1.1 * len(done) > len(built) > 100
     assert "The polarity is turned: True means that the query may attend." in said
     leaks = set()
     for path in sorted(p for p in folders["handout"].rglob("*") if p.is_file()):

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from importlib import resources
 
 import pytest
@@ -30,10 +30,15 @@ def test_round_trip_bit_by_bit(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["toy.json"]
 
 
+def test_a_record_of_changed_code_says_that_it_cannot_be_repeated(tmp_path):
+    for commit in ("c" * 40 + "+", "unknown"):
+        assert not read_result(write_record(tmp_path, replace(RUN, commit=commit))).reproducible
+
+
 def test_every_field_is_required(tmp_path):
     path = write_record(tmp_path, RUN)
     values = json.loads(path.read_text())
-    for field in fields(Result):
+    for field in (field for field in fields(Result) if field.default is MISSING):
         path.write_text(json.dumps({k: v for k, v in values.items() if k != field.name}))
         with pytest.raises(InputError, match=rf"toy\.json is not a result: \['{field.name}'\]"):
             read_result(path)
@@ -110,7 +115,7 @@ class TestCurrentCommit:
 
 class TestMeasurement:
     SPEED = Measurement(
-        "speed", "rows of n and ms", "python -m x", "unknown", "CPU", "2.6", [{"n": 1}]
+        "speed", "rows of n and ms", "python -m x", "c" * 40, "CPU", "2.6", [{"n": 1}]
     )
 
     def test_round_trip(self, tmp_path):

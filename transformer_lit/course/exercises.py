@@ -171,13 +171,14 @@ class Task:
         ]
         text = "\n".join(text.split("\n")[marks[0] :])
         used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
-        own = vars(inspect.getmodule(self.solution)).values()
+        own = vars(inspect.getmodule(self.solution)).items()
         solutions = [task.solution for task in TASKS.values()]
         helpers = [
             one
-            for one in own
-            if getattr(one, "__module__", "") == self.solution.__module__
-            and one.__name__ in used - {self.name}
+            for name, one in own
+            if name in used - {self.name}
+            and (inspect.isfunction(one) or inspect.isclass(one))
+            and one.__module__ == self.solution.__module__
             and one not in solutions
         ]
         return "\n\n".join([*map(inspect.getsource, helpers), text]).strip("\n")

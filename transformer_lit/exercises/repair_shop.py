@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy  # noqa: F811
 
 from transformer_lit.course.exercises import exercise, expect, expecting
+from transformer_lit.course.sandbox import Found
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
@@ -271,10 +272,8 @@ def padded_checks(answer):
         src = nn.functional.pad(pairs.src, (0, padding))
         return answer(src, pairs.tgt, len(pairs.words), 2)[1]
 
-    found = losses(3)
-    with expecting(found, losses(0), case="more padding", tolerance=1e-4) as wrong:
-        hint = "It learns, but padding is seen now: hide it, and show what is not padding."
-        wrong[hint] = found
+    if max(abs(a - b) for a, b in zip(losses(3), losses(0))) > 1e-4:
+        raise Found("It learns, but padding is seen now: hide it, and show what is not padding.")
 
 
 @exercise("repair_shop.11", padded_checks)
