@@ -91,7 +91,7 @@ test-default test-avx2: test-%: setup  ## the tests and all cells, as older proc
 test-slow: setup  ## the tests of benchmarks
 	$(WORKERS) -p no:nbval -m "slow and not needs" tests --ignore tests/book
 
-weekly: book  ## what pushes don't run: machinery, other processors, Pythons and pins; up to 90 minutes
+weekly: setup  ## what pushes don't run: machinery, other processors, Pythons and pins; up to 90 minutes
 	.ci/weekly
 
 bench: setup  ## our models beside other libraries: results/benchmarks-cpu.json, book/runs.md
