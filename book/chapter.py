@@ -171,8 +171,8 @@ def others(one: Exercise) -> str:
     "What is said of typical mistakes, as a list."
     if not one.hints:
         return ""
-    rows = (f"- {hint} {value}".rstrip() for hint, value in one.hints.items())
-    return "*What others wrote*\n\n" + "\n".join(rows) + "\n\n"
+    rows = (f"- {value and f'{value}: '}{hint}" for hint, value in one.hints.items())
+    return "*What often goes wrong*\n\n" + "\n".join(rows) + "\n\n"
 
 
 def topics(cells: list[dict]) -> set[str]:

@@ -62,7 +62,7 @@ SHOWN = """def root(x):
 @torch.no_grad()
 def rms_norm(x):
     return x / root(x)"""
-OTHERS = """*What others wrote*
+OTHERS = """*What often goes wrong*
 
 - The mean is not taken.
 - `|x|` is no square."""
