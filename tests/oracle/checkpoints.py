@@ -238,7 +238,7 @@ def hold_unsaid(folder, model, more, names):
 def hold_return(folder, model, more, tmp_path, *, forget=False):
     """What goes out is what came in, to the last bit; the reference opens it, with its own logits.
 
-    `forget` the settings of the folder, and the model is written as it looks.
+    `forget` the settings of the folder, and a Llama is written by its config.
     """
     ours, out = load_hf(folder), tmp_path / "out"
     if forget:

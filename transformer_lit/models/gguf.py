@@ -27,13 +27,7 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import Made, Names
-from transformer_lit.models.hf_build import (
-    FAMILIES,
-    Published,
-    Tensors,
-    Undrawn,
-    fill,
-)
+from transformer_lit.models.hf_build import Published, Tensors, empty_module, fill
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
     KEEP,
@@ -550,11 +544,7 @@ def load_gguf(
     file = GGUF(path)
     c = settings_of(file)
     family, names = LAYOUTS[file.metadata["general.architecture"]]
-    try:
-        with torch.device("meta"), Undrawn():  # shapes, and no memory
-            model = FAMILIES[family].build(c)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise file.reader.wrong(f"is not built: {str(error).partition(chr(10))[0]}") from error
+    model = empty_module(c, f"{path} is not built")
     tokenizer = tokenizer_of(file)
     if tokenizer.vocab_size != c["vocab_size"]:
         odd = f"{tokenizer.vocab_size} tokens for {c['vocab_size']} rows"
@@ -564,7 +554,9 @@ def load_gguf(
             made = Made((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
-        _stretch(model, file)
+        _stretch(model, file)  # no settings of a folder have these factors
+    elif weights is None:
+        model.settings = c  # for `save_hf`
     template = file.get("tokenizer.chat_template", str, None)
     ends = (
         tokenizer.eos_id,
@@ -572,7 +564,6 @@ def load_gguf(
     )  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     file.metadata.clear()  # tokens and merges: the tokenizer has them
-    model.settings = c  # for `save_hf`
     if weights is None:
         fill(model, file, names, dtype)
     else:

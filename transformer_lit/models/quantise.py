@@ -293,4 +293,5 @@ def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
         names.setdefault(id(parameter), []).append(name)  # a tied table has two
     for its in names.values():
         KEEP[weights](model, its, model.get_parameter(its[0]))
+    vars(model).pop("settings", None)  # no folder of Hugging Face's holds such weights
     return model.requires_grad_(False)
