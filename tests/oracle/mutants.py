@@ -61,7 +61,8 @@ MUTANTS = [  # a model that it changes; a line, and what becomes of it
     ("deepseek", 'GatedFeedForward(C, c["n_shared_experts"] * d_ff)', "None"),
     ("qwen3-next", "self.gate(x).sigmoid() * self.ffn(x)", "self.ffn(x)"),
     ("qwen3-next", '"eps": c["rms_norm_eps"]}', '"eps": 1e-6}'),
-    ("qwen3-next", "[:: 1 if part < 4 else -1]", ""),
+    ("qwen3-next", "q, gate = (y", "gate, q = (y"),
+    ("qwen3-next", "+ ba.chunk(2, -1)", "+ ba.chunk(2, -1)[::-1]"),
 ]
 
 

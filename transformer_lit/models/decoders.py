@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FULL', 'NEAR', 'LINEAR', 'QWEN3_NEXT', 'GEMMA2', 'GEMMA3', 'GPT_OSS', 'OLMO', 'DECODERS', 'Settings', 'make_rope',
-           'listed_kinds', 'Parts', 'PartialRoPE', 'GatedExpert', 'from_zero', 'Interleaved', 'Capped', 'RoundedScale',
-           'rope_of_each', 'ClampedFeedForward', 'Family']
+           'listed_kinds', 'Parts', 'PartialRoPE', 'GatedExpert', 'FusedGatedAttention', 'FusedDeltaNet', 'from_zero',
+           'Interleaved', 'Capped', 'RoundedScale', 'rope_of_each', 'ClampedFeedForward', 'Family']
 
 # %% ../../nbs/models/14_decoders.ipynb #imports
 import math
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.latent import LatentAttention
 from transformer_lit.attention.linear import GatedDeltaNet
-from transformer_lit.attention.multihead import MultiHeadAttention, Position
+from transformer_lit.attention.multihead import Cache, MultiHeadAttention, Position
 from transformer_lit.attention.steady import PerHead, SoftCap
 from transformer_lit.attention.windows import SinkLogit, Window
 from transformer_lit.block.experts import Experts, GroupedRouter, SigmoidRouter, SoftmaxRouter
@@ -46,7 +46,6 @@ from transformer_lit.models.hf import (
     Names,
 )
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.models.more_than_one import GatedAttention
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
 
@@ -265,6 +264,46 @@ class GatedExpert(nn.Module):
         return self.gate(x).sigmoid() * self.ffn(x)  # … 1, … C -> … C
 
 
+class FusedGatedAttention(nn.Module):
+    "`GatedAttention` with one projection for queries and gates, which take turns head by head."
+
+    def __init__(self, attn: MultiHeadAttention):
+        super().__init__()
+        HD, C = attn.q_proj.weight.shape
+        self.q_proj, self.o_proj = nn.Linear(C, 2 * HD, bias=False), attn.o_proj
+        self.attn, attn.q_proj, attn.o_proj = attn, nn.Identity(), nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        *,
+        pos: Int[Tensor, "... T"],
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        heads = self.q_proj(x).unflatten(-1, (-1, 2, self.attn.d_head))  # B T H 2 D
+        q, gate = (y.flatten(-2) for y in heads.unbind(-2))  # B T HD
+        k, v = self.attn.keys_values(x, pos)
+        memory = (k, v) if cache is None else cache.update(k, v)  # B K S D
+        return self.o_proj(gate.sigmoid() * self.attn(q, memory, pos=pos, mask=mask))
+
+
+class FusedDeltaNet(GatedDeltaNet):
+    "A `GatedDeltaNet` with two projections: K groups of rows, each with its share of every part."
+
+    def add_projections(self, C: int, KD: int, HD: int) -> None:
+        "For queries, keys, values and their gates; for β and g."
+        self.qkvz_proj = nn.Linear(C, 2 * (KD + HD), bias=False)
+        self.ba_proj = nn.Linear(C, 2 * self.n_heads, bias=False)
+
+    def project(self, x: Float[Tensor, "B T C"]) -> list[Float[Tensor, "B T _"]]:
+        "Each part from all of the groups."
+        K, D, G = self.n_key_heads, self.d_head, self.n_heads // self.n_key_heads
+        qkvz, ba = (proj(x).unflatten(-1, (K, -1)) for proj in (self.qkvz_proj, self.ba_proj))
+        parts = qkvz.split([D, D, G * D, G * D], -1) + ba.chunk(2, -1)  # B T K _
+        return [part.flatten(-2) for part in parts]
+
+
 def _next_kinds(c: Settings) -> Sequence[str]:
     every = c.get("full_attention_interval") or 4
     return listed_kinds(c, [LINEAR] * (every - 1) + [FULL])
@@ -279,11 +318,13 @@ def _partial_rope(c: Settings) -> dict[str, Position]:
 
 def _gate_or_state(c: Settings, kind: str, attn: MultiHeadAttention) -> nn.Module:
     if kind == FULL:
-        return GatedAttention(_normed_heads(c, kind, attn))
+        gated = FusedGatedAttention(attn)
+        _normed_heads(c, kind, attn)
+        return gated
     c.only(linear_value_head_dim=c["linear_key_head_dim"])
     heads = (c[f"linear_num_{x}_heads"] for x in ("value", "key"))
     sizes = {"d_head": c["linear_key_head_dim"], "eps": c["rms_norm_eps"]}
-    return GatedDeltaNet(c["hidden_size"], *heads, **sizes)
+    return FusedDeltaNet(c["hidden_size"], *heads, **sizes)
 
 
 def _shared_experts(c: Settings, layer: int, ffn: nn.Module) -> nn.Module:
@@ -299,56 +340,20 @@ def from_zero(name: str) -> Made:
     return Made((name,), lambda w: 1 + w.double(), lambda gain: gain.double() - 1)
 
 
-def _in_turn_by(n: int, parts: Sequence[Tensor]) -> Tensor:
-    "n groups of rows, each with its share of every part: the way back from such a matrix's parts."
-    return torch.cat([x.unflatten(0, (n, -1)) for x in parts], 1).flatten(0, 1)
-
-
-def _of_heads(part: int) -> Made:
-    "Queries (0) or their gates (1)."
-
-    def make(x: Tensor, norm: Tensor) -> Tensor:
-        return x.unflatten(0, (-1, 2, len(norm)))[:, part].flatten(0, 1)  # 2HD C -> HD C
-
-    def back(*x: Tensor) -> Tensor:  # queries, gates; the norm
-        return _in_turn_by(len(x[0]) // len(x[2]), x[:2])
-
-    return Made(tuple(f"model.layers.{{i}}.self_attn.q_{x}" for x in ("proj", "norm")), make, back)
-
-
-def _of_groups(part: int) -> Made:
-    "Of K groups, each with G heads of values: queries, keys, values, z (0 to 3), b and a (4, 5)."
-
-    def make(x: Tensor, other: Tensor, norm: Tensor) -> Tensor:
-        qkvz, ba = (x, other) if part < 4 else (other, x)
-        D, H = len(norm), len(ba) // 2
-        K = len(qkvz) // (2 * D) - H  # qkvz is 2KD+2HD C
-        G = H // K
-        sizes = [D, D, G * D, G * D] if part < 4 else [G, G]
-        return x.unflatten(0, (K, -1)).split(sizes, 1)[part % 4].flatten(0, 1)
-
-    def back(*x: Tensor) -> Tensor:  # q, k, v, z; b, a; the norm. Or b, a; q, k, v, z; the norm
-        own, q = (x[:4], x[0]) if part < 4 else (x[:2], x[2])
-        return _in_turn_by(len(q) // len(x[-1]), own)
-
-    names = ("in_proj_qkvz", "in_proj_ba")[:: 1 if part < 4 else -1] + ("norm",)
-    return Made(tuple(f"model.layers.{{i}}.linear_attn.{x}" for x in names), make, back)
-
-
 _NEXT, _SELF, _LINEAR = (f"model.layers.{{i}}{x}" for x in ("", ".self_attn", ".linear_attn"))
 QWEN3_NEXT: Names = {
     **QWEN3_MOE,
     "layers.{i}.attn_residual.norm": from_zero(f"{_NEXT}.input_layernorm"),
     "layers.{i}.ffn_residual.norm": from_zero(f"{_NEXT}.post_attention_layernorm"),
     "final_norm": from_zero("model.norm"),
-    "layers.{i}.attn.attn.q_proj.0": _of_heads(0),
-    "layers.{i}.attn.g_proj": _of_heads(1),
+    "layers.{i}.attn.q_proj": f"{_SELF}.q_proj",
     "layers.{i}.attn.attn.q_proj.1.norm": from_zero(f"{_SELF}.q_norm"),
     "layers.{i}.attn.attn.k_proj.0": f"{_SELF}.k_proj",
     "layers.{i}.attn.attn.k_proj.1.norm": from_zero(f"{_SELF}.k_norm"),
     "layers.{i}.attn.attn.v_proj": f"{_SELF}.v_proj",
     "layers.{i}.attn.o_proj": (f"{_SELF}.o_proj", f"{_LINEAR}.out_proj"),
-    **{f"layers.{{i}}.attn.{x}_proj": _of_groups(part) for part, x in enumerate("qkvzba")},
+    "layers.{i}.attn.qkvz_proj": f"{_LINEAR}.in_proj_qkvz",
+    "layers.{i}.attn.ba_proj": f"{_LINEAR}.in_proj_ba",
     "layers.{i}.attn.conv": Made(
         (f"{_LINEAR}.conv1d",), lambda w: w[:, 0], lambda w: w[:, None]
     ),  # N 1 4, N 4
