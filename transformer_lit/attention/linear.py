@@ -17,11 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.attention.multihead import (
-    head_sizes,
-    merge_heads,
-    split_heads,
-)
+from transformer_lit.attention.multihead import head_sizes, merge_heads, split_heads
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/11_linear.ipynb #linear
 Heads = Float[Tensor, "B H T D"]
@@ -215,9 +212,7 @@ class GatedDeltaNet(nn.Module):
         "What a model's `start` gives this layer: its size does not depend on `max_len`."
         return StateCache()
 
-    def extra_repr(self) -> str:
-        sizes = "d_model={}, n_heads={}, n_key_heads={}, d_head={}"
-        return sizes.format(self.o_proj.out_features, self.n_heads, self.n_key_heads, self.d_head)
+    extra_repr = own_sizes
 
 
 def _unit(x: Tensor) -> Tensor:
