@@ -42,7 +42,7 @@ from transformer_lit.models.hf import (
     QWEN3,
     QWEN3_MOE,
     ROUTER_SIZES,
-    Made,
+    Conversion,
     Names,
 )
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -335,9 +335,9 @@ def _shared_experts(c: Settings, layer: int, ffn: nn.Module) -> nn.Module:
     return ffn
 
 # %% ../../nbs/models/14_decoders.ipynb #next-names
-def from_zero(name: str) -> Made:
+def from_zero(name: str) -> Conversion:
     "A gain that lies in a folder as what it is more than 1."
-    return Made((name,), lambda w: 1 + w.double(), lambda gain: gain.double() - 1)
+    return Conversion((name,), lambda w: 1 + w.double(), lambda gain: gain.double() - 1)
 
 
 _NEXT, _SELF, _LINEAR = (f"model.layers.{{i}}{x}" for x in ("", ".self_attn", ".linear_attn"))
@@ -354,7 +354,7 @@ QWEN3_NEXT: Names = {
     "layers.{i}.attn.o_proj": (f"{_SELF}.o_proj", f"{_LINEAR}.out_proj"),
     "layers.{i}.attn.qkvz_proj": f"{_LINEAR}.in_proj_qkvz",
     "layers.{i}.attn.ba_proj": f"{_LINEAR}.in_proj_ba",
-    "layers.{i}.attn.conv": Made(
+    "layers.{i}.attn.conv": Conversion(
         (f"{_LINEAR}.conv1d",), lambda w: w[:, 0], lambda w: w[:, None]
     ),  # N 1 4, N 4
     "layers.{i}.attn.A_log": f"{_LINEAR}.A_log",
@@ -527,15 +527,15 @@ class ClampedFeedForward(nn.Module):
         return self.down_proj(gate * torch.sigmoid(self.alpha * gate) * (up + 1))  # … C
 
 # %% ../../nbs/models/14_decoders.ipynb #oss-names
-def _of_all(name: str, first: int = 0, step: int = 1) -> Callable[[int], Made]:
+def _of_all(name: str, first: int = 0, step: int = 1) -> Callable[[int], Conversion]:
     "Columns first, first + step, … of one expert in a tensor of all, as a linear layer's."
     path = f"model.layers.{{i}}.mlp.experts.{name}"
 
-    def back(*parts: Tensor) -> Tensor:  # expert by expert, and in each in the columns' order
+    def revert(*parts: Tensor) -> Tensor:  # expert by expert, and in each in the columns' order
         x = torch.stack(parts).unflatten(0, (-1, step))  # E S F C, or E S F
         return x.movedim((1, 2), (-1, -2)).flatten(-2).contiguous()  # E C FS, or E FS
 
-    return lambda j: Made((path,), lambda x: x[j][..., first::step].t(), back)
+    return lambda j: Conversion((path,), lambda x: x[j][..., first::step].t(), revert)
 
 
 GPT_OSS: Names = {

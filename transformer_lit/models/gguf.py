@@ -26,7 +26,7 @@ from torch import Tensor
 from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
 from transformer_lit.models.decoders import Settings
-from transformer_lit.models.hf import Made, Names
+from transformer_lit.models.hf import Conversion, Names
 from transformer_lit.models.hf_build import Published, Tensors, empty_module, fill
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
@@ -254,16 +254,16 @@ class GGUF(Tensors):
         self.reader.forget()
         return x
 
-    def read(self, made: Made, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def read(self, made: Conversion, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         "What `fill` asks for: a parameter of that shape."
         (name,) = made.names
         if self.mapped[name].shape != shape:
             odd = f"{name!r} of the shape {self.mapped[name].shape}"
             raise self.reader.wrong(f"has {odd}; what it says of itself makes it {(*shape,)}")
         x = self.tensor(name)
-        return (made.make(x) if made.make else x).to(dtype)
+        return (made.convert(x) if made.convert else x).to(dtype)
 
-    def blocks(self, made: Made) -> Bytes | None:
+    def blocks(self, made: Conversion) -> Bytes | None:
         "Rows of blocks of Q4_1 for a matrix in Q4_1 or Q4_0; None for one of another kind."
         stored = self.mapped[made.names[0]]
         if stored.kind.name not in ("Q4_0", "Q4_1"):
@@ -273,7 +273,7 @@ class GGUF(Tensors):
             blocks = in_blocks(packed, 18)
             d, q = blocks[..., :2].contiguous(), blocks[..., 2:]
             packed = torch.cat([d, as_bytes(-8 * d.view(torch.float16)), q], -1).flatten(-2)
-        return made.make(packed) if made.make else packed  # rows of heads move as a whole
+        return made.convert(packed) if made.convert else packed  # rows of heads move as a whole
 
     def get(self, name: str, kind: type, default: Any = ...) -> Any:
         "A value of the metadata that must be of that type."
@@ -551,7 +551,7 @@ def load_gguf(
         raise file.reader.wrong(f"has {odd} of its table")
     if family == "LlamaForCausalLM":  # of these alone the rows were exchanged
         for x, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
-            made = Made((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
+            made = Conversion((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
         _stretch(model, file)  # no settings of a folder have these factors

@@ -10,7 +10,7 @@ __all__ = ['DISTILBERT_SIZES', 'ROBERTA', 'DISTILBERT', 'MODERNBERT', 'FAMILIES'
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,9 @@ from transformer_lit.models.hf import (
     LLAMA_SIZES,
     MARIAN,
     T5,
-    Made,
+    Conversion,
     Names,
-    all_made_from,
+    conversions_of,
 )
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.transformer import EncoderDecoder
@@ -241,7 +241,9 @@ DISTILBERT_SIZES |= {"n_layers": "n_layers", "n_heads": "n_heads", "dropout": "d
 DISTILBERT_SIZES |= {"max_position_embeddings": "max_len"}
 ROBERTA: Names = {
     **BERT,
-    "position": Made(BERT["position"].names, lambda position, segment: position[2:] + segment[:1]),
+    "position": Conversion(
+        BERT["position"].names, lambda position, segment: position[2:] + segment[:1]
+    ),
 }
 _DISTILBERT = {"attn.q_proj": "attention.q_lin", "attn.k_proj": "attention.k_lin"}
 _DISTILBERT |= {"attn.v_proj": "attention.v_lin", "attn.o_proj": "attention.out_lin"}
@@ -313,9 +315,9 @@ def _modernbert_states(c: Settings) -> Bert:
     return model
 
 # %% ../../nbs/models/09_hf_build.ipynb #modernbert-names
-def _rows(name: str, index: int, of: int) -> Made:
+def _rows(name: str, index: int, of: int) -> Conversion:
     "One of `of` equal parts of a matrix, by its rows."
-    return Made((name,), lambda x: x.tensor_split(of)[index], lambda *parts: torch.cat(parts))
+    return Conversion((name,), lambda x: x.tensor_split(of)[index], lambda *parts: torch.cat(parts))
 
 
 MODERNBERT: Names = {
@@ -360,49 +362,39 @@ _MODERN_ONLY = {"hidden_activation": "gelu", "classifier_activation": "gelu", "d
 _MODERN_ONLY |= {"norm_bias": False, "attention_bias": False, "mlp_bias": False}
 _MODERN_ONLY |= {"classifier_bias": False}
 _MODERN_UNSAID = {"global_rope_theta": 160_000.0, "local_rope_theta": 10_000.0}
+_BERT = Family(BERT, _bert, _BERT_ONLY, {}, _BERT_REST, _BERT_OLD)
+_STATES = replace(_BERT, parts=_bert_states, ignored=_ENCODER_REST)
+_MODERN = Family(MODERNBERT, _modernbert, _MODERN_ONLY, _MODERN_UNSAID, spellings=_MODEL)
 FAMILIES: dict[str, Family] = DECODERS | {
     "GPT2LMHeadModel": Family(
-        GPT2,
-        _gpt2,
-        _GPT2_ONLY,
-        ignored=r"\.attn\.(masked_)?bias$",
-        spellings=((r"^transformer\.", ""),),
+        GPT2, _gpt2, _GPT2_ONLY, {}, r"\.attn\.(masked_)?bias$", ((r"^transformer\.", ""),)
     ),
-    "BertForMaskedLM": Family(BERT, _bert, _BERT_ONLY, {}, _BERT_REST, _BERT_OLD),
-    "MarianMTModel": Family(MARIAN, _marian, _MARIAN_ONLY, ignored=r"\.embed_positions\.weight$"),
+    "BertForMaskedLM": _BERT,
+    "MarianMTModel": Family(MARIAN, _marian, _MARIAN_ONLY, {}, r"\.embed_positions\.weight$"),
     "T5ForConditionalGeneration": Family(
-        T5, _t5, _T5_ONLY, ignored=r"EncDecAttention\.relative_attention_bias"
+        T5, _t5, _T5_ONLY, {}, r"EncDecAttention\.relative_attention_bias"
     ),
     "DebertaV2ForMaskedLM": Family(
         DEBERTA, _deberta, _DEBERTA_ONLY, _DEBERTA_UNSAID, _DEBERTA_REST
     ),
-    "BertModel": Family(BERT, _bert_states, _BERT_ONLY, {}, _ENCODER_REST, _BERT_OLD),
-    "RobertaModel": Family(
-        ROBERTA,
-        _roberta,
-        _BERT_ONLY | {"pad_token_id": 1},
-        ignored=_ENCODER_REST,
+    "BertModel": _STATES,
+    "RobertaModel": replace(
+        _STATES,
+        names=ROBERTA,
+        parts=_roberta,
+        only=_BERT_ONLY | {"pad_token_id": 1},
         spellings=((_BARE, "bert."),),
     ),
-    "DistilBertModel": Family(
-        DISTILBERT,
-        _distilbert,
-        {"activation": "gelu", "sinusoidal_pos_embds": False},
-        {"dropout": 0.1},
-        _ENCODER_REST,
-        ((r"^distilbert\.", ""),),
+    "DistilBertModel": replace(
+        _STATES,
+        names=DISTILBERT,
+        parts=_distilbert,
+        only={"activation": "gelu", "sinusoidal_pos_embds": False},
+        defaults={"dropout": 0.1},
+        spellings=((r"^distilbert\.", ""),),
     ),
-    "ModernBertForMaskedLM": Family(
-        MODERNBERT, _modernbert, _MODERN_ONLY, _MODERN_UNSAID, spellings=_MODEL
-    ),
-    "ModernBertModel": Family(
-        MODERNBERT,
-        _modernbert_states,
-        _MODERN_ONLY,
-        _MODERN_UNSAID,
-        r"^(head|decoder)\.",
-        _MODEL,
-    ),
+    "ModernBertForMaskedLM": _MODERN,
+    "ModernBertModel": replace(_MODERN, parts=_modernbert_states, ignored=r"^(head|decoder)\."),
 }
 
 # %% ../../nbs/models/09_hf_build.ipynb #tensors
@@ -449,15 +441,15 @@ class Tensors:
                     self._places[name] = self.folder / file, theirs
                     self.mapped[name] = held.get_tensor(theirs)
 
-    def read(self, made: Made, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def read(self, made: Conversion, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         "What is made from tensors of the folder: mapped, where nothing is to do."
         x = self.mapped[made.names[0]]
-        if made.make or x.dtype != dtype or x.shape != shape:
-            x = torch.empty(shape, dtype=dtype, device="cpu").copy_(self._made(made, shape))
+        if made.convert or x.dtype != dtype or x.shape != shape:
+            x = torch.empty(shape, dtype=dtype, device="cpu").copy_(self._converted(made, shape))
         check_finite({made.names[0]: x}, self.folder)
         return x
 
-    def _made(self, made: Made, shape: torch.Size) -> Tensor:
+    def _converted(self, made: Conversion, shape: torch.Size) -> Tensor:
         parts = []
         for file, theirs in map(self._places.get, made.names):
             with open_tensors(file) as held:  # a mapping that leaves the memory with its tensor
@@ -467,7 +459,7 @@ class Tensors:
         if len(parts) > 1:  # something is computed: not in 16 bits
             parts = [x.float() for x in parts]
         try:
-            x = made.make(*parts) if made.make else parts[0]
+            x = made.convert(*parts) if made.convert else parts[0]
         except (RuntimeError, IndexError):  # so odd a shape that nothing can be made from it
             x = None
         if x is None or x.shape != shape:
@@ -484,9 +476,9 @@ def shared_names(module: nn.Module) -> list[list[str]]:
     return list(groups.values())
 
 
-def _made_of(ours: Sequence[str], names: Names) -> list[Made]:
+def _conversions(ours: Sequence[str], names: Names) -> list[Conversion]:
     "What a parameter may be made from, by all its names here."
-    return list(dict.fromkeys(one for name in ours for one in all_made_from(name, names)))
+    return list(dict.fromkeys(one for name in ours for one in conversions_of(name, names)))
 
 
 def fill(
@@ -494,7 +486,7 @@ def fill(
     tensors: Tensors,
     names: Names,
     dtype: torch.dtype = torch.float32,
-    keep: Callable[[nn.Module, list[str], Tensor, Made], bool] = lambda *_: False,
+    keep: Callable[[nn.Module, list[str], Tensor, Conversion], bool] = lambda *_: False,
 ) -> None:
     """Put the tensors of a folder into a module, which may stand on the meta device.
 
@@ -504,7 +496,7 @@ def fill(
     there, plan, missing, weights = {*tensors.mapped}, [], [], {}
     left = set(there)
     for ours in shared_names(module):
-        made = _made_of(ours, names)
+        made = _conversions(ours, names)
         left -= {name for one in made for name in one.names}
         found = [one for one in made if there >= {*one.names}]
         missing += [] if found else sorted({*made[0].names} - there)
@@ -655,16 +647,14 @@ def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
     "The tensors of a folder: a parameter as it is, or all those that are cut from one, joined."
     names, cut, weights = FAMILIES[c.architecture].names, {}, {}
     for ours in shared_names(model):
-        made = _made_of(ours, names)
+        made = _conversions(ours, names)
         one = next((x for x in made if {*x.names} <= {*c.tensors}), made[0])  # as it was found
-        cut.setdefault(one.names[0], (one, []))[1].append(model.get_parameter(ours[0]).detach())
-    for name, (one, parts) in cut.items():
-        if one.make and not one.back:
+        cut.setdefault(one.names, (one, []))[1].append(model.get_parameter(ours[0]).detach())
+    for (name, *_), (one, parts) in cut.items():
+        if one.convert and not one.revert:
             those = " and ".join(one.names)
             raise InputError(f"a {c.architecture} cannot be written: here {those} are one tensor")
-        beside = [x for other in one.names[1:] for x in cut[other][1]] if one.back else []
-        x = one.back(*parts, *beside).to(parts[0].dtype) if one.back else parts[0]
-        weights[name] = x
+        weights[name] = one.revert(*parts).to(parts[0].dtype) if one.revert else parts[0]
     return weights
 
 
