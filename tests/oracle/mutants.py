@@ -38,7 +38,7 @@ MUTANTS = [  # a model that it changes; a line, and what becomes of it
     ("gemma 3", '    attn.scale = c["query_pre_attn_scalar"] ** -0.5\n    return', "    return"),
     ("gemma 3", 'get_activation("gelu_tanh")', 'get_activation("gelu")'),
     ("gemma 3", 'RoundedScale(c["hidden_size"] ** 0.5)', "RoundedScale(1.0)"),
-    ("gemma 2", "nn.Sequential(lm_head, Capped(cap))", "lm_head"),
+    ("gemma 2", "nn.Sequential(model.lm_head, Capped(cap))", "model.lm_head"),
     ("gemma 2", "attend_fused if cap is None else SoftCap(cap)", "attend_fused"),
     (
         "gemma 3",

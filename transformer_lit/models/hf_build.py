@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.attention.windows import Heads
 from transformer_lit.block.feedforward import FeedForward, GatedFeedForward
 from transformer_lit.block.layers import DecoderLayer, EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
@@ -268,15 +269,7 @@ class TwoSidedWindow:
         if self.size < 0:  # each row of the mask would be empty, and attention 0
             raise ValueError(f"a window reaches at least 0 positions, got {self.size}")
 
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T D"],
-        k: Float[Tensor, "B K T D"],
-        v: Float[Tensor, "B K T E"],
-        *,
-        mask: Bool[Tensor, "#B #H #T #T"] | None = None,
-        **rest: Any,
-    ) -> Float[Tensor, "B H T E"]:
+    def __call__(self, q: Heads, k: Heads, v: Heads, *, mask: Any = None, **rest: Any) -> Heads:
         at = torch.arange(k.shape[2], device=q.device)
         near = ((at[:, None] - at).abs() <= self.size)[None, None]  # 1 1 T T
         return self.attend(q, k, v, mask=near if mask is None else mask & near, **rest)
