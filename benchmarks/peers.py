@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM, MarianCo
 from transformers import LlamaConfig as TheirLlamaConfig
 
 from transformer_lit.models.gpt import GPT
-from transformer_lit.models.hf import GPT2, LLAMA, MARIAN, Made, Names, made_from
+from transformer_lit.models.hf import GPT2, LLAMA, MARIAN, Conversion, Names, conversion_of
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.transformer import Transformer
 from transformer_lit.position.absolute import sinusoids
@@ -32,9 +32,9 @@ def with_weights(theirs: nn.Module, ours: nn.Module, names: Names) -> nn.Module:
     """
     held = {spelled(name): weight for name, weight in theirs.state_dict().items()}
     for name, weight in ours.state_dict().items():
-        made = made_from(name, names)
+        made = conversion_of(name, names)
         parts = [held[part] for part in made.names]
-        (made.make(*parts) if made.make else parts[0]).copy_(weight)
+        (made.convert(*parts) if made.convert else parts[0]).copy_(weight)
     return theirs
 
 
@@ -43,11 +43,11 @@ def spelled(name: str) -> str:
     return re.sub(r"in_proj_(weight|bias)$", r"in_proj.\1", name.removeprefix("transformer."))
 
 
-def packed(name: str, attn: str = "attn") -> dict[str, Made]:
+def packed(name: str, attn: str = "attn") -> dict[str, Conversion]:
     "The queries, keys and values that lie in one tensor, in this order."
 
-    def part(i: int) -> Made:
-        return Made((name,), lambda x: x.tensor_split(3)[i])
+    def part(i: int) -> Conversion:
+        return Conversion((name,), lambda x: x.tensor_split(3)[i])
 
     return {f"{attn}.{x}_proj": part(i) for i, x in enumerate("qkv")}
 

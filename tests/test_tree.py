@@ -86,7 +86,7 @@ def test_every_family_that_opens_has_a_leaf_and_a_row_of_ticks():
         ("OLMo 3", {"SandwichNorm", "Window", "make_scaling"}, {"PreNorm", "PerHead"}),
         ("Gemma 2", {"SandwichNorm", "SoftCap", "Window", "Capped"}, {"PreNorm", "PerHead"}),
         ("Gemma 3", {"SandwichNorm", "PerHead", "Window"}, {"PreNorm", "SoftCap", "Capped"}),
-        ("Qwen3-Next", {"GatedDeltaNet", "GatedAttention", "PartialRoPE", "Experts"}, {"Window"}),
+        ("Qwen3-Next", {"GatedDeltaNet", "FusedGatedAttention", "PartialRoPE"}, {"Window"}),
         (
             "ModernBERT",
             {"Bert", "RoPE", "TwoSidedWindow", "PreNorm"},

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.files import InputError
 from transformer_lit.models.decoders import Settings
-from transformer_lit.models.hf import Made, made_from
+from transformer_lit.models.hf import Conversion, conversion_of
 from transformer_lit.models.hf_build import INDEX, WHOLE, Tensors, fill, save_hf, shared_names
 from transformer_lit.models.llama import Llama, LlamaConfig
 
@@ -34,7 +34,7 @@ def as_stored(single):
 
 @pytest.fixture
 def folder(tmp_path):
-    tensors = {made_from(ours, NAMES).names[0]: x for ours, x in module().named_parameters()}
+    tensors = {conversion_of(ours, NAMES).names[0]: x for ours, x in module().named_parameters()}
     save_file(tensors, tmp_path / WHOLE)
     (tmp_path / "config.json").write_text('{"size": 5}')
     return tmp_path
@@ -59,10 +59,10 @@ def shards(folder, **changes):
 
 
 def test_the_longest_beginning_counts_and_ends_at_a_dot():
-    assert made_from("layers.13.weight", NAMES).names == ("h.13.deep.weight",)
-    assert made_from("layers.13.bias", NAMES).names == ("h.13.offset",)
+    assert conversion_of("layers.13.weight", NAMES).names == ("h.13.deep.weight",)
+    assert conversion_of("layers.13.bias", NAMES).names == ("h.13.offset",)
     with pytest.raises(InputError, match=r"embedding.weight"):
-        made_from("embedding.weight", NAMES)
+        conversion_of("embedding.weight", NAMES)
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -112,7 +112,7 @@ def test_what_is_written_is_read_and_ties_are_kept(folder, split):
 )
 def test_what_cannot_be_read_is_refused(folder, changes, words):
     "A file, a place in the index, or a tensor."
-    names = {**NAMES, "emb": (Made(("emb",), lambda x: x.t().t()[:, :5]), "table")}
+    names = {**NAMES, "emb": (Conversion(("emb",), lambda x: x.t().t()[:, :5]), "table")}
     for name, x in changes.items():
         if isinstance(x, Tensor):
             save_file(load_file(folder / WHOLE) | {name: x}, folder / WHOLE)
@@ -141,7 +141,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 @linux
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_needs_no_change_is_mapped_and_a_change_stays_in_memory(folder, dtype):
-    turned = Made(("h.{i}.deep.weight",), Tensor.t)
+    turned = Conversion(("h.{i}.deep.weight",), Tensor.t)
     ours = read(folder, {**NAMES, "layers.{i}.weight": turned}, dtype)
     assert {x.dtype for x in ours.parameters()} == {dtype}
     assert own(ours.emb.weight, folder) == (dtype == torch.bfloat16)

@@ -18,7 +18,7 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from wide import Wide
 
 from transformer_lit.course.files import InputError
-from transformer_lit.models.hf import all_made_from
+from transformer_lit.models.hf import conversions_of
 from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf, shared_names
 
 # --- folders --------------------------------------------------------------------------------------
@@ -172,11 +172,11 @@ def hold_gradients(folder, model, more, tmp_path):
     leaves = {as_ours(name): x.double().requires_grad_() for name, x in held.items()}
     total = 0
     for first, *others in shared_names(ours):
-        found = [one for name in (first, *others) for one in all_made_from(name, family.names)]
+        found = [one for name in (first, *others) for one in conversions_of(name, family.names)]
         made = next(one for one in found if leaves.keys() >= {*one.names})
         with Wide():
             x = [leaves[name] for name in made.names]
-            x = made.make(*x) if made.make else x[0]
+            x = made.convert(*x) if made.convert else x[0]
         grad = ours.get_parameter(first).grad
         total = total + (x * (torch.zeros_like(x) if grad is None else grad)).sum()
     total.backward()
@@ -238,7 +238,7 @@ def hold_unsaid(folder, model, more, names):
 def hold_return(folder, model, more, tmp_path, *, forget=False):
     """What goes out is what came in, to the last bit; the reference opens it, with its own logits.
 
-    `forget` the settings of the folder, and the model is written as it looks.
+    `forget` the settings of the folder, and a Llama is written by its config.
     """
     ours, out = load_hf(folder), tmp_path / "out"
     if forget:

@@ -29,7 +29,7 @@ from transformer_lit.exercises import answers
 from transformer_lit.exercises.thread import solved_file
 from transformer_lit.inference.chat import Chat
 from transformer_lit.models.gguf import GGUF, KINDS, load_gguf, settings_of
-from transformer_lit.models.hf import Made
+from transformer_lit.models.hf import Conversion
 from transformer_lit.models.hf_build import load_published, save_hf
 from transformer_lit.models.quantise import Linear4, dequantise_q4_1, quantised
 from transformer_lit.text.tokenizer import PieceTokenizer
@@ -137,7 +137,7 @@ def test_weights_in_few_bits_are_those_of_the_whole_model(name, weights):
 def test_it_goes_out_and_comes_back(name, tmp_path):
     opened, (_, model) = load_gguf(written(name)[0]), written(name)
     if name == "llama 3":  # no setting of a folder has its factors
-        return assert_refused(lambda folder: save_hf(opened, folder), tmp_path / "out", "scaling")
+        return assert_refused(lambda folder: save_hf(opened, folder), tmp_path / "out", "no folder")
     save_hf(opened, tmp_path / "out")
     again, text = load_published(tmp_path / "out"), "<start_of_turn>the <|im_end|> thing äxé🚲"
     assert type(again.tokenizer) is type(opened.tokenizer) and again.ends == opened.ends
@@ -210,7 +210,7 @@ def test_any_bytes_of_every_kind_are_the_references_numbers(tmp_path, alignment)
         expected = torch.from_numpy(dequantize(packed, gguf.GGMLQuantizationType[kind]))
         assert torch.equal(file.tensor(kind), expected.view(89, 768)), kind
         assert torch.equal(file.tensor(f"behind {kind}"), torch.ones(3, 1, dtype=torch.float32))
-        blocks = file.blocks(Made((kind,)))
+        blocks = file.blocks(Conversion((kind,)))
         assert (blocks is not None) == (kind in ("Q4_0", "Q4_1"))
         assert blocks is None or torch.equal(dequantise_q4_1(blocks), expected)
     old = (tmp_path / "x.gguf").read_bytes().replace(b"GGUF\3", b"GGUF\2", 1)

@@ -362,7 +362,7 @@ class TestTuned:
         tell(copy / "config.json", rope_parameters=scaled)
         start = load(copy)
         recipe = LanguageModeling.from_files(text, like=start, steps=2, length=7, batch_size=2)
-        with pytest.raises(InputError, match=r"layers\.0\.attn\.position\.scaling is LinearSc"):
+        with pytest.raises(InputError, match="describe all of the model that it starts from"):
             open_training(recipe, "run", device="cpu", start=start)
         assert not (text.parent / "run").exists()
 

@@ -17,11 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lit.attention.masks import causal_mask
-from transformer_lit.attention.multihead import (
-    head_sizes,
-    merge_heads,
-    split_heads,
-)
+from transformer_lit.attention.multihead import head_sizes, merge_heads, split_heads
+from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/11_linear.ipynb #linear
 Heads = Float[Tensor, "B H T D"]
@@ -166,15 +163,23 @@ class GatedDeltaNet(nn.Module):
         super().__init__()
         K, D = head_sizes(d_model, n_heads, n_key_heads, d_head)
         self.n_heads, self.n_key_heads, self.d_head, self.rule = n_heads, K, D, rule
-        self.q_proj, self.k_proj = (nn.Linear(d_model, K * D, bias=False) for _ in range(2))
-        self.v_proj, self.z_proj = (nn.Linear(d_model, n_heads * D, bias=False) for _ in range(2))
-        self.b_proj, self.a_proj = (nn.Linear(d_model, n_heads, bias=False) for _ in range(2))
+        self.add_projections(d_model, K * D, n_heads * D)
         self.conv = ShortConv((2 * K + n_heads) * D)
         self.A_log = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
         fading = torch.empty(n_heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.dt_bias = nn.Parameter(fading.expm1().log())  # softplus gives it back
         self.norm = nn.RMSNorm(D, eps=eps)
         self.o_proj = nn.Linear(n_heads * D, d_model, bias=False)
+
+    def add_projections(self, C: int, KD: int, HD: int) -> None:
+        "The linear layers of `project`."
+        self.q_proj, self.k_proj = (nn.Linear(C, KD, bias=False) for _ in range(2))
+        self.v_proj, self.z_proj = (nn.Linear(C, HD, bias=False) for _ in range(2))
+        self.b_proj, self.a_proj = (nn.Linear(C, self.n_heads, bias=False) for _ in range(2))
+
+    def project(self, x: Float[Tensor, "B T C"]) -> list[Float[Tensor, "B T _"]]:
+        "Queries, keys (KD), values and their gates z (HD), and what gives β and g (H)."
+        return [getattr(self, f"{name}_proj")(x) for name in "qkvzba"]
 
     def forward(
         self,
@@ -187,29 +192,27 @@ class GatedDeltaNet(nn.Module):
         if mask is not None:  # it would be ignored in silence
             raise ValueError("a state has read all positions: it can hide none of them by a mask")
         cache = StateCache() if cache is None else cache
-        qkv = torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], dim=-1)  # B T (2K+H)D
-        qkv, past = self.conv(qkv, cache.past)
+        *qkv, z, b, a = self.project(x)
+        qkv, past = self.conv(torch.cat(qkv, dim=-1), cache.past)  # B T (2K+H)D
         heads = split_heads(F.silu(qkv), self.d_head)  # B 2K+H T D
         q, k, v = heads.split([self.n_key_heads, self.n_key_heads, self.n_heads], dim=1)
         group = self.n_heads // self.n_key_heads
         q, k = (_unit(x).repeat_interleave(group, dim=1) for x in (q, k))  # B H T D
-        beta = self.b_proj(x).sigmoid().mT  # B H T
-        rate = (self.a_proj(x) + self.dt_bias).mT.contiguous()  # B H T; compilers expect it so
+        beta = b.sigmoid().mT  # B H T
+        rate = (a + self.dt_bias).mT.contiguous()  # B H T; compilers expect it so
         g = -self.A_log.exp()[:, None] * F.softplus(rate)  # B H T
         wide = torch.promote_types(x.dtype, torch.float32)  # a state adds up: not in 16 bits
         given = (y.to(wide) for y in (q * self.d_head**-0.5, k, v, g, beta))
         out, state = self.rule(*given, cache.state)  # B H T D
         cache.update(state, past, x.shape[1])
-        out = self.norm(out.type_as(x)) * F.silu(split_heads(self.z_proj(x), self.d_head))
+        out = self.norm(out.type_as(x)) * F.silu(split_heads(z, self.d_head))
         return self.o_proj(merge_heads(out))  # B T HD -> B T C
 
     def new_cache(self, max_len: int) -> StateCache:
         "What a model's `start` gives this layer: its size does not depend on `max_len`."
         return StateCache()
 
-    def extra_repr(self) -> str:
-        sizes = "d_model={}, n_heads={}, n_key_heads={}, d_head={}"
-        return sizes.format(self.q_proj.in_features, self.n_heads, self.n_key_heads, self.d_head)
+    extra_repr = own_sizes
 
 
 def _unit(x: Tensor) -> Tensor:

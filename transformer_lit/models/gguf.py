@@ -26,14 +26,8 @@ from torch import Tensor
 from transformer_lit.course.files import InputError
 from transformer_lit.course.tensors import check_finite
 from transformer_lit.models.decoders import Settings
-from transformer_lit.models.hf import Made, Names
-from transformer_lit.models.hf_build import (
-    FAMILIES,
-    Published,
-    Tensors,
-    Undrawn,
-    fill,
-)
+from transformer_lit.models.hf import Conversion, Names
+from transformer_lit.models.hf_build import Published, Tensors, empty_module, fill
 from transformer_lit.models.llama import Llama
 from transformer_lit.models.quantise import (
     KEEP,
@@ -260,16 +254,16 @@ class GGUF(Tensors):
         self.reader.forget()
         return x
 
-    def read(self, made: Made, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def read(self, made: Conversion, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         "What `fill` asks for: a parameter of that shape."
         (name,) = made.names
         if self.mapped[name].shape != shape:
             odd = f"{name!r} of the shape {self.mapped[name].shape}"
             raise self.reader.wrong(f"has {odd}; what it says of itself makes it {(*shape,)}")
         x = self.tensor(name)
-        return (made.make(x) if made.make else x).to(dtype)
+        return (made.convert(x) if made.convert else x).to(dtype)
 
-    def blocks(self, made: Made) -> Bytes | None:
+    def blocks(self, made: Conversion) -> Bytes | None:
         "Rows of blocks of Q4_1 for a matrix in Q4_1 or Q4_0; None for one of another kind."
         stored = self.mapped[made.names[0]]
         if stored.kind.name not in ("Q4_0", "Q4_1"):
@@ -279,7 +273,7 @@ class GGUF(Tensors):
             blocks = in_blocks(packed, 18)
             d, q = blocks[..., :2].contiguous(), blocks[..., 2:]
             packed = torch.cat([d, as_bytes(-8 * d.view(torch.float16)), q], -1).flatten(-2)
-        return made.make(packed) if made.make else packed  # rows of heads move as a whole
+        return made.convert(packed) if made.convert else packed  # rows of heads move as a whole
 
     def get(self, name: str, kind: type, default: Any = ...) -> Any:
         "A value of the metadata that must be of that type."
@@ -550,21 +544,19 @@ def load_gguf(
     file = GGUF(path)
     c = settings_of(file)
     family, names = LAYOUTS[file.metadata["general.architecture"]]
-    try:
-        with torch.device("meta"), Undrawn():  # shapes, and no memory
-            model = FAMILIES[family].build(c)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise file.reader.wrong(f"is not built: {str(error).partition(chr(10))[0]}") from error
+    model = empty_module(c, f"{path} is not built")
     tokenizer = tokenizer_of(file)
     if tokenizer.vocab_size != c["vocab_size"]:
         odd = f"{tokenizer.vocab_size} tokens for {c['vocab_size']} rows"
         raise file.reader.wrong(f"has {odd} of its table")
     if family == "LlamaForCausalLM":  # of these alone the rows were exchanged
         for x, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
-            made = Made((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
+            made = Conversion((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped:
-        _stretch(model, file)
+        _stretch(model, file)  # no settings of a folder have these factors
+    elif weights is None:
+        model.settings = c  # for `save_hf`
     template = file.get("tokenizer.chat_template", str, None)
     ends = (
         tokenizer.eos_id,
@@ -572,7 +564,6 @@ def load_gguf(
     )  # of a text, a turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     file.metadata.clear()  # tokens and merges: the tokenizer has them
-    model.settings = c  # for `save_hf`
     if weights is None:
         fill(model, file, names, dtype)
     else:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LLAMA', 'Entry', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3_MOE', 'DEEPSEEK', 'T5', 'MARIAN', 'DEBERTA',
-           'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'Made',
-           'all_made_from', 'made_from', 'conv1d']
+           'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'Conversion',
+           'conversions_of', 'conversion_of', 'conv1d']
 
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
@@ -30,22 +30,22 @@ LLAMA = {
 
 # %% ../../nbs/models/08_hf.ipynb #names
 @dataclass(frozen=True)
-class Made:
+class Conversion:
     "What one of our tensors is made from: names of theirs, and how; and the way back."
 
-    names: tuple[str, ...]  # it is cut from the first; of others it may need the sizes alone
-    make: Callable[..., Tensor] | None = None  # one tensor as it is, unless given
-    back: Callable[..., Tensor] | None = None  # the first again: of all ours cut from each name
+    names: tuple[str, ...]
+    convert: Callable[..., Tensor] | None = None  # one tensor as it is, unless given
+    revert: Callable[..., Tensor] | None = None  # the first again: of all ours that are cut from it
 
 
-Entry = str | Made | Callable[[int], Made]  # of an expert: what its number makes it
+Entry = str | Conversion | Callable[[int], Conversion]  # of an expert: what its number makes it
 Names = Mapping[str, Entry | tuple[str, ...]]  # beginning of our name -> of theirs
 _LAYER = re.compile(r"^(layers|encoder|decoder)\.(\d+)\.")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 
-def all_made_from(ours: str, names: Names) -> list[Made]:
-    "One `Made` for each name under which the tensor called `ours` here may lie in a folder."
+def conversions_of(ours: str, names: Names) -> list[Conversion]:
+    "One `Conversion` for each name under which the tensor called `ours` here may lie in a folder."
     layer, expert = _LAYER.match(ours), _EXPERT.search(ours)
     general = _EXPERT.sub(".experts.{j}.", _LAYER.sub(r"\1.{i}.", ours))
     fitting = [start for start in names if f"{general}.".startswith(f"{start}.")]
@@ -56,25 +56,25 @@ def all_made_from(ours: str, names: Names) -> list[Made]:
     i, j = layer[2] if layer else "", expert[1] if expert else ""
     entries = entry if isinstance(entry, tuple) else (entry,)
     entries = [one(int(j)) if callable(one) else one for one in entries]
-    made = [one if isinstance(one, Made) else Made((one,)) for one in entries]
+    made = [one if isinstance(one, Conversion) else Conversion((one,)) for one in entries]
     spelt = [
         tuple(f"{n}{end}".replace("{i}", i).replace("{j}", j) for n in one.names) for one in made
     ]
     return [replace(one, names=those) for one, those in zip(made, spelt)]
 
 
-def made_from(ours: str, names: Names) -> Made:
+def conversion_of(ours: str, names: Names) -> Conversion:
     "The tensors of a folder behind the tensor called `ours` here; of several names, the first."
-    return all_made_from(ours, names)[0]
+    return conversions_of(ours, names)[0]
 
 # %% ../../nbs/models/08_hf.ipynb #gpt2-names
-def conv1d(name: str, index: int = 0, of: int = 1) -> Made:
+def conv1d(name: str, index: int = 0, of: int = 1) -> Conversion:
     "One of `of` equal parts of a GPT-2 matrix (inputs x outputs) or bias, as a linear layer's."
 
-    def back(*parts: Tensor) -> Tensor:
+    def revert(*parts: Tensor) -> Tensor:
         return torch.cat([x.t() for x in parts], -1)
 
-    return Made((name,), lambda x: x.tensor_split(of, -1)[index].t(), back)
+    return Conversion((name,), lambda x: x.tensor_split(of, -1)[index].t(), revert)
 
 
 GPT2: Names = {
@@ -95,7 +95,7 @@ GPT2: Names = {
 # %% ../../nbs/models/08_hf.ipynb #bert-names
 BERT: Names = {
     "tok_emb": "bert.embeddings.word_embeddings",
-    "position": Made(
+    "position": Conversion(
         ("bert.embeddings.position_embeddings", "bert.embeddings.token_type_embeddings"),
         lambda position, segment: position + segment[:1],  # one text: the first segment
     ),
@@ -199,7 +199,7 @@ MARIAN: Names = {
         for ours, theirs in _MARIAN_LAYER.items()
     },
     "lm_head": "lm_head",
-    "lm_head.bias": Made(("final_logits_bias",), lambda x: x[0], lambda x: x[None]),  # 1 V
+    "lm_head.bias": Conversion(("final_logits_bias",), lambda x: x[0], lambda x: x[None]),  # 1 V
 }
 
 # %% ../../nbs/models/08_hf.ipynb #deberta-names

@@ -138,10 +138,10 @@ def quantise_rows(
     low, high = w.aminmax(dim=-1)
     d = (torch.maximum(-low, high) / 127 * (1 + 2**-7)).bfloat16()  # N, rounded up
     d = torch.where(d == 0, 1, d)  # of a row of zeros
-    q, wide = torch.empty_like(w, dtype=torch.int8), torch.promote_types(w.dtype, torch.float32)
+    q, exact = torch.empty_like(w, dtype=torch.int8), torch.promote_types(w.dtype, torch.float32)
     parts = zip(w.split(512), d[:, None].split(512), q.split(512))
     for rows, its, out in parts:  # a large table needs no second one in floats
-        out.copy_((rows.to(wide) / its).round())
+        out.copy_((rows.to(exact) / its).round())
     return q, d
 
 # %% ../../nbs/models/11_quantise.ipynb #linear8
@@ -293,4 +293,5 @@ def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
         names.setdefault(id(parameter), []).append(name)  # a tied table has two
     for its in names.values():
         KEEP[weights](model, its, model.get_parameter(its[0]))
+    vars(model).pop("settings", None)  # no folder of Hugging Face's holds such weights
     return model.requires_grad_(False)

@@ -71,9 +71,8 @@ class RoPE(Position):
     ):
         super().__init__()
         self.d_head, self.base, self.scaling = d_head, base, scaling
-        self.frequencies, self.factor = rope_frequencies(d_head, base), 1.0  # P
-        if scaling is not None:
-            self.frequencies, self.factor = scaling(d_head, base)
+        plain = rope_frequencies(d_head, base), 1.0  # P
+        self.frequencies, self.factor = plain if scaling is None else scaling(d_head, base)
         # Plain tensors, no buffers: `.to(torch.bfloat16)` would round them, and far angles go.
         every = torch.arange(ROWS, device="cpu")
         self.table = self._angles(every, torch.get_default_dtype())  # R 2 D

@@ -49,7 +49,7 @@ from transformer_lit.course.tensors import check_fit
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
-from transformer_lit.models.hf_build import told_apart
+from transformer_lit.models.hf_build import config_describes
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.recurrent import Recurrent, RecurrentConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
@@ -142,13 +142,11 @@ class Trained(ABC):
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         """Write weights, tokenizer and description to a new folder, atomically, with their hashes.
 
-        `InputError` for a model that its sizes do not tell, as some published ones: see `save_hf`.
+        `InputError` for a model that its sizes don't describe, as for some published ones.
         """
+        if not config_describes(self.model):
+            raise InputError("its sizes don't describe all of this model; `save_hf` may write it")
         sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
-        with torch.device("meta"):
-            told = build(sizes["family"], **sizes["model"])
-        if said := told_apart(self.model, told):
-            raise InputError(f"it cannot be written here: {said}; `save_hf` may write it")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
@@ -447,8 +445,10 @@ def _model(recipe: Recipe, tokenizer: Tokenizer, start: Trained | None) -> nn.Mo
         return recipe.build(tokenizer.vocab_size)
     model, weights = recipe.build_from(start.model, tokenizer.vocab_size), start.model.state_dict()
     check_fit(model, weights, "what it starts from")
-    if said := told_apart(start.model, model):
-        raise InputError(f"it could not be opened again: {said}; a Trainer trains it as it is")
+    old, new = (asdict(x.config) | {"dropout": 0.0, "max_len": 0} for x in (start.model, model))
+    if old != new or not config_describes(start.model):
+        what = "the recipe's sizes don't describe all of the model that it starts from"
+        raise InputError(f"{what}, so it could not be opened again; a Trainer trains it as it is")
     model.load_state_dict(weights)
     return model
 

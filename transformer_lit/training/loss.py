@@ -29,9 +29,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        if (
-            torch.is_grad_enabled()
-        ):  # create_graph=True; what follows would silently count as constant
+        # With create_graph=True what follows would silently count as constant: torch's
+        # `once_differentiable` says so only where `grad` itself has a gradient.
+        if torch.is_grad_enabled():
             raise RuntimeError("the gradient of cross_entropy cannot be differentiated again")
         log_probs, targets = ctx.saved_tensors
         out = log_probs.exp()
@@ -39,12 +39,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             out -= ctx.smoothing / out.shape[-1]
         rows = torch.arange(len(out), device=out.device)
         out[rows, targets] -= 1 - ctx.smoothing
-        # `grad` is 1 where the loss is the end of the graph. To look costs nothing on a CPU; on a
-        # GPU it would wait for the device, and one more pass in place is cheaper. A compiler, which
-        # has no numbers, cannot look.
-        if torch.compiler.is_compiling() or grad.device.type != "cpu" or grad != 1:
-            out *= grad
-        return out, None, None
+        return out.mul_(grad), None, None
 
 # %% ../../nbs/training/01_loss.ipynb #code
 def cross_entropy(
