@@ -66,7 +66,13 @@ _SCORED = 1024  # tokens of a block at most, for a published model that reads lo
 
 
 class LanguageModel(Trained):
-    "A trained model with its tokenizer: text in, text out."
+    """A trained model with its tokenizer: text in, text out.
+
+    Example:
+        >>> writer = load("stories")
+        >>> writer.generate("Eva lives in a", max_new_tokens=1, temperature=0)
+        ' small'
+    """
 
     task = "language-model"
     card = """# {name}

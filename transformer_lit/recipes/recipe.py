@@ -312,6 +312,11 @@ def preset(
 
     A change is a field of the recipe or a size of its model; None changes nothing. With `like` the
     sizes are those of a trained model. `InputError` for an unknown name, and for a wrong value.
+
+    Example:
+        >>> recipe = preset(LanguageModeling, "stories", steps=40, d_model=32)
+        >>> recipe.steps, recipe.sizes["d_model"]
+        (40, 32)
     """
     name = name or next(iter(kind.presets))
     if name not in kind.presets:
@@ -376,6 +381,7 @@ def open_training(
     """Set up a run in the folder `out`, or with `resume` go on from its newest checkpoint.
 
     A resumed run gives the losses of one that never stopped: bit by bit with as many CPU threads.
+    `world` tells of the other processes, where several train together.
     """
     out, where = Path(out), pick_device(device)
     examples = {split: recipe.examples(split) for split in ("train", "val", recipe.test)}
@@ -509,6 +515,8 @@ def finish_training(
     """Average the last checkpoints, save the model to `out/model`, score it, write its record.
 
     Of several processes the first alone writes, scores and has a result.
+    The record goes to the folder `results`; `command` is the line that repeats the run.
+    `progress` is called with the number of examples that have been scored.
     """
     recipe, trained, world = run.recipe, run.trained, run.trainer.world
     known = recipe.dataset in DATASETS

@@ -45,7 +45,13 @@ def translation_loss(
 
 # %% ../../nbs/recipes/02_translation.ipynb #translator
 class Translator(Trained):
-    "A trained model with its tokenizer: raw text in, raw text out."
+    """A trained model with its tokenizer: raw text in, raw text out.
+
+    Example:
+        >>> translator = load("multi30k-en-de")
+        >>> len(translator.translate(["A man is riding a bike."], n_best=3)[0])
+        3
+    """
 
     task = "translation"
     card = """# {name}

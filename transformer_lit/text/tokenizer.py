@@ -117,6 +117,11 @@ class BPETokenizer:
 
     The special tokens have the lowest ids: 0 pads, 1 begins a sequence, 2 ends it. Text is never
     turned into a special token, whatever it contains.
+
+    Example:
+        >>> tokenizer = BPETokenizer.train(["a man is riding a bike"] * 3, 270)
+        >>> tokenizer.decode(tokenizer.encode("a man"))
+        'a man'
     """
 
     specials = SPECIALS
