@@ -35,7 +35,7 @@ def language_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
 # %% ../../nbs/recipes/03_language_model.ipynb #lines
 def line_rows(tokenizer: Tokenizer, text: str) -> Int[Tensor, "N L"]:
     "The lines of a text, each between two line feeds, padded with -1."
-    return pad([tokenizer.encode(f"\n{line}\n") for line in text_lines(text)], -1)
+    return pad(tokenizer.encode_all([f"\n{line}\n" for line in text_lines(text)]), -1)
 
 
 def line_batches(rows: Int[Tensor, "N L"], batch_size: int) -> list[TextBatch]:

@@ -384,48 +384,31 @@ def open_training(
     `world` tells of the other processes, where several train together.
     """
     out, where = Path(out), pick_device(device)
-    examples = {split: recipe.examples(split) for split in ("train", "val", recipe.test)}
+    splits = dict.fromkeys(("train", "val", recipe.test))  # "val" may be the test split, too
+    examples = {split: recipe.examples(split) for split in splits}
     schedule, data = recipe.schedule(), _hashes(recipe, examples, start)
     settings = {**_settings(recipe, dtype), "seed": seed}
-    settings |= {f"sha256 of {name}": told[:12] for name, told in data.items()}
+    settings |= {f"sha256 of {name}": digest[:12] for name, digest in data.items()}
     with world.first():
         claim = partial(claim_folder, out, resume=resume or world.rank > 0)
         begun = (out / "run.json").exists()
         before = _steps_before(out, recipe) if begun and resume else recipe.steps
         if begun:
             claim({**settings, "steps": before})
-        how = {name: getattr(recipe, name) for name in ("betas", "eps", "weight_decay")}
-        with _told():
-            tokenizer = _tokenizer(out if begun else None, recipe, examples["train"], start)
-            stream = recipe.stream(tokenizer, examples["train"], seed)
-            held = {
-                name: recipe.batches(tokenizer, examples[name]) for name in ("val", recipe.test)
-            }
-            torch.manual_seed(seed)
-            model = _model(recipe, tokenizer, start)
-            make_optimizer(recipe.optimizer, model, **how)  # once more below, where it lies then
+        tokenizer, stream, held_out, model = _prepare(recipe, examples, out, begun, seed, start)
         if not begun:  # nothing is left to fail
             claim(settings)
         if not (out / "tokenizer.json").exists():
             tokenizer.save(out / "tokenizer.json")
     model = world.place(model.to(where))
-    trainer = Trainer(
-        model,
-        recipe.step,
-        make_optimizer(recipe.optimizer, model, **how),
-        schedule,
-        stream,
-        clip=recipe.clip,
-        device=where,
-        dtype=dtype,
-        world=world,
-    )
+    how = {"clip": recipe.clip, "device": where, "dtype": dtype, "world": world}
+    trainer = Trainer(model, recipe.step, _optimizer(recipe, model), schedule, stream, **how)
     info = dict(start.info) if start else {}  # a chat template, say, and what ends an answer
     info |= {name: getattr(recipe, name) for name in recipe.remembers} | {"data": data}
     run = Run(
         out,
         trainer,
-        partial(trainer.evaluate, held["val"], recipe.loss),
+        partial(trainer.evaluate, held_out["val"], recipe.loss),
         recipe.steps,
         recipe.every,
         keep=max(2, recipe.average),
@@ -441,32 +424,53 @@ def open_training(
     return run
 
 
-def _tokenizer(out: Path | None, recipe: Recipe, train: Any, start: Trained | None) -> Tokenizer:
-    "That of a run that was begun, of what is started from, or a new one."
-    if out and (out / "tokenizer.json").exists():
-        return load_tokenizer(out / "tokenizer.json")
-    return start.tokenizer if start else recipe.train_tokenizer(train)
-
-
-def _model(recipe: Recipe, tokenizer: Tokenizer, start: Trained | None) -> nn.Module:
-    if start is None:
-        return recipe.build(tokenizer.vocab_size)
-    model, weights = recipe.build_from(start.model, tokenizer.vocab_size), start.model.state_dict()
-    check_fit(model, weights, "what it starts from")
-    if said := told_apart(start.model, model):
-        raise InputError(f"it could not be opened again: {said}; a Trainer trains it as it is")
-    model.load_state_dict(weights)
-    return model
-
-
 @contextmanager
-def _told() -> Iterator[None]:
-    "What data and sizes that do not fit raise is the user's to mend."
+def _input_errors() -> Iterator[None]:
+    "Data and sizes that do not fit are the user's to correct, whatever error they raise."
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
         said = f"unknown: {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(said) from error
+
+
+@_input_errors()
+def _prepare(
+    recipe: Recipe,
+    examples: dict[str, Any],
+    out: Path,
+    begun: bool,
+    seed: int,
+    start: Trained | None,
+) -> tuple[Tokenizer, Iterable[Any], dict[str, Sequence[Any]], nn.Module]:
+    "Tokenizer, stream of batches, batches to measure on, and model. It writes nothing."
+    if begun and (out / "tokenizer.json").exists():
+        tokenizer = load_tokenizer(out / "tokenizer.json")
+    else:
+        tokenizer = start.tokenizer if start else recipe.train_tokenizer(examples["train"])
+    stream = recipe.stream(tokenizer, examples["train"], seed)
+    held_out = {name: recipe.batches(tokenizer, examples[name]) for name in [*examples][1:]}
+    torch.manual_seed(seed)
+    if start:
+        model = _model_from(start.model, recipe, tokenizer.vocab_size)
+    else:
+        model = recipe.build(tokenizer.vocab_size)
+    _optimizer(recipe, model)  # fails here, if it does; the model may still move to a device
+    return tokenizer, stream, held_out, model
+
+
+def _model_from(start: nn.Module, recipe: Recipe, vocab_size: int) -> nn.Module:
+    model, weights = recipe.build_from(start, vocab_size), start.state_dict()
+    check_fit(model, weights, "what it starts from")
+    if said := told_apart(start, model):
+        raise InputError(f"it could not be opened again: {said}; a Trainer trains it as it is")
+    model.load_state_dict(weights)
+    return model
+
+
+def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    how = {"betas": recipe.betas, "eps": recipe.eps, "weight_decay": recipe.weight_decay}
+    return make_optimizer(recipe.optimizer, model, **how)
 
 
 def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> dict[str, str]:

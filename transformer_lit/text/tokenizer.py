@@ -217,6 +217,10 @@ class CharTokenizer:
                 f"the model has never seen the character {error.args[0]!r}; leave it out"
             ) from error
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        "The ids of many texts."
+        return [self.encode(text) for text in texts]
+
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
         "The ids of a long text in one row."
         return torch.tensor(self.encode(text), dtype=torch.long)
@@ -242,6 +246,8 @@ class Tokenizer(Protocol):
     def vocab_size(self) -> int: ...
 
     def encode(self, text: str) -> list[int]: ...
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]: ...
 
