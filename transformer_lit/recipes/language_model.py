@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text, text_lines
 from transformer_lit.course.files import InputError
-from transformer_lit.course.own import own_text
+from transformer_lit.course.text_files import text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
@@ -212,7 +212,7 @@ class LanguageModeling(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
         if self.dataset == "own":
-            return own_text(self.paths, split)
+            return text_from_files(self.paths, split)
         return load_text(self.dataset, split, progressbar=progressbar)
 
     def train_tokenizer(self, examples: str) -> Tokenizer:

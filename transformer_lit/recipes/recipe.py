@@ -37,7 +37,6 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.own import own_hashes
 from transformer_lit.course.records import (
     Result,
     current_commit,
@@ -48,6 +47,7 @@ from transformer_lit.course.records import (
 from transformer_lit.course.settings import field_words, fitted, nearest
 from transformer_lit.course.sizes import check_sizes
 from transformer_lit.course.tensors import check_fit
+from transformer_lit.course.text_files import hash_files
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gpt import GPT, GPTConfig
@@ -267,7 +267,7 @@ class Recipe(ABC):
         other = [f"{name}{value}" for name, value in changed.items()]
         other += [] if dtype == torch.float32 else [_name(dtype)]
         files = [Path(path).resolve().stem for path in self.paths[:1]]
-        files += [sha256(repr([*own_hashes(self.paths).values()]).encode())[:6]] if files else []
+        files += [sha256(repr([*hash_files(self.paths).values()]).encode())[:6]] if files else []
         parts = (preset, *files, self.variant, *other, f"seed{seed}")
         return re.sub(r"[^\w.,+=-]+", "-", "-".join(filter(None, parts)))
 
@@ -491,7 +491,7 @@ def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> 
     "The SHA-256 of what was read and is in no registry."
     found = {}
     if recipe.paths:
-        found = own_hashes(recipe.paths)
+        found = hash_files(recipe.paths)
     elif recipe.dataset not in DATASETS:  # of a task that reads its own
         found = {name: sha256(repr(some).encode()) for name, some in examples.items()}
     if start:

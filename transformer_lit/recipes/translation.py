@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
 from transformer_lit.course.files import InputError
-from transformer_lit.course.own import own_pairs
+from transformer_lit.course.text_files import pairs_from_files
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.recipe import MODELS, Recipe, Trained, read_presets
@@ -240,7 +240,7 @@ class Translation(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
         if self.dataset == "own":
-            return own_pairs(self.paths, split)
+            return pairs_from_files(self.paths, split)
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
