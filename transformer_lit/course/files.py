@@ -120,19 +120,19 @@ def file_sha256(path: str | Path) -> str:
 def seal(path: str | Path, value: dict[str, Any], files: Sequence[str] = ()) -> None:
     "Write `value` as JSON, with the SHA-256 of the named files beside it and of itself."
     path = Path(path)
-    told = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
-    write_json(path, told | {"seal": _digest(told)})
+    value = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
+    write_json(path, value | {"seal": _digest(value)})
 
 
 def unseal(path: str | Path) -> dict[str, Any]:
     "What `seal` wrote; `InputError` names what is damaged."
-    path, told = Path(path), read_json(path)
-    if not isinstance(told, dict) or told.pop("seal", None) != _digest(told):
+    path, value = Path(path), read_json(path)
+    if not isinstance(value, dict) or value.pop("seal", None) != _digest(value):
         raise InputError(f"{path} is damaged: it is not what was written")
-    for name, expected in told.pop("files").items():
+    for name, expected in value.pop("files").items():
         if file_sha256(path.parent / name) != expected:
             raise InputError(f"{path.parent / name} is damaged: it is not what was written")
-    return told
+    return value
 
 
 def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and the order of keys

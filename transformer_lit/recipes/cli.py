@@ -99,9 +99,9 @@ def data_list(as_json: _Json = False) -> None:
             state = "here" if datasets.available(dataset.name) else "to fetch"
         except InputError:
             state = "damaged"
-        told = {"name": dataset.name, "state": state, "about": dataset.about}
+        row = {"name": dataset.name, "state": state, "about": dataset.about}
         if as_json:
-            _print(told | {"licence": dataset.licence})
+            _print(row | {"licence": dataset.licence})
             continue
         typer.echo(f"{dataset.name:15}  {state:8}  {dataset.about} ({dataset.licence})")
 
@@ -290,8 +290,8 @@ def train(
             typer.echo(f"{saved[0]} is saved; go on with: {on}", err=True)
             raise
         with _bar(None, "score", hidden=hidden) as bar:
-            told = {"name": name, "command": command, "results": results}
-            result = finish_training(run, **told, progress=bar.update)
+            record = {"name": name, "command": command, "results": results}
+            result = finish_training(run, **record, progress=bar.update)
     if result is None:
         return
     sample = out / "sample.txt"
@@ -490,7 +490,7 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     from transformer_lit.recipes.zoo import RECIPES
 
     kind = RECIPES[model.task]
-    about = {key: told for key, told in model.info.items() if key in kind.remembers}
+    about = {key: value for key, value in model.info.items() if key in kind.remembers}
     about |= {"dataset": dataset, "paths": ()} if dataset else {}
     paths, known = about.get("paths", ()), model.info.get("data", {})
     if not hash_files(paths).items() <= known.items():
@@ -518,14 +518,14 @@ def bakeoff(
     where = {"device": device, "out": out, "results": results}
     with _bar(seeds * len(entries), name) as bar:
 
-        def told(result: Any) -> None:
+        def show(result: Any) -> None:
             bar.update()
             if as_json:
                 _print(vars(result))
                 return
             typer.echo(f"{result.name}  {result.metrics['val_loss']:.4f}  {result.minutes:.1f} min")
 
-        run_bakeoff(name, setting=setting, seeds=seeds, progress=told, **where)
+        run_bakeoff(name, setting=setting, seeds=seeds, progress=show, **where)
 
 # %% ../../nbs/recipes/07_cli.ipynb #check
 @app.command("check")
@@ -687,7 +687,7 @@ def main(args: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
-    told = ""
+    message = ""
     try:
         code = app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
@@ -696,9 +696,9 @@ def main(args: Sequence[str] | None = None) -> int:
         code = stop.code
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
-        code, told = 2, f"error: {error.format_message()} Try '{path} --help'."
+        code, message = 2, f"error: {error.format_message()} Try '{path} --help'."
     except (InputError, OSError) as error:
-        code, told = 2, f"error: {error}"
-    if told or code == 130:
-        typer.echo(" ".join(told.split()) or "interrupted", err=True)
+        code, message = 2, f"error: {error}"
+    if message or code == 130:
+        typer.echo(" ".join(message.split()) or "interrupted", err=True)
     return code
