@@ -103,7 +103,9 @@ class TestLoadPairs:
             put(tmp_path / "data", file.path, text.encode())
         pairs = Pairs(
             splits=("all",),
-            column=lambda read, split, language, form: read(f"toy/{language}.txt").split("\n"),
+            read=lambda read, split, form: zip(
+                *(read(f"toy/{language}.txt").split("\n") for language in ("en", "fr"))
+            ),
             languages=("en", "fr"),
             broken={"all": {1}},
         )

@@ -9,7 +9,7 @@ import unicodedata
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class Pairs:
     "How the sentence pairs of a set are read."
 
     splits: Sequence[str]
-    column: Callable[[Read, str, str, str], list[str]]  # (read, split, language, form)
+    read: Callable[[Read, str, str], PairList]  # (read, split, form); in the order of `languages`
     languages: Sequence[str] = ("en", "de")
     forms: Sequence[str] = ("raw", "tok")
     broken: Mapping[str, Collection[int]] = field(default_factory=dict)  # pairs to leave out
@@ -119,9 +119,10 @@ def _files(folder: str) -> tuple[DataFile, ...]:
 # --- captions and sentences ---------------------------------------------------------------------
 
 
-def _caption_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    suffix = language if form == "raw" else f"lc.norm.tok.{language}"
-    return text_lines(read(f"multi30k/{form}/{split}.{suffix}"))
+def _captions(read: Read, split: str, form: str) -> PairList:
+    words = "" if form == "raw" else "lc.norm.tok."
+    sides = (text_lines(read(f"multi30k/{form}/{split}.{words}{end}")) for end in ("en", "de"))
+    return zip(*sides, strict=True)
 
 
 _SIGNS = re.compile(r"[\W_]+")
@@ -142,8 +143,7 @@ def unseen(pairs: PairList, held_out: PairList) -> list[tuple[str, str]]:
     ]
 
 
-def _tatoeba(read: Read, split: str) -> list[tuple[str, str]]:
-    "Pairs, English first."
+def _tatoeba(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]:
     test = "tatoeba/test/tatoeba-test-v2021-08-07.eng-zho"
     if split == "test_mandarin":
         pairs = zip(_tatoeba(read, "test"), text_lines(read(f"{test}.zho.labels")), strict=True)
@@ -165,13 +165,8 @@ def _drawn(pair: tuple[str, str], n: int) -> int:
     return int(sha256(comparable(pair[0]).encode()), 16) % n
 
 
-def _tatoeba_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [pair[language == "zh"] for pair in _tatoeba(read, split)]
-
-
-@lru_cache(1)  # two columns are read one after the other
-def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
-    "Pairs, English first. A held-out sentence has one translation, the first of the file."
+def _everyday(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]:
+    "A held-out sentence has one translation, the first of the file."
     rows = (line.split("\t") for line in text_lines(read("tatoeba/deu-eng/deu.txt")))
     released = [(english, german) for english, german in rows]
     held_out = [pair for pair in released if _drawn(pair, 100) < 2]
@@ -184,10 +179,6 @@ def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
     for pair in own:
         first.setdefault(comparable(pair[0]), pair)
     return list(first.values())
-
-
-def _everyday_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [pair[language == "de"] for pair in _everyday(read, split)]
 
 
 # --- numbers, generated -------------------------------------------------------------------------
@@ -247,8 +238,8 @@ def _number_text(split: str) -> str:
     return "\n".join("\t".join(pair) for pair in number_pairs(split))
 
 
-def _number_words(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [line.split("\t")[language == "de"] for line in text_lines(read(f"numbers/{split}"))]
+def _numbers(read: Read, split: str, form: str) -> PairList:
+    return [tuple(line.split("\t")) for line in text_lines(read(f"numbers/{split}"))]
 
 
 # --- running text -------------------------------------------------------------------------------
@@ -278,11 +269,11 @@ def _whole_parts(text: str, split: str, *, nth: int) -> str:
 
 # --- the sets -----------------------------------------------------------------------------------
 
-_COLUMNS = {  # of sentence pairs
-    "multi30k": _caption_lines,
-    "numbers": _number_words,
-    "everyday": _everyday_lines,
-    "tatoeba": _tatoeba_lines,
+_PAIRS = {
+    "multi30k": _captions,
+    "numbers": _numbers,
+    "everyday": _everyday,
+    "tatoeba": _tatoeba,
 }
 _MADE = {  # texts of our own
     "numbers": {f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
@@ -302,7 +293,7 @@ def _data_set(
 ) -> DataSet:
     "A set as the table `data_sets.toml` describes it."
     files = tuple(file for folder in folders for file in _files(folder))
-    how = Pairs(column=_COLUMNS[name], **pairs["pairs"]) if pairs else None
+    how = Pairs(read=_PAIRS[name], **pairs["pairs"]) if pairs else None
     return DataSet(name, about, licence, files, _MADE.get(name, {}), how, _PARTS.get(name))
 
 
@@ -385,9 +376,8 @@ def load_pairs(
         raise InputError(f"{name} has no direction {source!r} to {target!r}; take {known}")
     _one_of(name, "form", form, how.forms)
     _one_of(name, "split", split, how.splits)
-    columns = [how.column(read, split, language, form) for language in (source, target)]
-    broken = how.broken.get(split, ())
-    return [pair for i, pair in enumerate(zip(*columns, strict=True)) if i not in broken]
+    broken, step = how.broken.get(split, ()), 1 if source == how.languages[0] else -1
+    return [pair[::step] for i, pair in enumerate(how.read(read, split, form)) if i not in broken]
 
 
 def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
