@@ -148,9 +148,9 @@ class Trained(ABC):
         """
         sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         with torch.device("meta"):
-            told = build(sizes["family"], **sizes["model"])
-        if said := told_apart(self.model, told):
-            raise InputError(f"it cannot be written here: {said}; `save_hf` may write it")
+            rebuilt = build(sizes["family"], **sizes["model"])
+        if difference := told_apart(self.model, rebuilt):
+            raise InputError(f"it cannot be written here: {difference}; `save_hf` may write it")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
@@ -286,15 +286,12 @@ class Recipe(ABC):
         "The line that repeats a run anywhere."
         changed = self._changed(preset)
         files = [f"--{self.reads}", *self.paths] if changed.pop("paths", None) else []
-        told = {"preset": preset, "seed": seed}
-        told |= {
-            name: changed.pop(name) for name in (*self.named, "steps", "every") if name in changed
-        }
-        told |= {} if dtype == torch.float32 else {"dtype": _name(dtype)}
-        words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
-        words += (
-            ["--set", *(f"{name}={value}" for name, value in changed.items())] if changed else []
-        )
+        with_options = [name for name in (*self.named, "steps", "every") if name in changed]
+        options = {"preset": preset, "seed": seed}
+        options |= {name: changed.pop(name) for name in with_options}
+        options |= {} if dtype == torch.float32 else {"dtype": _name(dtype)}
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        words += ["--set"] * bool(changed) + [f"{name}={value}" for name, value in changed.items()]
         return shlex.join(["transformer-lit", "train", self.kind.task, *files, *words])
 
 
@@ -376,9 +373,9 @@ def settings_text(kind: type[Recipe]) -> str:
 
 
 def _rows(values: dict[str, Any], words: dict[str, str]) -> list[str]:
-    told = {f"{name}={value}": words[name.removeprefix("sizes.")] for name, value in values.items()}
-    width = max(map(len, told)) + 2
-    return [f"  {setting:{width}}{said}".rstrip() for setting, said in told.items()]
+    rows = {f"{name}={value}": words[name.removeprefix("sizes.")] for name, value in values.items()}
+    width = max(map(len, rows)) + 2
+    return [f"  {setting:{width}}{meaning}".rstrip() for setting, meaning in rows.items()]
 
 # %% ../../nbs/recipes/01_recipe.ipynb #open
 def open_training(
@@ -476,8 +473,10 @@ def _prepare(
 def _model_from(start: nn.Module, recipe: Recipe, vocab_size: int) -> nn.Module:
     model, weights = recipe.build_from(start, vocab_size), start.state_dict()
     check_fit(model, weights, "what it starts from")
-    if said := told_apart(start, model):
-        raise InputError(f"it could not be opened again: {said}; a Trainer trains it as it is")
+    if difference := told_apart(start, model):
+        raise InputError(
+            f"it could not be opened again: {difference}; a Trainer trains it as it is"
+        )
     model.load_state_dict(weights)
     return model
 
