@@ -48,7 +48,9 @@ class DataSet:
     about: str
     licence: str
     files: tuple[DataFile, ...] = ()  # what is fetched
-    made: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path -> text of our own
+    generated: Mapping[str, Callable[[], str]] = field(
+        default_factory=dict
+    )  # path -> text of our own
     pairs: Pairs | None = None
     text: Callable[[str, str], str] | None = None  # (whole running text, split) -> that part
 
@@ -92,10 +94,10 @@ def _join_novels(archive: bytes) -> bytes:
     return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
 
 
-def _addresses(home: str) -> tuple[str, ...]:
-    if not home.startswith("gh:"):
-        return (home,)
-    path = home.removeprefix("gh:")
+def _addresses(url: str) -> tuple[str, ...]:
+    if not url.startswith("gh:"):
+        return (url,)
+    path = url.removeprefix("gh:")
     raw = f"https://raw.githubusercontent.com/{path.replace('@', '/', 1)}"
     return raw, f"https://cdn.jsdelivr.net/gh/{path}"
 
@@ -103,15 +105,15 @@ def _addresses(home: str) -> tuple[str, ...]:
 def _files(folder: str) -> tuple[DataFile, ...]:
     "The files of a folder, from the table `data/files.tsv`."
     found = []
-    for path, digest, homes in (
+    for path, digest, urls in (
         line.split("\t") for line in text_lines(_packaged("data/files.tsv"))[1:]
     ):
         if path.startswith(f"{folder}/"):
-            packed = homes.endswith(".zip") or "!" in homes  # a wheel is a zip archive
-            name = homes.partition("!")[2] or path.split("/")[-1]
+            packed = urls.endswith(".zip") or "!" in urls  # a wheel is a zip archive
+            name = urls.partition("!")[2] or path.split("/")[-1]
             from_zip = partial(_from_zip, name) if packed else None
             unpack = _join_novels if folder == "english_novels" else from_zip
-            addresses = tuple(one for home in homes.split() for one in _addresses(home))
+            addresses = tuple(one for url in urls.split() for one in _addresses(url))
             found.append(DataFile(path, digest, addresses, unpack))
     return tuple(found)
 
@@ -275,7 +277,7 @@ _PAIRS = {
     "everyday": _everyday,
     "tatoeba": _tatoeba,
 }
-_MADE = {  # texts of our own
+_GENERATED = {  # texts of our own
     "numbers": {f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
     "stories": {"stories/stories.txt": _story_text},
     "book": {"book/book.txt": partial(_packaged, "data/book.txt")},
@@ -294,7 +296,7 @@ def _data_set(
     "A set as the table `data_sets.toml` describes it."
     files = tuple(file for folder in folders for file in _files(folder))
     how = Pairs(read=_PAIRS[name], **pairs["pairs"]) if pairs else None
-    return DataSet(name, about, licence, files, _MADE.get(name, {}), how, _PARTS.get(name))
+    return DataSet(name, about, licence, files, _GENERATED.get(name, {}), how, _PARTS.get(name))
 
 
 _TABLE = tomllib.loads(_packaged("course/data_sets.toml"))
@@ -340,13 +342,13 @@ def paths(name: str) -> list[Path]:
 def data_hashes(name: str) -> dict[str, str]:
     "For a record: the SHA-256 of each text of a data set, unpacked."
     fetched = {file.path: file.sha256 for file in _find(name).files}
-    return fetched | {path: sha256(make().encode()) for path, make in _find(name).made.items()}
+    return fetched | {path: sha256(make().encode()) for path, make in _find(name).generated.items()}
 
 
 def _read(dataset: DataSet, path: str, progressbar: bool = False) -> str:
     "The text at a path of a set, wherever it comes from."
-    if path in dataset.made:
-        return dataset.made[path]()
+    if path in dataset.generated:
+        return dataset.generated[path]()
     (file,) = (file for file in dataset.files if file.path == path)
     return read_file(file, progressbar=progressbar).decode()
 
@@ -389,7 +391,7 @@ def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
     """
     dataset = _find(name, "text", "running text")
     _one_of(name, "split", split, ("train", "val"))
-    (path,) = (*(file.path for file in dataset.files), *dataset.made)
+    (path,) = (*(file.path for file in dataset.files), *dataset.generated)
     return dataset.text(_read(dataset, path, progressbar), split)
 
 
