@@ -32,7 +32,6 @@ import sources  # noqa: E402
 
 from transformer_lit.course.exercises import Question, read_questions  # noqa: E402
 from transformer_lit.course.progress import marks  # noqa: E402
-from transformer_lit.course.reference import described  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -612,12 +611,10 @@ def lead_back(app, doctree, docname):
             signature += nodes.reference("", "", said, internal=True, refuri=address)
 
 
-def tell_parameters(app, what, name, found, options, lines):
-    "In the reference: what each parameter means, and an example, as `help` shows them."
-    if what in ("class", "function", "method") and "Args:" not in lines:
-        lines[:] = [*described(found, "\n".join(lines)).split("\n"), ""]
-    elif what == "attribute" and "\n".join(lines).strip() == inspect.getdoc(type(found)):
-        lines.clear()  # of the type, such as str
+def hide_docs_of_types(app, what, name, found, options, lines):
+    "In the reference, an attribute without a docstring does not show that of its type, as of str."
+    if what == "attribute" and "\n".join(lines).strip() == inspect.getdoc(type(found)):
+        lines.clear()
 
 
 def plain_signature(app, what, name, found, options, signature, returns):
@@ -694,7 +691,7 @@ def setup(app):
     app.connect("doctree-resolved", fold_sections)
     app.connect("doctree-resolved", frame_exercises)
     app.connect("doctree-resolved", lead_back)
-    app.connect("autodoc-process-docstring", tell_parameters, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", hide_docs_of_types, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
     app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them

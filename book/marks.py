@@ -13,7 +13,7 @@ import chapter
 
 from transformer_lit.course.files import write_text
 from transformer_lit.course.progress import MARKS
-from transformer_lit.exercises.thread import STEPS
+from transformer_lit.exercises.my_transformer import STEPS
 
 OWN = {step.id for step in STEPS.values()}
 

@@ -41,7 +41,7 @@ import ways  # noqa: E402
 from chapter import source  # noqa: E402
 
 from transformer_lit.course.files import InputError, atomic_path, read_text, remove_folder  # noqa: E402
-from transformer_lit.exercises.thread import STEPS, check_file, write_starter  # noqa: E402
+from transformer_lit.exercises.my_transformer import STEPS, check_file, write_starter  # noqa: E402
 
 ARCHIVE = "notebooks.zip"
 DAY = (2026, 1, 1, 0, 0, 0)  # of every file of the archive, so that equal copies are equal archives

@@ -21,7 +21,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from transformer_lit.course.records import Measurement, Result, read_results
-from transformer_lit.exercises.thread import STEPS
+from transformer_lit.exercises.my_transformer import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
 

@@ -9,7 +9,7 @@ import torch
 
 from experiments.runner import Experiment, Row
 from transformer_lit.course.my_model import OWN_FILE, race
-from transformer_lit.exercises.thread import solved_file
+from transformer_lit.exercises.my_transformer import solved_file
 
 PAGE = Path(__file__).parents[1] / "book/now.md"
 

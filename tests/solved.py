@@ -6,7 +6,7 @@ from pathlib import Path
 
 import chapter
 
-from transformer_lit.exercises.thread import solved_file
+from transformer_lit.exercises.my_transformer import solved_file
 
 ROOT = Path(__file__).parents[1]
 

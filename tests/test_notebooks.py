@@ -27,7 +27,7 @@ from chapter import source
 
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import file_sha256
-from transformer_lit.exercises.thread import Progress
+from transformer_lit.exercises.my_transformer import Progress
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = dict(notebooks.chapters())

@@ -8,7 +8,7 @@ import pytest
 
 from transformer_lit import load
 from transformer_lit.course.progress import marks, remember
-from transformer_lit.exercises.thread import STEPS, check_file
+from transformer_lit.exercises.my_transformer import STEPS, check_file
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import open_training, preset
 

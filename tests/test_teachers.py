@@ -6,7 +6,7 @@ import solved
 from cards import numbers
 from tables import exercise_count, exercise_table
 
-from transformer_lit.exercises.thread import STEPS
+from transformer_lit.exercises.my_transformer import STEPS
 
 PAGE = solved.ROOT / "book/teachers.md"
 

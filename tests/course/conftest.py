@@ -7,8 +7,8 @@ import pytest
 
 
 @pytest.fixture
-def homes(monkeypatch):
-    "What each address sends; an exception is raised. `homes.asked` lists the addresses in order."
+def urls(monkeypatch):
+    "What each address sends; an exception is raised. `urls.asked` lists the addresses in order."
 
     class Homes(dict):
         asked = []

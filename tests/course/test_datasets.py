@@ -43,15 +43,15 @@ def put(folder, path, data):
     (folder / path).write_bytes(data)
 
 
-def test_a_set_is_here_when_all_its_files_are(monkeypatch, homes):
+def test_a_set_is_here_when_all_its_files_are(monkeypatch, urls):
     one = DataFile("toy/train.en", sha256(b"bike"), ("https://one/train.en",))
     other = DataFile("toy/train.de", sha256(b"Fahrrad"), ("https://one/train.de",))
     monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", (one, other)))
-    homes["https://one/train.en"] = b"bike"
+    urls["https://one/train.en"] = b"bike"
     with pytest.raises(InputError, match=r"train\.de"):
         fetch("toy")
     assert not available("toy")  # one of two is not all
-    homes["https://one/train.de"] = b"Fahrrad"
+    urls["https://one/train.de"] = b"Fahrrad"
     assert fetch("toy") == ["toy/train.en", "toy/train.de"] and available("toy")
     assert available("numbers") and fetch("numbers") == []  # it is generated
 
@@ -61,9 +61,9 @@ def test_every_file_of_the_registry_can_be_checked_and_found():
     assert len({file.path for file in files}) == len(files) == len({f.sha256 for f in files})
     for file in files:
         assert len(file.sha256) == 64 and "/" in file.path[1:] and not file.path.endswith(".gz")
-        if not file.homes[0].startswith("pip:"):
-            assert len(file.homes) >= 2
-            assert all(home.startswith("https://") for home in file.homes)
+        if not file.urls[0].startswith("pip:"):
+            assert len(file.urls) >= 2
+            assert all(url.startswith("https://") for url in file.urls)
     assert numbers._addresses("gh:o/r@c0ffee/a/b/x.en") == (  # a commit is pinned
         "https://raw.githubusercontent.com/o/r/c0ffee/a/b/x.en",
         "https://cdn.jsdelivr.net/gh/o/r@c0ffee/a/b/x.en",
@@ -103,7 +103,9 @@ class TestLoadPairs:
             put(tmp_path / "data", file.path, text.encode())
         pairs = Pairs(
             splits=("all",),
-            column=lambda read, split, language, form: read(f"toy/{language}.txt").split("\n"),
+            read=lambda read, split, form: zip(
+                *(read(f"toy/{language}.txt").split("\n") for language in ("en", "fr"))
+            ),
             languages=("en", "fr"),
             broken={"all": {1}},
         )
@@ -196,19 +198,19 @@ PACKED = [
 
 class TestArchives:
     @pytest.mark.parametrize(("entry", "packed", "content"), PACKED, ids=range(len(PACKED)))
-    def test_a_file_is_taken_out_whatever_it_is_packed_with(self, homes, entry, packed, content):
+    def test_a_file_is_taken_out_whatever_it_is_packed_with(self, urls, entry, packed, content):
         file = replace(entry, sha256=sha256(content))
-        homes[file.homes[-1]] = packed  # the other homes are down
+        urls[file.urls[-1]] = packed  # the other urls are down
         for _ in range(2):
             assert read_file(file) == content
-        assert homes.asked == list(file.homes)  # then it is kept, unpacked
+        assert urls.asked == list(file.urls)  # then it is kept, unpacked
 
-    def test_a_file_that_lies_here_needs_no_archive(self, homes, tmp_path):
+    def test_a_file_that_lies_here_needs_no_archive(self, urls, tmp_path):
         put(tmp_path / "data", PAIRS.path, LINE)
         assert read_file(replace(PAIRS, sha256=sha256(LINE))) == LINE
         put(tmp_path / "data", "toy/novels.tar.xz", tarred(TEXTS, "w:xz"))
         file = replace(NOVELS, path="toy/novels.txt", sha256=sha256(JOINED))
-        assert read_file(file) == JOINED and homes.asked == []
+        assert read_file(file) == JOINED and urls.asked == []
 
     @pytest.mark.parametrize(
         ("entry", "sent", "told"),
@@ -221,8 +223,8 @@ class TestArchives:
         ],
         ids=range(5),
     )
-    def test_another_archive_is_refused(self, homes, tmp_path, entry, sent, told):
-        homes.update(dict.fromkeys(entry.homes, sent))
+    def test_another_archive_is_refused(self, urls, tmp_path, entry, sent, told):
+        urls.update(dict.fromkeys(entry.urls, sent))
         with pytest.raises(InputError, match=told):
             read_file(entry)
         assert not (tmp_path / "cache").exists()

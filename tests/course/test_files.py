@@ -187,9 +187,9 @@ class TestLocalFiles:
         ("suffix", "content"), [("", CONTENT), (".gz", PACKED)], ids=["plain", "gz"]
     )
     @pytest.mark.parametrize("place", ["data", "cache/transformer_lit"])
-    def test_plain_or_packed_in_either_folder(self, tmp_path, homes, suffix, content, place):
+    def test_plain_or_packed_in_either_folder(self, tmp_path, urls, suffix, content, place):
         put(tmp_path / place, f"toy/train.en{suffix}", content)
-        assert read_file(FILE) == CONTENT and homes.asked == []
+        assert read_file(FILE) == CONTENT and urls.asked == []
 
     def test_the_named_folder_comes_before_the_cache_which_is_enough(self, tmp_path, monkeypatch):
         put(tmp_path / "data", "toy/train.en", CONTENT)
@@ -215,11 +215,11 @@ class TestLocalFiles:
         ],
         ids=["cut", "empty", "packed", "packed, cut by one", "in the header", "overwritten"],
     )
-    def test_what_lies_here_and_is_not_it_is_named(self, tmp_path, homes, name, content, told):
+    def test_what_lies_here_and_is_not_it_is_named(self, tmp_path, urls, name, content, told):
         put(tmp_path / "data", f"toy/{name}", content)
         with pytest.raises(InputError, match=told):
             read_file(FILE)
-        assert homes.asked == []  # a file of yours is not passed over in silence
+        assert urls.asked == []  # a file of yours is not passed over in silence
 
 
 @pytest.mark.usefixtures("data_folder")
@@ -229,14 +229,14 @@ class TestDownloads:
         [ConnectionError("gone"), TimeoutError(), CONTENT[:-9], PACKED[:-9], b"", PACKED],
         ids=["no network", "slow", "cut", "cut archive", "empty", "good"],
     )
-    def test_homes_are_tried_in_order_and_what_is_good_is_kept(self, tmp_path, homes, first):
-        homes.update(zip(FILE.homes, (first, CONTENT), strict=True))
+    def test_urls_are_tried_in_order_and_what_is_good_is_kept(self, tmp_path, urls, first):
+        urls.update(zip(FILE.urls, (first, CONTENT), strict=True))
         for _ in range(2):
             assert read_file(FILE) == CONTENT
-        assert homes.asked == list(FILE.homes)[: 1 if first == PACKED else 2]  # once
+        assert urls.asked == list(FILE.urls)[: 1 if first == PACKED else 2]  # once
         assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
 
-    NOWHERE = (*FILE.homes, "ConnectionError", "connect to the network", "TRANSFORMER_LIT_DATA")
+    NOWHERE = (*FILE.urls, "ConnectionError", "connect to the network", "TRANSFORMER_LIT_DATA")
 
     @pytest.mark.parametrize(
         ("sent", "download", "told"),
@@ -248,17 +248,17 @@ class TestDownloads:
         ids=["no network", "another file", "not asked"],
     )
     def test_what_cannot_be_had_is_told_and_nothing_is_left(
-        self, tmp_path, homes, sent, download, told
+        self, tmp_path, urls, sent, download, told
     ):
-        homes.update(dict.fromkeys(FILE.homes, sent))
+        urls.update(dict.fromkeys(FILE.urls, sent))
         with pytest.raises(InputError) as caught:
             read_file(FILE, download=download)
-        assert all(part in str(caught.value) for part in told) and bool(homes.asked) == download
+        assert all(part in str(caught.value) for part in told) and bool(urls.asked) == download
         assert [p.name for p in tmp_path.rglob("*")] == ["data"]
 
-    def test_what_is_packed_is_unpacked_no_further_than_may_come_in(self, homes, monkeypatch):
+    def test_what_is_packed_is_unpacked_no_further_than_may_come_in(self, urls, monkeypatch):
         monkeypatch.setattr(files, "LARGEST", 10 * len(CONTENT))
-        homes[FILE.homes[0]] = gzip.compress(CONTENT * 11)
+        urls[FILE.urls[0]] = gzip.compress(CONTENT * 11)
         read = (CONTENT * 11)[: files.LARGEST + 1]
         with pytest.raises(InputError, match=f"has sha256 {sha256(read)[:12]}"):
             read_file(FILE)

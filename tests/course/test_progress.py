@@ -6,7 +6,7 @@ import pytest
 
 from transformer_lit.course.progress import MARKS, NAME, marks, remember
 from transformer_lit.exercises import check, find_exercise
-from transformer_lit.exercises.thread import STEPS
+from transformer_lit.exercises.my_transformer import STEPS
 
 ASKED = [id for id, mark in marks().items() if mark != "could"]
 

@@ -26,7 +26,7 @@ from wide import Wide
 
 from transformer_lit.course.files import InputError
 from transformer_lit.exercises import answers
-from transformer_lit.exercises.thread import solved_file
+from transformer_lit.exercises.my_transformer import solved_file
 from transformer_lit.inference.chat import Chat
 from transformer_lit.models.gguf import GGUF, KINDS, load_gguf, settings_of
 from transformer_lit.models.hf import Conversion

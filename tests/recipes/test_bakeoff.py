@@ -26,7 +26,8 @@ def small(monkeypatch):
     monkeypatch.setattr("transformer_lit.recipes.recipe.data_hashes", lambda name: {})
     sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 9}
     changes = {"sizes": sizes, "length": 4, "steps": 2, "warmup": 1, "every": 2}
-    monkeypatch.setattr(bakeoff, "_BASE", replace(bakeoff._BASE, **changes))
+    small = replace(bakeoff.SETTINGS["small"], **changes)
+    monkeypatch.setitem(bakeoff.SETTINGS, "small", small)
 
 
 def test_positions_are_all_there_and_nothing_else_differs():

@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import ranks
@@ -97,13 +96,7 @@ def tiny_preset(monkeypatch):
 @pytest.fixture
 def near(monkeypatch):
     "A file that ends nothing is checked in this process: another would import torch again."
-
-    def work_here(work, file, *given):
-        sent = []
-        work(SimpleNamespace(send_bytes=sent.append), file, *given)
-        return json.loads(sent[0])
-
-    monkeypatch.setattr(cli, "_apart", work_here)
+    monkeypatch.setattr(cli, "_apart", cli._report)
 
 
 def everything(folder):
@@ -272,17 +265,19 @@ class TestWatch:
                 file.write_text(text)
                 os.utime(file, ns=(0, len(texts)))
 
-        def look(work, path, *given):
+        def look(path, *given):
             looks.append(path.read_text())
             if looks[-1] == "b":
                 raise typer.Exit(1)
-            return [0, f"it is {looks[-1]}", "broken" if "/" in looks[-1] else ""]
+            if "/" in looks[-1]:
+                raise InputError("broken")
+            return 0, f"it is {looks[-1]}"
 
         monkeypatch.setattr("transformer_lit.recipes.cli.sleep", wait)
         monkeypatch.setattr("transformer_lit.recipes.cli._apart", look)
         code, out, err = run("check", "mine.py", "--watch")
         assert (code, err) == (130, "error: broken\ninterrupted\n")
-        assert looks == ["first", "a", "b", "1 / 0", "c"] and out.endswith("it is 1 / 0\nit is c\n")
+        assert looks == ["first", "a", "b", "1 / 0", "c"] and out.endswith("it is a\nit is c\n")
 
 
 @pytest.mark.machinery

@@ -14,8 +14,8 @@ import torch
 from transformer_lit import __version__
 from transformer_lit.course.data import number_pairs
 from transformer_lit.course.files import InputError, read_json
-from transformer_lit.course.own import own_hashes, own_pairs, own_text
 from transformer_lit.course.settings import field_words
+from transformer_lit.course.text_files import hash_files, pairs_from_files, text_from_files
 from transformer_lit.models.llama import LlamaConfig
 from transformer_lit.recipes.cli import _spread, main
 from transformer_lit.recipes.language_model import LanguageModeling
@@ -61,47 +61,47 @@ def here(monkeypatch, tmp_path):
 def test_a_folder_is_its_txt_files_and_a_tenth_of_each_is_held_out(here):
     (here / "mytext/notes.md").write_text("not read")
     texts = [(here / f"mytext/{name}.txt").read_text() for name in ("a", "b/c")]
-    train, val = (own_text(["mytext"], split) for split in ("train", "val"))
+    train, val = (text_from_files(["mytext"], split) for split in ("train", "val"))
     assert val == "\n".join(text[-(len(text) // 10) :] for text in texts)
     assert train == "\n".join(text[: -(len(text) // 10)] for text in texts)
-    assert own_text(["mytext/a.txt", "mytext/b"], "train") == train
+    assert text_from_files(["mytext/a.txt", "mytext/b"], "train") == train
 
 
 @pytest.mark.parametrize("lengths", [[7] * 53, [40, *[7] * 29], [331], [100, 97], []])
 def test_what_is_held_out_begins_a_line_where_one_begins_near(here, lengths):
     text = "".join("x" * (n - 1) + "\n" for n in lengths) or "\n".join("abcdefgh")
     (here / "one.txt").write_text(text)
-    train, val = (own_text(["one.txt"], split) for split in ("train", "val"))
+    train, val = (text_from_files(["one.txt"], split) for split in ("train", "val"))
     assert train + val == text and len(text) // 10 <= len(val) <= len(text) // 5
     begins = 2 * (len(text) // 10) > len(text) - (text[: -(len(text) // 10)].rfind("\n") + 1)
     assert train.endswith("\n") if begins else len(val) == len(text) // 10
 
 
 def test_a_hash_knows_names_and_texts_of_a_folder(here):
-    before = own_hashes(["mytext", "src"])
+    before = hash_files(["mytext", "src"])
     assert set(before) == {"mytext", "src"}
     (here / "mytext/a.txt").rename(here / "mytext/z.txt")
-    assert own_hashes(["mytext"])["mytext"] != before["mytext"]
+    assert hash_files(["mytext"])["mytext"] != before["mytext"]
 
 
 def test_two_files_and_one_table_are_the_same_pairs():
     for split in ("train", "val", "test"):
-        assert own_pairs(["src", "tgt"], split) == own_pairs(["both.tsv"], split)
+        assert pairs_from_files(["src", "tgt"], split) == pairs_from_files(["both.tsv"], split)
 
 
 def test_what_is_held_out_stays_so_whatever_is_added(here):
     "By the letters of the source alone; and no sentence of it is trained on, on either side."
-    parts = {split: own_pairs(["both.tsv"], split) for split in ("train", "val", "test")}
+    parts = {split: pairs_from_files(["both.tsv"], split) for split in ("train", "val", "test")}
     lines = (here / "both.tsv").read_text().splitlines()
     more = [f"{a}\t{b}" for a, b in number_pairs("val")[:70]]
     (here / "more.tsv").write_text("\n".join(random.Random(0).sample(lines + more, 220)))
     for split in ("val", "test"):
-        assert set(parts[split]) < set(own_pairs(["more.tsv"], split))
+        assert set(parts[split]) < set(pairs_from_files(["more.tsv"], split))
     held = parts["val"] + parts["test"]
     assert len(parts["train"]) + len(held) == 150 and 5 < len(held) < 30
     repeated = [f"{held[0][0]}\tetwas\n", f"something\t{held[0][1]}\n"]
     (here / "twice.tsv").write_text("\n".join([*lines, *map(str.strip, repeated)]))
-    assert own_pairs(["twice.tsv"], "train") == parts["train"]
+    assert pairs_from_files(["twice.tsv"], "train") == parts["train"]
 
 
 def text(*files, **changes):
@@ -316,7 +316,7 @@ class TestCommand:
         assert sample == (here / "runs/my/sample.txt").read_text()
         assert (here / "runs/my/curve.svg").read_text().count("<svg") == 1
         (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
-        assert record["data_sha256"] == own_hashes(["mytext"])
+        assert record["data_sha256"] == hash_files(["mytext"])
         assert record["command"].startswith("transformer-lit train language-model --text mytext ")
         assert "--every 2 --set " in record["command"] and "d_model=8" in record["command"]
         code, scored, err = run("evaluate", "--checkpoint", "runs/my")

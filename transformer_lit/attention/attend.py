@@ -82,7 +82,20 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T E"]:
-    "Attention as the formula says it: `attention_weights` times the values. Memory grows as T·S."
+    """Attention as the formula says it: `attention_weights` times the values. Memory grows as T·S.
+
+    Args:
+        mask: True where a query may attend; it broadcasts to B H T S.
+        bias: numbers that are added to the scaled scores.
+        causal: nothing looks ahead; the last query is at the last key.
+        scale: the factor of the products of queries and keys; 1/√D unless given.
+        dropout: the share of the weights that is set to 0, in training.
+
+    Example:
+        >>> q, k, v = torch.randn(3, 2, 4, 5, 8)  # B H T D each
+        >>> attend(q, k, v, causal=True).shape
+        torch.Size([2, 4, 5, 8])
+    """
     check_attention(q, k, v, mask=mask, bias=bias)
     weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)  # B H T S
     weights = F.dropout(weights, dropout, training=dropout > 0)

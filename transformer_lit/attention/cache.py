@@ -68,6 +68,12 @@ class KVCache:
 
     The caller owns it, one for each layer. `length` positions are held. It is written in place:
     what `update` returned is a view, good until the cache changes. For decoding, not for training.
+
+    Example:
+        >>> cache = KVCache(7)
+        >>> k, v = cache.update(torch.randn(2, 4, 3, 8), torch.randn(2, 4, 3, 8))
+        >>> cache.length
+        3
     """
 
     def __init__(self, max_len: int):
@@ -109,6 +115,7 @@ class DecodingState:
 
     `memory` holds the keys and values of cross-attention, projected once from the source, one pair
     for each layer; it is empty in a decoder-only model.
+    `memory_mask` is True at the tokens of the source, B 1 1 S.
     """
 
     caches: list  # a cache of any kind for each layer

@@ -18,6 +18,11 @@ def causal_mask(
 
     T queries are the last T of S positions (S = T unless given), so the table is aligned at the
     bottom right: the last query sees every key. A query before the first key sees nothing.
+
+    Example:
+        >>> causal_mask(2, 3)  # two queries at the end of three keys
+        tensor([[ True,  True, False],
+                [ True,  True,  True]])
     """
     S = T if S is None else S
     query = torch.arange(S - T, S, device=device)
@@ -30,7 +35,13 @@ def padding_mask(keep: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 
 # %% ../../nbs/attention/02_masks.ipynb #code-length
 def length_mask(lengths: Int[Tensor, "B"], S: int | None = None) -> Bool[Tensor, "B S"]:
-    "True at the first `lengths[b]` positions of row b; S is the longest length unless given."
+    """True at the first `lengths[b]` positions of row b; S is the longest length unless given.
+
+    Example:
+        >>> length_mask(torch.tensor([3, 1]))
+        tensor([[ True,  True,  True],
+                [ True, False, False]])
+    """
     S = max(lengths.tolist(), default=0) if S is None else S
     if ((lengths < 0) | (lengths > S)).any():
         raise ValueError(f"lengths must lie between 0 and S={S}, got {lengths.tolist()}")

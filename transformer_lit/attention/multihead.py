@@ -94,6 +94,18 @@ class MultiHeadAttention(nn.Module):
 
     `n_heads` query heads of size `d_head` read `n_kv_heads` key/value heads. Source: Vaswani et al.
     2017, section 3.2.2; grouped heads: Ainslie et al. 2023.
+
+    Args:
+        causal: nothing looks ahead; the last query is at the last key.
+        attend: the function that combines the heads' queries, keys and values.
+
+    Example:
+        >>> attention = MultiHeadAttention(32, 4, n_kv_heads=2, position=RoPE(8))
+        >>> x, keep = torch.randn(2, 5, 32), length_mask(torch.tensor([5, 3]))
+        >>> attention(x, mask=padding_mask(keep)).shape
+        torch.Size([2, 5, 32])
+        >>> attention(x, torch.randn(2, 7, 32)).shape  # attends to other vectors
+        torch.Size([2, 5, 32])
     """
 
     def __init__(

@@ -18,6 +18,12 @@ class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network; with causal attention, a decoder-only layer.
 
     The parts are injected; `residual()` makes the wiring of one sublayer (`PostNorm`, `PreNorm`).
+
+    Example:
+        >>> attention, ffn = MultiHeadAttention(32, 4), FeedForward(32, 64)
+        >>> layer = EncoderLayer(attention, ffn, residual=lambda: PreNorm(LayerNorm(32)))
+        >>> layer(torch.randn(2, 5, 32)).shape
+        torch.Size([2, 5, 32])
     """
 
     def __init__(self, attn: nn.Module, ffn: nn.Module, *, residual: Callable[[], nn.Module]):
@@ -42,6 +48,7 @@ class DecoderLayer(nn.Module):
 
     In cross-attention the queries come from the decoder, keys and values from the encoder: `memory`
     is what `cross_attn.keys_values` made of the encoder's output, once for each sentence.
+    The parts are injected, as in `EncoderLayer`.
     """
 
     def __init__(

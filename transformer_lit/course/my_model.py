@@ -9,6 +9,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,23 +62,32 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
         raise InputError(f"Python cannot read it: {type(error).__name__}") from None
     module = types.ModuleType("my_transformer")
     module.__file__ = str(path)
+    missing = "it calls a function that is not written yet, when it is imported"
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # a dataclass looks for its module there
     try:
-        with sandbox.sealed(), watched(prints):
-            torch.set_default_dtype(torch.float32)  # as at home
+        with _running(prints, missing):
             exec(code, vars(module))
-    except NotImplementedError:
-        raise InputError(
-            "it calls a function that is not written yet, when it is imported"
-        ) from None
-    except Found as found:
-        raise InputError(found.line) from None
     finally:
         sys.modules.pop(module.__name__, None)
         if before is not None:
             sys.modules[module.__name__] = before
     return vars(module), tree
+
+
+@contextmanager
+def _running(
+    prints: io.StringIO, missing: str = "a function that it needs is not written yet"
+) -> Iterator[None]:
+    "The reader's program runs inside, in single precision; `InputError` says why it does not."
+    try:
+        with sandbox.sealed(), watched(prints):
+            torch.set_default_dtype(torch.float32)  # as at home
+            yield
+    except NotImplementedError:
+        raise InputError(missing) from None
+    except Found as found:
+        raise InputError(found.line) from None
 
 
 def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
@@ -136,34 +146,22 @@ def first_words(
     `MyLlama`, `train` and `generate`, or its code fails.
     """
     model_of, train, generate = load_mine("MyLlama", "train", "generate", path=path)
-    text, prompt = load_text("stories", "train"), "Leo lives "
-    letters = sorted(set(text))
-    place = {letter: i for i, letter in enumerate(letters)}
-
-    def work() -> FirstWords:
-        model = model_of(len(letters), 64, 3, 4, 2, 172)
-        ids = torch.tensor([place[letter] for letter in text])
+    place, ids = _letters(load_text("stories", "train"))
+    with _running(io.StringIO()):
+        model = model_of(len(place), 64, 3, 4, 2, 172)
         losses = train(model, _pieces(ids, progress), steps, 3e-3)
         model.eval()
         with torch.no_grad():
-            asked = torch.tensor([[place[letter] for letter in prompt]])
+            prompt = torch.tensor([[place[letter] for letter in "Leo lives "]])
             models = model, lambda ids: drawn(model(ids), 0.8)
-            rows = [generate(one, asked, 110)[0].tolist() for one in models]
-        return FirstWords(losses, *("".join(letters[i] for i in row) for row in rows))
-
-    return _sealed(work)
+            rows = [generate(one, prompt, 110)[0].tolist() for one in models]
+        return FirstWords(losses, *("".join([*place][i] for i in row) for row in rows))
 
 
-def _sealed(work: Callable[[], Any]) -> Any:
-    "What a training gives, in single precision; `InputError` says why there is nothing."
-    try:
-        with sandbox.sealed(), watched(io.StringIO()):
-            torch.set_default_dtype(torch.float32)
-            return work()
-    except NotImplementedError:
-        raise InputError("a function that it needs is not written yet") from None
-    except Found as found:
-        raise InputError(found.line) from None
+def _letters(text: str) -> tuple[dict[str, int], Tensor]:
+    "The id of each letter of a text, and the ids N of the text."
+    place = {letter: i for i, letter in enumerate(sorted(set(text)))}
+    return place, torch.tensor([place[letter] for letter in text])
 
 
 # --- the race: what your model learns in so many seconds ----------------------------------------
@@ -189,37 +187,28 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
     B T n_letters. `InputError`: it took more than `seconds` of the processor, the model looks
     ahead, or the code fails. Each story is read with the line break before it.
     """
-    own = load_mine("race", path=path)
-    text, new = load_text("stories", "train"), load_text("stories", "val").split("\n")[:count]
-    letters = sorted(set(text))
-    place = {letter: i for i, letter in enumerate(letters)}
-    ids = torch.tensor([place[letter] for letter in text])  # N
+    run = load_mine("race", path=path)
+    place, ids = _letters(load_text("stories", "train"))
+    new = load_text("stories", "val").split("\n")[:count]
     rows = [torch.tensor([place[letter] for letter in f"\n{story}\n"]) for story in new]
-    held = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)  # B T+1
-
-    def work() -> Lap:
+    held_out = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)  # B T+1
+    with _running(io.StringIO()):
         began = time.process_time()
-        model = own(ids, len(letters), seconds)
+        model = run(ids, len(place), seconds)
         spent = time.process_time() - began
         if spent > seconds:
             raise Found(f"race took {spent:.0f} seconds of the processor; {seconds:g} are allowed")
         if isinstance(model, torch.nn.Module):
             model.eval()
         with torch.no_grad():
-            seen = held[:2, :40].clone()
+            seen = held_out[:2, :40].clone()
             before = model(seen)[:, :-1]
-            seen[:, -1] = (seen[:, -1] + 1) % len(letters)
+            seen[:, -1] = (seen[:, -1] + 1) % len(place)
             if not torch.allclose(model(seen)[:, :-1], before, atol=1e-4):
                 raise Found("the model looks ahead: another last letter changes what came before")
-            nats = sum(
-                cross_entropy(
-                    model(part[:, :-1].clamp(min=0)).flatten(0, 1).float(),
-                    part[:, 1:].flatten(),
-                    reduction="sum",
-                ).item()
-                for part in held.split(20)
-            )
-        n = sum(len(row) - 1 for row in rows)
-        return Lap(nats / n / math.log(2), spent, entropy() * len(rows) / n / math.log(2))
-
-    return _sealed(work)
+            nats = 0.0
+            for part in held_out.split(20):
+                logits = model(part[:, :-1].clamp(min=0)).flatten(0, 1).float()
+                nats += cross_entropy(logits, part[:, 1:].flatten(), reduction="sum").item()
+    n = sum(len(row) - 1 for row in rows)
+    return Lap(nats / n / math.log(2), spent, entropy() * len(rows) / n / math.log(2))

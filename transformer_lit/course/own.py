@@ -1,98 +1,11 @@
-"""Data of the reader's own: text files and folders of them, and files of sentence pairs."""
+"The old name of `transformer_lit.course.text_files`."
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from transformer_lit.course.renamed import renamed
 
-from transformer_lit.course.data import comparable, text_lines, unseen
-from transformer_lit.course.files import InputError, file_sha256, read_text, sha256
-
-
-def _members(path: Path) -> list[Path]:
-    "The file itself, or every .txt file below a folder, in the order of their names."
-    if not path.is_dir():
-        return [path]
-    if not (found := sorted(path.rglob("*.txt"))):
-        raise InputError(f"{path} holds no .txt file; name the files themselves")
-    return found
-
-
-def own_hashes(files: Sequence[str | Path]) -> dict[str, str]:
-    "For a record: the SHA-256 of each file, and of a folder that of its files' names and hashes."
-    hashes = {}
-    for path in map(Path, files):
-        rows = [f"{p.relative_to(path)} {file_sha256(p)}\n" for p in _members(path)]
-        whole = sha256("".join(rows).encode()) if path.is_dir() else file_sha256(path)
-        hashes[str(path)] = whole
-    return hashes
-
-
-def _text(path: Path) -> str:
-    "A text file; `InputError` where it is missing, empty, binary or not UTF-8."
-    if path.is_file() and b"\0" in path.read_bytes():
-        raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")
-    text = read_text(path).removeprefix("\ufeff")
-    if not text.strip():
-        raise InputError(f"{path} is empty")
-    return text
-
-
-def own_text(files: Sequence[str | Path], split: str) -> str:
-    """The running text of files, and of the .txt files below folders; splits train and val.
-
-    Held out is the last tenth of the characters of each file, and the beginning of its first line
-    where that takes no other tenth.
-    """
-    _split(split, ("train", "val"))
-    if not files:
-        raise InputError("give your files: --text, or from_files in Python")
-    parts = []
-    for text in (_text(member) for path in files for member in _members(Path(path))):
-        tenth = len(text) // 10
-        cut = text.rfind("\n", -2 * tenth, -tenth) + 1 or len(text) - tenth
-        parts.append(text[:cut] if split == "train" else text[cut:])
-    return "\n".join(parts)
-
-
-def _split(split: str, known: Sequence[str]) -> None:
-    if split not in known:
-        raise InputError(
-            f"files of your own have no split {split!r}; known are: {', '.join(known)}"
-        )
-
-
-def own_pairs(files: Sequence[str | Path], split: str) -> list[tuple[str, str]]:
-    """Sentence pairs of two files, a sentence a line, or of one with a tab between the two.
-
-    Pairs with an empty side are left out. Of 20 sources one is held out as val and one as test: the
-    hash of its letters and digits says which, whatever stands around it. A pair of which a side is
-    held out is not trained on.
-    """
-    _split(split, ("train", "val", "test"))
-    pairs = [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
-    place = [int(sha256(comparable(source).encode()), 16) % 20 for source, _ in pairs]
-    held = {
-        name: [pair for pair, at in zip(pairs, place, strict=True) if at == number]
-        for number, name in enumerate(("val", "test"))
-    }
-    others = [pair for pair, at in zip(pairs, place, strict=True) if at > 1]
-    held["train"] = unseen(others, held["val"] + held["test"])
-    if empty := [name for name, some in held.items() if not some]:
-        raise InputError(f"of {len(pairs)} pairs none falls into {empty[0]}; give more pairs")
-    return held[split]
-
-
-def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:
-    if len(files) == 2:
-        sides = [text_lines(_text(path)) for path in files]
-        if len(sides[0]) != len(sides[1]):
-            have = " and ".join(f"{p} {len(s)} lines" for p, s in zip(files, sides, strict=True))
-            raise InputError(f"{have}: line n of one must translate line n of the other")
-        yield from zip(*sides, strict=True)
-        return
-    if len(files) != 1:
-        raise InputError("give two files of sentences, or one with a tab in each line")
-    for number, line in enumerate(text_lines(_text(files[0])), 1):
-        source, tab, rest = line.partition("\t")
-        if line.strip() and not tab:
-            raise InputError(f"{files[0]}, line {number} has no tab between two sentences")
-        yield source, rest.partition("\t")[0]
+__getattr__ = renamed(
+    __name__,
+    "transformer_lit.course.text_files",
+    own_hashes="hash_files",
+    own_text="text_from_files",
+    own_pairs="pairs_from_files",
+)

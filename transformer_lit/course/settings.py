@@ -3,10 +3,11 @@
 import inspect
 import math
 import re
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from transformer_lit.course.files import InputError
 
@@ -35,20 +36,14 @@ def nearest(name: str, known: Any) -> str:
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
     "The value, from its text too, where it is of that type; `InputError` where it is not."
-    options = get_args(kind) if isinstance(kind, UnionType) or _is_union(kind) else (kind,)
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     for option in options:
-        try:
+        with suppress(TypeError, ValueError, KeyError):
             return _as(value, option)
-        except (TypeError, ValueError, KeyError):
-            continue
-    raise InputError(f"{name} must be {' or '.join(map(_said, options))}, got {value!r}")
+    raise InputError(f"{name} must be {' or '.join(map(_in_words, options))}, got {value!r}")
 
 
-def _is_union(kind: Any) -> bool:
-    return str(get_origin(kind)) == "typing.Union"
-
-
-def _said(kind: Any) -> str:
+def _in_words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
     if get_origin(kind) is tuple:
@@ -57,22 +52,20 @@ def _said(kind: Any) -> str:
 
 
 def _as(value: Any, kind: Any) -> Any:
-    if get_origin(kind) is Literal and value in get_args(kind):
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal and value in parts:
         return value
-    if get_origin(kind) is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
-        kinds = get_args(kind)
-        kinds = kinds[:1] * len(parts) if kinds[-1] is ... else kinds
-        return tuple(_as(part, one) for part, one in zip(parts, kinds, strict=True))
-    if kind is NoneType and value in (None, "none"):
-        return None
-    if kind is bool:
-        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
-    if kind in (int, float) and not isinstance(value, bool):
-        number = kind(value) if isinstance(value, str) else value
-        if isinstance(number, (int, float) if kind is float else int) and math.isfinite(number):
-            return number
-    plain = get_origin(kind) or kind
-    if plain in (str, dict) and isinstance(value, plain):
-        return value
-    raise TypeError(value)
+    if origin is tuple:
+        values = value.split(",") if isinstance(value, str) else list(value)
+        kinds = parts[:1] * len(values) if parts[-1] is ... else parts
+        return tuple(_as(one, kind) for one, kind in zip(values, kinds, strict=True))
+    if kind in (bool, NoneType):
+        value = {"true": True, "false": False, "none": None}.get(str(value).lower(), value)
+    elif kind in (int, float):
+        value = kind(value) if isinstance(value, str) else value
+        if isinstance(value, bool) or not math.isfinite(value):
+            raise TypeError(value)
+        kind = int | float if kind is float else int
+    if not isinstance(value, origin or kind):
+        raise TypeError(value)
+    return value

@@ -8,59 +8,16 @@ of the others, and by putting their words where the plot has them. No two draws 
 import math
 import random
 import re
+import tomllib
 from functools import cache
+from importlib.resources import files
 
-# A value has one form or more: the word, and what goes with it wherever the story needs it.
+_GRAMMAR = tomllib.loads((files("transformer_lit") / "course/stories.toml").read_text("utf-8"))
 _SLOTS = {
-    slot: [tuple(value.strip().split("/")) for value in values.split(",")]
-    for slot, values in {
-        "name": """Anna/she/her, Clara/she/her, Eva/she/her, Greta/she/her, Ida/she/her,
-            Lena/she/her, Mara/she/her, Nora/she/her, Ben/he/him, Carl/he/him, David/he/him,
-            Emil/he/him, Jonas/he/him, Leo/he/him, Paul/he/him, Tom/he/him""",
-        "place": """by the sea, in the hills, in a small town, near the forest, on a farm,
-            at the end of a long road""",
-        "thing": """kite/The wind is strong/It flies high in the wind,
-            boat/A river runs behind the house/It floats down the river,
-            lamp/The nights are dark/It shines all night,
-            hat/The sun is hot/It keeps the sun away,
-            blanket/The winter is cold/It is warm in the cold winter,
-            drum/The spring feast is near/It sounds loud at the feast,
-            book/The rainy days are long/It is good to read on a rainy day,
-            basket/The apples are ripe/It is soon full of ripe apples,
-            spade/The snow is deep/It clears the deep snow away,
-            ball/The other children play in the yard/The other children play along,
-            flute/The birds sing all day/It sings as the birds do,
-            net/The lake is full of fish/It brings ten fish out of the lake""",
-        "colour": "red, blue, green, yellow, white, brown",
-        "price": "two, three, five, seven",
-        "helper": """baker/carries the bread, farmer/feeds the hens, weaver/winds the wool,
-            gardener/waters the flowers, miller/sweeps the floor, fisher/cleans the boat""",
-        "spot": "under the bed, behind the door, in the garden, on the roof",
-        "tool": "a nail, a string, some glue, a needle",
-        "mood": "is happy, smiles, sings all the way home, sleeps well that night",
-    }.items()
+    slot: [tuple(value.split("/")) for value in values]
+    for slot, values in _GRAMMAR["slots"].items()
 }
-_BEGINNING = "{name} lives {place}. {thing:1}, "
-_END = " {thing:2}. {name} {mood}."
-_PLOTS = {  # the words, and how probable the plot is
-    "earn": (
-        _BEGINNING + "so {name:1} wants a {colour} {thing}. But a {thing} costs {price} coins, "
-        "and {name} has none. So {name:1} goes to the {helper} and {helper:1}. The {helper} gives "
-        "{name:2} {price} coins. Now {name} can buy a {colour} {thing}." + _END,
-        0.5,
-    ),
-    "search": (
-        _BEGINNING + "but the {colour} {thing} is lost. {name} asks the {helper}. The {helper} "
-        "saw it {spot}. So {name:1} looks {spot}, and there is the {colour} {thing}." + _END,
-        0.3,
-    ),
-    "mend": (
-        _BEGINNING + "but the {colour} {thing} is broken. The {helper} can mend it with {tool}. So "
-        "{name} looks {spot} and finds {tool}. The {helper} takes {tool} and mends the {colour} "
-        "{thing}." + _END,
-        0.2,
-    ),
-}
+_PLOTS = {name: (plot["words"], plot["probability"]) for name, plot in _GRAMMAR["plots"].items()}
 _PIECE = re.compile(r"\{(\w+):?(\d)?\}")
 _WORDS = {plot: words for plot, (words, _) in _PLOTS.items()}
 

@@ -26,11 +26,11 @@ def save_tensors(
     """
     first, kept, aliases = {}, {}, {}
     for name, x in tensors.items():
-        told = first.setdefault((x.data_ptr(), x.shape, x.stride()), name)
-        if told == name:
+        same = first.setdefault((x.data_ptr(), x.shape, x.stride()), name)
+        if same == name:
             kept[name] = x.detach().to("cpu", dtype if x.is_floating_point() else None).contiguous()
         else:
-            aliases[name] = told
+            aliases[name] = same
     check_finite(kept, "what is to be written")
     # others ask for the format; one key alone, for of two the order is by chance
     metadata = {"aliases": json.dumps(aliases)} if aliases else {"format": "pt"}
@@ -59,11 +59,11 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     "The tensors of a safetensors file, aliases included; `InputError`: missing or damaged."
     with open_tensors(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        told = (file.metadata() or {}).get("aliases", "{}")
+        aliases = (file.metadata() or {}).get("aliases", "{}")
     try:
-        return tensors | {alias: tensors[name] for alias, name in json.loads(told).items()}
+        return tensors | {alias: tensors[name] for alias, name in json.loads(aliases).items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {told!r} are no aliases") from error
+        raise InputError(f"{path} is damaged: {aliases!r} are no aliases") from error
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:

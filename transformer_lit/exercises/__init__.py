@@ -24,6 +24,7 @@ from transformer_lit.course.progress import remember
 
 __all__ = ["check", "find_exercise"]
 _HERE = Path(__path__[0])
+_NO_TOPICS = ("my_transformer", "thread")  # of the reader's file, and its old name
 
 
 @cache
@@ -31,7 +32,7 @@ def _topics() -> dict[str, bool]:
     "The topics, and whether a topic has a module."
     data = {path.stem: False for path in _HERE.glob("*.toml")}
     modules = {module.name: True for module in pkgutil.iter_modules(__path__)}
-    return {name: has for name, has in (data | modules).items() if name != "thread"}
+    return {name: has for name, has in (data | modules).items() if name not in _NO_TOPICS}
 
 
 @cache

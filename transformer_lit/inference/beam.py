@@ -136,6 +136,21 @@ def beam_search(
     with `eos` or fills `max_len`. A sentence is over when no open beginning can still enter its
     list, or when `beam` hypotheses are finished and none would enter as it stands. A beam as wide
     as there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
+
+    Args:
+        src: ids of the sources.
+        src_mask: True at the tokens of the sources; None where nothing is padding.
+        beam: the number of hypotheses that are kept at each step.
+        bos: the id with which a hypothesis begins.
+        eos: the id with which it ends.
+
+    Example:
+        >>> t = load("multi30k-en-de")
+        >>> src = torch.tensor([[*t.tokenizer.encode("A man."), t.tokenizer.eos_id]])
+        >>> ends = {"bos": t.tokenizer.bos_id, "eos": t.tokenizer.eos_id}
+        >>> best = beam_search(t.model, src, None, beam=5, max_len=9, **ends)[0]
+        >>> t.tokenizer.decode(best[0].ids)
+        'Ein Mann.'
     """
     longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
     if not 1 <= n_best <= beam or min(longest, default=1) < 1 or not 0 <= alpha < math.inf:

@@ -41,7 +41,12 @@ def bleu(
     lowercase: bool = False,
     tokenize: str = "13a",  # "none" for text that is tokenised already
 ) -> Score:
-    "Corpus BLEU by sacreBLEU, one reference for each hypothesis; Post 2018 (arXiv:1804.08771)."
+    """Corpus BLEU by sacreBLEU, one reference for each hypothesis; Post 2018 (arXiv:1804.08771).
+
+    Example:
+        >>> round(bleu(["the cat is on the mat"], ["the cat is on a mat"]).value, 1)
+        53.7
+    """
     if isinstance(hypotheses, str) or len(hypotheses) != len(references):
         found = f"{type(hypotheses).__name__} of {len(hypotheses)} and {len(references)} references"
         raise ValueError(f"bleu takes a list of sentences and a reference for each, got {found}")

@@ -49,7 +49,17 @@ def next_token(
     top_p: float | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B"]:
-    "One token for each row. Temperature 0 is greedy: the largest logit, nothing drawn."
+    """One token for each row. Temperature 0 is greedy: the largest logit, nothing drawn.
+
+    Args:
+        temperature: above 1, the choice is wilder than the model; below 1, it is tamer.
+        top_k: the number of tokens to draw from, the most probable ones; None takes all.
+        top_p: the most probable tokens are drawn from, as many as reach this share; None takes all.
+
+    Example:
+        >>> next_token(torch.tensor([[0.0, 3.0, 1.0]]), temperature=0)
+        tensor([1])
+    """
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be 0 (greedy) or above, got {temperature}")
     largest = logits.amax(-1, keepdim=True)
@@ -83,6 +93,18 @@ def stream(
 
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
     A full context is left for its last half. `adjust(logits, ids)` gives the logits to choose from.
+
+    Args:
+        src: ids of the source, where the model is an encoder–decoder.
+        src_mask: True at the tokens of the source.
+
+    Example:
+        >>> writer = load("stories")
+        >>> ids = torch.tensor([writer.tokenizer.encode("\\nEva lives in a")])
+        >>> for row in stream(writer.model, ids, max_new_tokens=2, temperature=0):
+        ...     print(repr(writer.tokenizer.decode(row)))
+        ' small'
+        ' town'
     """
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
@@ -120,6 +142,13 @@ def generate(
     """Continue each row of `ids`; its new tokens without `eos`.
 
     `model` is as for `stream`, in eval mode, and `settings` are those of `stream`.
+
+    Example:
+        >>> writer = load("stories")
+        >>> ids = torch.tensor([writer.tokenizer.encode("\\nEva lives in a")])
+        >>> longer = generate(writer.model, ids, max_new_tokens=1, temperature=0)
+        >>> writer.tokenizer.decode(longer[0])
+        ' small'
     """
     rows: list[list[int]] = [[] for _ in ids]
     for tokens in stream(model, ids, max_new_tokens=max_new_tokens, **settings):

@@ -73,6 +73,7 @@ def speculate(
 
     The text has the distribution that `model` alone gives it with the same `choice`. `model` is
     anything with `start`, `step` and a state that can `truncate`, in eval mode.
+    `draft` is a quicker model with the same vocabulary.
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
         raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")

@@ -35,6 +35,10 @@ class Sinusoidal(nn.Module):
     """Sinusoids for any position; it has no parameters and no longest length.
 
     They come in the type of the model: `.double()` and `.to(torch.bfloat16)` are followed.
+
+    Example:
+        >>> Sinusoidal(32)(torch.arange(5)).shape
+        torch.Size([5, 32])
     """
 
     def __init__(self, d_model: int):

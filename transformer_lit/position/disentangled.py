@@ -118,6 +118,7 @@ class DisentangledBias(Position):
     its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
     et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
     checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the plug.
+    A distance beyond `max_distance` counts as `max_distance`.
     """
 
     def __init__(

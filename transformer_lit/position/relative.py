@@ -41,6 +41,7 @@ class T5Bias(Position):
     T5 does not divide its scores by √D, so the plug's `scale` is 1. In T5 all layers of a stack
     share one table: give them the same plug. It starts at zero, blind to order. Source: Raffel et
     al. 2020.
+    Distances from `max_distance` on share a bucket.
     """
 
     def __init__(

@@ -64,6 +64,15 @@ class RoPE(Position):
 
     `scaling` gives other frequencies, and a factor for cos and sin. Nothing is trained or saved.
     Source: Su et al. 2024.
+
+    Args:
+        base: the base of the angles; a larger base turns more slowly.
+        scaling: other frequencies for texts longer than those of the training, as `YaRNScaling`.
+
+    Example:
+        >>> layer = MultiHeadAttention(32, 4, causal=True, position=RoPE(8))
+        >>> layer(torch.randn(2, 5, 32)).shape
+        torch.Size([2, 5, 32])
     """
 
     def __init__(

@@ -99,6 +99,7 @@ class Llama3Scaling(_Stretch):
     A plane of `high_freq_factor` turns or more within `original_len` is kept, one of
     `low_freq_factor` or fewer is divided by `factor`. Source: `apply_scaling` in the code that was
     released with Llama 3.1.
+    `factor` is how many times longer a text may be than in training.
     """
 
     factor: int | float = 8.0  # s

@@ -20,34 +20,13 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.records import Result, read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import finish_training, open_training
+from transformer_lit.recipes.recipe import finish_training, open_training, read_presets
 from transformer_lit.training.data import text_blocks
 from transformer_lit.training.run import Run
 from transformer_lit.training.trainer import evaluating
 
 # %% ../../nbs/recipes/05_bakeoff.ipynb #base
-_BASE = LanguageModeling(
-    dataset="tinyshakespeare",
-    model="assembly",
-    sizes={"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 256},
-    length=64,
-    batch_size=16,
-    steps=1500,
-    warmup=100,
-    lr=3e-3,
-    every=1500,
-)
-SETTINGS = {  # what a setting changes in the base
-    "small": {},
-    "large": {
-        "sizes": {"d_model": 384, "n_layers": 6, "n_heads": 6, "d_ff": 1536, "dropout": 0.2},
-        "length": 256,
-        "batch_size": 64,
-        "steps": 3000,
-        "lr": 1e-3,
-        "every": 500,
-    },
-}
+SETTINGS = read_presets(LanguageModeling, "bakeoff")
 
 # %% ../../nbs/recipes/05_bakeoff.ipynb #entries
 def _position_entries(base: LanguageModeling) -> dict[str, dict[str, Any]]:
@@ -110,7 +89,7 @@ def bakeoff_presets(name: str, setting: str = "small") -> dict[str, LanguageMode
         raise InputError(f"unknown bake-off {name!r}; known are: {', '.join(BAKEOFFS)}")
     if setting not in SETTINGS:
         raise InputError(f"unknown setting {setting!r}; known are: {', '.join(SETTINGS)}")
-    base = replace(_BASE, **SETTINGS[setting])
+    base = SETTINGS[setting]
     entries = BAKEOFFS[name](base)
     return {entry: replace(base, sizes={**base.sizes, **parts}) for entry, parts in entries.items()}
 

@@ -13,12 +13,13 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from threading import RLock
 from time import perf_counter, sleep
 from typing import Annotated, Any
 
@@ -98,9 +99,9 @@ def data_list(as_json: _Json = False) -> None:
             state = "here" if datasets.available(dataset.name) else "to fetch"
         except InputError:
             state = "damaged"
-        told = {"name": dataset.name, "state": state, "about": dataset.about}
+        row = {"name": dataset.name, "state": state, "about": dataset.about}
         if as_json:
-            _print(told | {"licence": dataset.licence})
+            _print(row | {"licence": dataset.licence})
             continue
         typer.echo(f"{dataset.name:15}  {state:8}  {dataset.about} ({dataset.licence})")
 
@@ -289,8 +290,8 @@ def train(
             typer.echo(f"{saved[0]} is saved; go on with: {on}", err=True)
             raise
         with _bar(None, "score", hidden=hidden) as bar:
-            told = {"name": name, "command": command, "results": results}
-            result = finish_training(run, **told, progress=bar.update)
+            record = {"name": name, "command": command, "results": results}
+            result = finish_training(run, **record, progress=bar.update)
     if result is None:
         return
     sample = out / "sample.txt"
@@ -484,15 +485,15 @@ def evaluate(
 
 def _recipe_of(model: Any, dataset: str | None) -> Any:
     "The recipe that a model was trained with, as far as it matters for what to score it on."
-    from transformer_lit.course.own import own_hashes
+    from transformer_lit.course.text_files import hash_files
     from transformer_lit.recipes.recipe import preset
     from transformer_lit.recipes.zoo import RECIPES
 
     kind = RECIPES[model.task]
-    about = {key: told for key, told in model.info.items() if key in kind.remembers}
+    about = {key: value for key, value in model.info.items() if key in kind.remembers}
     about |= {"dataset": dataset, "paths": ()} if dataset else {}
     paths, known = about.get("paths", ()), model.info.get("data", {})
-    if not own_hashes(paths).items() <= known.items():
+    if not hash_files(paths).items() <= known.items():
         said = ", ".join(paths)
         raise InputError(f"{said}: not as in its training; load(…).score(…) scores any data")
     like = (name for name, one in kind.presets.items() if one.dataset == about["dataset"])
@@ -517,14 +518,14 @@ def bakeoff(
     where = {"device": device, "out": out, "results": results}
     with _bar(seeds * len(entries), name) as bar:
 
-        def told(result: Any) -> None:
+        def show(result: Any) -> None:
             bar.update()
             if as_json:
                 _print(vars(result))
                 return
             typer.echo(f"{result.name}  {result.metrics['val_loss']:.4f}  {result.minutes:.1f} min")
 
-        run_bakeoff(name, setting=setting, seeds=seeds, progress=told, **where)
+        run_bakeoff(name, setting=setting, seeds=seeds, progress=show, **where)
 
 # %% ../../nbs/recipes/07_cli.ipynb #check
 @app.command("check")
@@ -542,7 +543,7 @@ def check_own(
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
     if start:
-        from transformer_lit.exercises.thread import write_starter
+        from transformer_lit.exercises.my_transformer import write_starter
 
         write_starter(file)
         typer.echo(file)
@@ -551,26 +552,20 @@ def check_own(
         raise InputError(
             "--json and --watch are for the verdicts alone; leave them out, or --write and --race"
         )
-    if race:
-        raise typer.Exit(_tell(_lap, file))
+
+    def look() -> int:
+        code, text = _apart(file, *(() if race else (as_json, step, write, steps)))
+        typer.echo(text)
+        return code
+
     for _ in _saves(file) if watch else ():
         try:
-            _tell(_look, file, as_json, step, write, steps)
-        except InputError as error:  # it may be mended at the next save
+            look()
+        except InputError as error:  # it may be corrected at the next save
             typer.echo(f"error: {error}", err=True)
         except typer.Exit:
             pass
-    raise typer.Exit(_tell(_look, file, as_json, step, write, steps))
-
-
-def _tell(work: Callable[..., Any], file: Path, *given: Any) -> int:
-    "Say what a function says of a file; the exit code."
-    code, text, error = _apart(work, file, *given)
-    if text:
-        typer.echo(text)
-    if error:
-        raise InputError(error)
-    return code
+    raise typer.Exit(look())
 
 
 def _saves(file: Path) -> Iterator[int]:
@@ -587,77 +582,20 @@ def _saves(file: Path) -> Iterator[int]:
         sleep(0.3)
 
 
-def _apart(work: Callable[..., Any], file: Path, *given: Any) -> Any:
-    "What a function gives that runs a file, in a process of its own, which the file may end."
-    receiver, sender = get_context("spawn").Pipe(duplex=False)
-    process = get_context("spawn").Process(target=work, args=(sender, file, *given))
-    process.start()
-    sender.close()
+def _report(file: Path, *given: Any) -> tuple[int, str]:
+    from transformer_lit.exercises.my_transformer import report, report_race
+
+    return report(file, *given) if given else report_race(file)
+
+
+def _apart(file: Path, *given: Any) -> tuple[int, str]:
+    "What `_report` gives, from a process of its own: the file may end it."
     try:
-        return json.loads(receiver.recv_bytes())
-    except EOFError:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(_report, file, *given).result()
+    except BrokenProcessPool:
         typer.echo(f"error: {file} ended its process; there is no verdict", err=True)
         raise typer.Exit(1) from None
-    finally:
-        process.kill()
-        process.join()
-
-
-def _look(
-    sender: Any, file: Path, as_json: bool, step: str | None, write: bool, steps: int
-) -> None:
-    "Send the exit code, what there is to say about a file, and what is wrong with the question."
-    from transformer_lit.course.progress import remember
-    from transformer_lit.exercises.thread import STEPS, check_file
-
-    said = [0, "", ""]
-    try:
-        step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-        tqdm.set_lock(RLock())  # its own, of processes, would be found open at the end
-        quiet = {"file": sys.stderr, "delay": 2, "disable": None}  # no bar in a file
-        with tqdm(total=len(STEPS), desc="check", **quiet) as bar:
-            found = check_file(file, only=step, progress=bar.update)
-        said = [int(not found), "", f"{file}: {found.error}" if found.error else ""]
-        if as_json:
-            said[1] = json.dumps(found.as_dict(), indent=1)
-        elif not found.error:
-            whole = _words(file, found, steps) if write else str(found)
-            said[1] = whole if step is None else str(found.verdicts[step])
-            passed = [verdict.id for verdict in found.verdicts.values() if verdict]
-            if line := "" if write else remember(passed, file):
-                said[1] += f"\nWith the notebooks: {line}"
-    except InputError as error:
-        said[2] = str(error)
-    sender.send_bytes(json.dumps(said).encode())
-
-
-def _lap(sender: Any, file: Path) -> None:
-    "Send what `_look` sends, of a run of the race."
-    from transformer_lit.course.my_model import race
-    from transformer_lit.course.progress import best_lap
-
-    said = [0, "", ""]
-    try:
-        lap = race(file)
-        said[1] = (
-            f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
-            f"processor. Your best: {best_lap(lap.bits, file):.3f}. "
-            f"No model passes {lap.floor:.3f}."
-        )
-    except InputError as error:
-        said[2] = f"{file}: {error}"
-    sender.send_bytes(json.dumps(said).encode())
-
-
-def _words(file: Path, found: Any, steps: int) -> str:
-    "What the model of a file writes, once it is trained."
-    from transformer_lit.course.my_model import first_words
-
-    for name in ("MyLlama", "train", "generate"):
-        if not found.verdicts.get(name):
-            raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
-    with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
-        return str(first_words(file, steps=steps, progress=bar.update))
 
 # %% ../../nbs/recipes/07_cli.ipynb #chat
 _ROOM = 8192  # tokens of a chat, at most: the memory for them is set aside when it begins
@@ -749,7 +687,7 @@ def main(args: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
-    told = ""
+    message = ""
     try:
         code = app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
@@ -758,9 +696,9 @@ def main(args: Sequence[str] | None = None) -> int:
         code = stop.code
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
-        code, told = 2, f"error: {error.format_message()} Try '{path} --help'."
+        code, message = 2, f"error: {error.format_message()} Try '{path} --help'."
     except (InputError, OSError) as error:
-        code, told = 2, f"error: {error}"
-    if told or code == 130:
-        typer.echo(" ".join(told.split()) or "interrupted", err=True)
+        code, message = 2, f"error: {error}"
+    if message or code == 130:
+        typer.echo(" ".join(message.split()) or "interrupted", err=True)
     return code

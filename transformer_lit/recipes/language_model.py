@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text, text_lines
 from transformer_lit.course.files import InputError
-from transformer_lit.course.own import own_text
+from transformer_lit.course.text_files import text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import stream, until
-from transformer_lit.recipes.recipe import Recipe, Trained, build
+from transformer_lit.recipes.recipe import Recipe, Trained, build, read_presets
 from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 from transformer_lit.training.data import TextBatch, TextStream, pad, text_blocks
 from transformer_lit.training.loss import cross_entropy
@@ -35,7 +35,7 @@ def language_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
 # %% ../../nbs/recipes/03_language_model.ipynb #lines
 def line_rows(tokenizer: Tokenizer, text: str) -> Int[Tensor, "N L"]:
     "The lines of a text, each between two line feeds, padded with -1."
-    return pad([tokenizer.encode(f"\n{line}\n") for line in text_lines(text)], -1)
+    return pad(tokenizer.encode_all([f"\n{line}\n" for line in text_lines(text)]), -1)
 
 
 def line_batches(rows: Int[Tensor, "N L"], batch_size: int) -> list[TextBatch]:
@@ -66,7 +66,13 @@ _SCORED = 1024  # tokens of a block at most, for a published model that reads lo
 
 
 class LanguageModel(Trained):
-    "A trained model with its tokenizer: text in, text out."
+    """A trained model with its tokenizer: text in, text out.
+
+    Example:
+        >>> writer = load("stories")
+        >>> writer.generate("Eva lives in a", max_new_tokens=1, temperature=0)
+        ' small'
+    """
 
     task = "language-model"
     card = """# {name}
@@ -206,7 +212,7 @@ class LanguageModeling(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
         if self.dataset == "own":
-            return own_text(self.paths, split)
+            return text_from_files(self.paths, split)
         return load_text(self.dataset, split, progressbar=progressbar)
 
     def train_tokenizer(self, examples: str) -> Tokenizer:
@@ -233,52 +239,4 @@ class LanguageModeling(Recipe):
         return cosine(self.lr, warmup, self.steps, final=self.final)
 
 # %% ../../nbs/recipes/03_language_model.ipynb #presets
-_SMALL = {"d_model": 128, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_ff": 344}
-_SHAKESPEARE = LanguageModeling(  # at most 10.7M parameters
-    dataset="tinyshakespeare",
-    model="llama",
-    sizes={"d_model": 384, "n_layers": 6, "n_heads": 6, "d_ff": 1024, "dropout": 0.2},
-    length=256,
-    batch_size=64,
-    steps=5000,
-    warmup=100,
-    lr=1e-3,
-    every=250,
-)
-_CPU = replace(_SHAKESPEARE, sizes=_SMALL, length=64, batch_size=16, steps=2400, lr=4e-3, every=800)
-LanguageModeling.presets |= {
-    "stories": replace(  # always at hand
-        _CPU,
-        dataset="stories",
-        sizes={"d_model": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_ff": 128},
-        length=96,  # the longest story and more
-        lines=True,
-        tokens=640,
-        steps=1250,
-        warmup=50,
-        lr=6e-3,
-        final=0.0,
-        betas=(0.9, 0.95),
-        weight_decay=0.0,
-        every=125,
-    ),
-    "shakespeare-cpu": _CPU,
-    # for `from_files`: a first look at a text of your own, in minutes
-    "own": replace(
-        _CPU, dataset="own", tokens=1024, length=128, batch_size=8, steps=400, every=200
-    ),
-    # orthogonal steps, and a longer context
-    "shakespeare-muon": replace(
-        _CPU, optimizer="muon", length=256, batch_size=4, steps=1200, every=600
-    ),
-    "shakespeare": _SHAKESPEARE,
-    "novels": replace(  # about 30M parameters
-        _SHAKESPEARE,
-        dataset="novels",
-        sizes={"d_model": 512, "n_layers": 8, "n_heads": 8, "n_kv_heads": 4, "d_ff": 1408},
-        tokens=8192,
-        steps=20_000,
-        warmup=500,
-        every=1000,
-    ),
-}
+LanguageModeling.presets |= read_presets(LanguageModeling)

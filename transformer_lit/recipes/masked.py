@@ -7,7 +7,7 @@ __all__ = ['hide', 'masked_step', 'MaskedModel', 'MaskedModeling']
 
 # %% ../../nbs/recipes/04_masked.ipynb #imports
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transformer_lit.inference.metrics import perplexity
 from transformer_lit.recipes.language_model import LanguageModeling
-from transformer_lit.recipes.recipe import Recipe, Trained
+from transformer_lit.recipes.recipe import Recipe, Trained, read_presets
 from transformer_lit.training.data import TextBatch, text_blocks
 from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.trainer import mean_loss
@@ -84,19 +84,4 @@ class MaskedModeling(LanguageModeling):
         return masked_step(model, batch, generator=torch.Generator().manual_seed(0))
 
 
-_BOOK = MaskedModeling(
-    dataset="book",
-    model="bert",
-    sizes={"d_model": 128, "n_layers": 4, "n_heads": 4, "d_ff": 512, "dropout": 0.0},
-    length=64,
-    batch_size=16,
-    tokens=512,
-    steps=3000,
-    warmup=300,
-    lr=1e-3,
-    every=500,
-)
-MaskedModeling.presets |= {
-    "book": _BOOK,
-    "own": replace(_BOOK, dataset="own", tokens=1024),  # for `from_files`
-}
+MaskedModeling.presets |= read_presets(MaskedModeling)

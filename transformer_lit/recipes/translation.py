@@ -9,7 +9,7 @@ __all__ = ['translation_loss', 'Translator', 'Translation', 'rdrop_loss', 'drop_
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
 from transformer_lit.course.files import InputError
-from transformer_lit.course.own import own_pairs
+from transformer_lit.course.text_files import pairs_from_files
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
-from transformer_lit.recipes.recipe import MODELS, Recipe, Trained
+from transformer_lit.recipes.recipe import MODELS, Recipe, Trained, read_presets
 from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.data import (
     PairBatch,
@@ -45,7 +45,13 @@ def translation_loss(
 
 # %% ../../nbs/recipes/02_translation.ipynb #translator
 class Translator(Trained):
-    "A trained model with its tokenizer: raw text in, raw text out."
+    """A trained model with its tokenizer: raw text in, raw text out.
+
+    Example:
+        >>> translator = load("multi30k-en-de")
+        >>> len(translator.translate(["A man is riding a bike."], n_best=3)[0])
+        3
+    """
 
     task = "translation"
     card = """# {name}
@@ -234,7 +240,7 @@ class Translation(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
         if self.dataset == "own":
-            return own_pairs(self.paths, split)
+            return pairs_from_files(self.paths, split)
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
@@ -280,87 +286,7 @@ def _ids(tokenizer: BPETokenizer, pairs: _Pairs) -> list[tuple[list[int], list[i
     return list(zip(*map(tokenizer.encode_all, zip(*pairs, strict=True)), strict=True))
 
 # %% ../../nbs/recipes/02_translation.ipynb #presets
-_TINY = Translation(  # the sizes that earlier work found to suit 29,000 captions
-    dataset="multi30k",
-    sizes={"d_model": 128, "d_ff": 256, "n_heads": 4, "n_layers": 4, "dropout": 0.3},
-    vocab_size=10_000,
-    steps=10_000,
-    max_tokens=2_000,
-    warmup=1_500,
-    lr=3e-3,
-    test="test_2016_flickr",
-    every=250,
-    average=10,
-)
-_NUMBERS = Translation(
-    dataset="numbers",
-    sizes={"d_model": 96, "d_ff": 192, "n_heads": 4, "n_layers": 2, "dropout": 0.0},
-    vocab_size=320,
-    steps=1000,
-    max_tokens=3000,
-    warmup=200,
-    lr=4e-3,
-    smoothing=0.0,
-    metric="exact",  # a German number is one word: BLEU counts four words in a row
-    every=250,
-    average=2,
-)
-_CPU = replace(  # for the hour or two that a laptop has: less dropout, fewer words
-    _TINY,
-    sizes={**_TINY.sizes, "dropout": 0.1, "residual": "pre"},
-    vocab_size=5_000,
-    steps=12_000,
-    max_tokens=1_500,
-    warmup=800,
-    lr=2e-3,
-)
-_BASE = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_layers": 6}  # the paper's
-Translation.presets |= {
-    "numbers": _NUMBERS,
-    "numbers-gru": replace(
-        _NUMBERS, model="gru", sizes={"d_model": 128, "dropout": 0.0}, steps=500
-    ),
-    "multi30k-tiny": _TINY,
-    "multi30k-cpu": _CPU,
-    "multi30k-tuned": replace(  # what a search on the validation set found
-        _CPU, sizes={**_CPU.sizes, "dropout": 0.2}, lr=3e-3, fall="cosine"
-    ),
-    "multi30k-muon": replace(  # twice the width between, steps that are worth more
-        _CPU,
-        sizes={**_CPU.sizes, "d_ff": 512, "dropout": 0.25},
-        steps=11_000,
-        optimizer="muon",
-        lr=5e-3,
-        fall="cosine",
-    ),
-    "multi30k-large": replace(_CPU, sizes={**_CPU.sizes, **_BASE}, lr=5e-4),  # 4 C, lr / 4
-    "own": replace(  # for `from_files`: sentence pairs of your own
-        _CPU,
-        dataset="own",
-        source="source",
-        target="target",
-        sizes={**_CPU.sizes, "dropout": 0.2},
-        steps=3000,
-        lr=3e-3,
-        fall="cosine",
-        test="test",
-        every=250,
-    ),
-    "everyday": replace(  # six times as many sentences, half as long
-        _CPU, dataset="everyday", lr=3e-3, fall="cosine", steps=10_000, test="test"
-    ),
-    "tatoeba-cpu": replace(  # less text: the dropout of _TINY, and its forty passes
-        _CPU,
-        dataset="tatoeba",
-        source="zh",
-        target="en",
-        sizes={**_CPU.sizes, "dropout": 0.3},
-        vocab_size=6_000,
-        steps=5_400,
-        test="test",
-        every=150,
-    ),
-}
+Translation.presets |= read_presets(Translation)
 
 # %% ../../nbs/recipes/02_translation.ipynb #rdrop
 def rdrop_loss(

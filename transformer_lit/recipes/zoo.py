@@ -49,6 +49,10 @@ def load(
     were fetched. A sentence encoder opens as a `SentenceEncoder`. With weights="int8" or "int4",
     linear layers of a published model keep so few bits a weight (see `quantised`). `InputError`
     when there is no such model or device, or files are damaged.
+
+    Example:
+        >>> load("multi30k-en-de").translate(["A man is riding a bike."])
+        ['Ein Mann fährt auf einem Fahrrad.']
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
     if name_or_folder in PUBLISHED:

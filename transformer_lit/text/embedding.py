@@ -24,6 +24,9 @@ class TokenEmbedding(nn.Module):
     Rows start normal with standard deviation C^{-1/2}, so the scaled vectors have entries of
     variance 1. So have the logits that a tied output layer makes of such a vector, where it does
     not depend on the table.
+
+    Args:
+        scale: the factor of the vectors; √C unless given.
     """
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None):

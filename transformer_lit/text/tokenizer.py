@@ -117,6 +117,11 @@ class BPETokenizer:
 
     The special tokens have the lowest ids: 0 pads, 1 begins a sequence, 2 ends it. Text is never
     turned into a special token, whatever it contains.
+
+    Example:
+        >>> tokenizer = BPETokenizer.train(["a man is riding a bike"] * 3, 270)
+        >>> tokenizer.decode(tokenizer.encode("a man"))
+        'a man'
     """
 
     specials = SPECIALS
@@ -212,6 +217,10 @@ class CharTokenizer:
                 f"the model has never seen the character {error.args[0]!r}; leave it out"
             ) from error
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        "The ids of many texts."
+        return [self.encode(text) for text in texts]
+
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
         "The ids of a long text in one row."
         return torch.tensor(self.encode(text), dtype=torch.long)
@@ -237,6 +246,8 @@ class Tokenizer(Protocol):
     def vocab_size(self) -> int: ...
 
     def encode(self, text: str) -> list[int]: ...
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]: ...
 

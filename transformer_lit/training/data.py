@@ -126,6 +126,11 @@ class TextStream(IterableDataset):
     `position` is (epoch, batch) of the next batch to hand out; set it to resume. The order depends
     on `seed` and the epoch alone. The last batch of an epoch may be smaller. A `DataLoader` takes
     it with batch_size=None.
+
+    Example:
+        >>> batches = TextStream(torch.arange(100), length=8, batch_size=3, seed=0)
+        >>> next(iter(batches)).ids.shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, ids: Int[Tensor, "N"], *, length: int, batch_size: int, seed: int):
@@ -165,6 +170,13 @@ class PairStream(IterableDataset):
     `position` is (epoch, batch) of the next batch to hand out. Set it and the stream goes on from
     there, so a training can be resumed. The order depends on `seed` and the epoch alone. A
     `DataLoader` takes it with batch_size=None.
+
+    Args:
+        pairs: the ids of source and target, without special tokens.
+        max_tokens: the tokens of a batch on each side, padding included.
+        pad_id: the id that fills rows up.
+        bos: the id that begins a target.
+        eos: the id that ends a source and a target.
     """
 
     def __init__(

@@ -30,6 +30,11 @@ def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Calla
     """The rate at a step from 1: linear up to `peak`, then half a cosine down to `final · peak`.
 
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
+
+    Example:
+        >>> rate = cosine(peak=1e-3, warmup=10, steps=100)
+        >>> [round(rate(step), 6) for step in (1, 10, 100)]
+        [0.0001, 0.001, 0.0001]
     """
 
     def rate(step: int) -> float:

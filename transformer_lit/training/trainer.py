@@ -96,6 +96,14 @@ class Trainer:
     `step(model, batch)` gives the summed loss and the number of tokens. The gradients of
     `accumulate` batches are added and divided by all their tokens, so the result is that of one big
     batch. `dtype=torch.bfloat16` computes under autocast; the weights stay fp32.
+
+    Example:
+        >>> model = Llama(LlamaConfig(53, d_model=32, n_layers=1, n_heads=2, d_ff=64))
+        >>> batches = TextStream(torch.arange(1000) % 53, length=16, batch_size=4, seed=0)
+        >>> trainer = Trainer(model, language_step, adamw(model), cosine(0.01, 3, 30), batches)
+        >>> losses = [log.loss for log in trainer.run(30)]
+        >>> losses[-1] < losses[0] / 2
+        True
     """
 
     model: nn.Module

@@ -12,7 +12,13 @@ import torch
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError
 from transformer_lit.exercises import find_exercise
-from transformer_lit.exercises.thread import STEPS, Progress, check_file, starter, write_starter
+from transformer_lit.exercises.my_transformer import (
+    STEPS,
+    Progress,
+    check_file,
+    starter,
+    write_starter,
+)
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 
