@@ -500,7 +500,7 @@ def directives(page: Page) -> None:
             render["figure"] = {"caption": told["fig-cap"]}
             render["figure"] |= {"name": told["label"]} if "label" in told else {}
         if "fig-alt" in told:
-            render["image"] = {"alt": told["fig-alt"]}
+            render["image"] = {"alt": told["fig-alt"], "classes": "figure"}
 
 
 def fold_checks(page: Page) -> None:

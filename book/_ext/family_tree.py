@@ -95,8 +95,8 @@ PLACES = {  # the middle of each box: a row for each model, in the order of time
     for row, entry in enumerate(TREE)
 }
 SIZE = f"0 0 {LEFT + PITCH * len(KINDS)} {TOP + ROW * len(TREE)}"
-SVG = f"""<svg class="transformer-map" style="max-width: 46rem" viewBox="{SIZE}" role="group"
-aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
+SVG = f"""<div class="drawing"><svg class="transformer-map" viewBox="{SIZE}"
+style="max-width: 46rem; min-width: 37rem" role="group" aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
 <marker id="tree-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"
 orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>"""
 
@@ -130,7 +130,7 @@ def drawing() -> str:
             f'y="{y - TALL // 2}" width="{WIDE}" height="{TALL}" rx="5"/>'
             f'<text x="{x}" y="{y + 4}" text-anchor="middle">{escape(entry.name)}</text></a>'
         )
-    return "".join([*shapes, "</svg>"])
+    return "".join([*shapes, "</svg></div>"])
 
 
 # --- the entries --------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def hero_drawing(sentence):
     about += "that the model looked at when it wrote it; the darker, the more."
     size = f"0 0 340 {int(heights[-1] + LINE / 2)}"
     return (
-        f'<figure class="hero"><svg class="drawing" viewBox="{size}" width="340" role="img" '
+        f'<figure class="hero"><svg viewBox="{size}" width="340" role="img" '
         f'aria-label="{escape(about)}">{"".join(words)}</svg>'
         "<figcaption>A translator of captions that you train in this book, recorded: each German "
         "piece as it was written, and the English pieces that it looked at.</figcaption></figure>"

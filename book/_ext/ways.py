@@ -118,7 +118,8 @@ def drawn_map(link, part=""):
         here = " here" if match[1].startswith(f"{part}/") else ""
         return f'<a href="{link(match[1])}"><rect class="{match[2]}{here}"'
 
-    return re.sub(r'<a href="(.+?)"><rect class="(\w+)"', leads, MAP)
+    drawn = re.sub(r'<a href="(.+?)"><rect class="(\w+)"', leads, MAP)
+    return f'<div class="drawing">{drawn}</div>'
 
 
 def map_here(env, part=""):
