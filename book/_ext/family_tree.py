@@ -96,7 +96,8 @@ PLACES = {  # the middle of each box: a row for each model, in the order of time
 }
 SIZE = f"0 0 {LEFT + PITCH * len(KINDS)} {TOP + ROW * len(TREE)}"
 SVG = f"""<div class="drawing"><svg class="transformer-map" viewBox="{SIZE}"
-style="max-width: 46rem; min-width: 37rem" role="group" aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
+style="max-width: 46rem; min-width: 37rem" role="group"
+aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
 <marker id="tree-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"
 orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>"""
 

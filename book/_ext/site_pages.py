@@ -14,7 +14,10 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx_design.icons import get_octicon_data
-from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
+from sphinx_external_toc.collectors import (
+    TocTreeCollectorWithStyles,
+    disable_builtin_toctree_collector,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
@@ -26,20 +29,23 @@ GLOSSARY = "book/glossary"
 # --- numbers ------------------------------------------------------------------------------------
 
 
-def number_chapters(collector, env):
-    "Number the entries of the contents by part; give back the documents whose number changed."
-    former, env.toc_secnumbers = env.toc_secnumbers, {}
-    parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
-    for place, part in enumerate(parts, 1):
-        name = part_name(place, part.get("caption"))
-        chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
-        for count, ref in enumerate(numbered(chapters), 1):
-            number = (name, count)
-            env.titles[ref]["secnumber"] = number
-            links = list(env.tocs[ref].findall(nodes.reference))
-            env.toc_secnumbers[ref] = {link["anchorname"]: () for link in links}
-            env.toc_secnumbers[ref][""] = links[0]["secnumber"] = number
-    return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
+class ChapterNumbers(TocTreeCollectorWithStyles):
+    "Numbers the entries of the contents by part."
+
+    def assign_section_numbers(self, env):
+        "Gives back the documents whose number changed."
+        former, env.toc_secnumbers = env.toc_secnumbers, {}
+        parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
+        for place, part in enumerate(parts, 1):
+            name = part_name(place, part.get("caption"))
+            chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
+            for count, ref in enumerate(numbered(chapters), 1):
+                number = (name, count)
+                env.titles[ref]["secnumber"] = number
+                links = list(env.tocs[ref].findall(nodes.reference))
+                env.toc_secnumbers[ref] = {link["anchorname"]: () for link in links}
+                env.toc_secnumbers[ref][""] = links[0]["secnumber"] = number
+        return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
 
 
 def parts(env):
@@ -178,34 +184,6 @@ def defer_scripts(app, pagename, templatename, context, doctree):
             script.attributes["defer"] = "defer"
 
 
-THEME = "_static/scripts/pydata-sphinx-theme.js"
-# What scrolls gets a place among the tab stops. The theme asks one size, writes one, in turn, and
-# each turn lays the page out. All sizes first, and none of what a closed fold hides: one layout.
-SCROLLS = "e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1"
-IN_TURN = (
-    ('document.querySelectorAll(["pre"', '[...document.querySelectorAll(["pre"'),
-    (
-        f".forEach(e=>{{e.tabIndex={SCROLLS}}})",
-        '].filter(e=>!e.closest("details:not([open])"))'
-        f".map(e=>[e,{SCROLLS}]).forEach(([e,t])=>{{e.tabIndex=t}})",
-    ),
-)
-
-
-def read_sizes_first(app, error):
-    "The theme's script, with that loop in two; a theme that has another one is an error."
-    if error or app.builder.format != "html":
-        return
-    path = Path(app.outdir, THEME)
-    text = path.read_text(encoding="utf-8")
-    for old, new in IN_TURN:
-        if new not in text:
-            before, found, after = text.partition(old)
-            assert found and old not in after, f"{THEME} has not one {old}"
-            text = f"{before}{new}{after}"
-    path.write_text(text, encoding="utf-8")
-
-
 # --- pages that no source writes ----------------------------------------------------------------
 
 
@@ -221,7 +199,8 @@ def write_icons(app, error):
 
 
 def setup(app):
-    TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
+    disable_builtin_toctree_collector(app)
+    app.add_env_collector(ChapterNumbers)
     app.add_css_file("icons.css")
     app.connect("config-inited", give_addresses, priority=900)  # when the address is known
     app.connect("env-updated", read_glossary)
@@ -233,5 +212,4 @@ def setup(app):
     app.connect("html-page-context", defer_scripts, priority=900)  # when all are named
     app.connect("html-collect-pages", add_missing)
     app.connect("build-finished", write_icons)
-    app.connect("build-finished", read_sizes_first)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
