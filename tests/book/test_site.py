@@ -73,7 +73,7 @@ FOUND = r"""(least) => {
             labels: all(".bd-article svg[viewBox]").filter((drawing) => seen(drawing)
                 && small(drawing)).map(told),
             figures: all(".bd-article img.figure").filter((figure) => seen(figure)
-                && figure.width < Math.min(figure.naturalWidth, 357) - 1).map(told),
+                && figure.width < Math.min(figure.naturalWidth, 348) - 1).map(told),
             cues: all(".bd-article *").filter((box) => seen(box) && scrolls(box)
                 && !box.closest(".more-right, .widget-scroll, .katex")).map(told),
             twice: scripts.filter((script, i) => scripts.indexOf(script) !== i),
