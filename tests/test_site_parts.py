@@ -140,9 +140,7 @@ def drawn(latex):
 
 
 def test_a_display_is_drawn_in_the_parts_between_its_wide_spaces():
-    pieces, html = drawn(
-        r"a, \qquad b = \left( c \qquad d \right), \qquad {e \qquad f}", displayMode=True
-    )
+    pieces, html = drawn(r"a, \qquad b = \left( c \qquad d \right), \qquad {e \qquad f}")
     assert pieces == ["a,", r"b = \left( c \qquad d \right),", r"{e \qquad f}"]
     inside = "".join(f"<i>{piece}</i>" for piece in pieces)
     assert html == f'<span class="katex-display">{inside}</span>'
