@@ -686,16 +686,3 @@ def add_addresses(app, config):
     printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
     whole, first = (f'<a href="../pdf/{file}.pdf">{n}</a>' for n, file in printed.items())
     config.myst_substitutions |= {"printed": f"{whole} and {first}"}
-
-
-def setup(app):
-    app.connect("config-inited", add_addresses)
-    app.connect("source-read", on_source_read)
-    app.connect("doctree-resolved", fold_sections)
-    app.connect("doctree-resolved", frame_exercises)
-    app.connect("doctree-resolved", lead_back)
-    app.connect("autodoc-process-docstring", tell_parameters, priority=400)  # before napoleon
-    app.connect("autodoc-process-signature", plain_signature)
-    app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
-    app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
-    return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,8 +17,7 @@ from pathlib import Path
 import cards
 import chapter
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
+from shown import nested
 
 from transformer_lit.course.records import Measurement, Result, read_results
 from transformer_lit.exercises.thread import STEPS
@@ -176,22 +175,29 @@ def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
         yield f"| {kind} | {numbers} |"
 
 
-class Made(SphinxDirective):
-    "Markdown that the function of the directive's name makes."
-
-    def run(self):
-        for path in cards.chapters().values():
-            self.env.note_dependency(str(path))
-        lines = {"exercise-table": exercise_table, "exercise-count": exercise_count}[self.name]()
-        node = nodes.container(classes=["exercise-tables"])
-        self.state.nested_parse(StringList(list(lines)), self.content_offset, node)
-        return [node]
+def made(directive, lines, name):
+    "A table, made anew when a chapter has changed."
+    for path in cards.chapters().values():
+        directive.env.note_dependency(str(path))
+    return [nested(directive, lines, name)]
 
 
-def setup(app):
-    app.add_directive("exercise-table", Made)
-    app.add_directive("exercise-count", Made)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def all_exercises(directive):
+    return made(directive, exercise_table(), "exercise-tables")
+
+
+def count_of_exercises(directive):
+    return made(directive, exercise_count(), "exercise-tables")
+
+
+def results(directive):
+    "The records in results/, a row for each training, and of the columns those that fit a phone."
+    columns = ("training", "score", "parameters", "minutes")
+    lines = result_table(read_results(cards.ROOT / "results"), columns).splitlines()
+    table = nested(directive, lines)
+    for one in table.findall(nodes.table):
+        one["classes"].append("results")  # its names may break at a hyphen
+    return table.children
 
 
 if __name__ == "__main__":

@@ -20,8 +20,3 @@ def mark_lines(app, pagename, templatename, context, doctree):
         context["body"] = CODE.sub(
             lambda code: "".join(map(line, code[1].split("\n"))), context["body"]
         )
-
-
-def setup(app):
-    app.connect("html-page-context", mark_lines)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,10 +13,8 @@ from html import escape
 
 import cards
 import yaml
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
+from shown import nested, raw
 from torch import nn
-from ways import nested
 
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.models.decoders import Settings
@@ -192,28 +190,17 @@ def table(address) -> str:
     )
 
 
-class FamilyParts(SphinxDirective):
+def family_parts(directive):
     "Which model has which part."
-
-    def run(self):
-        files, uri = cards.chapters(), self.env.app.builder.get_relative_uri
-        drawn = table(lambda name: uri(self.env.docname, cards.page(files[name])))
-        return [nodes.raw("", drawn, format="html")]
+    files, uri = cards.chapters(), directive.env.app.builder.get_relative_uri
+    drawn = table(lambda name: uri(directive.env.docname, cards.page(files[name])))
+    return [raw(drawn)]
 
 
-class FamilyTree(SphinxDirective):
+def family_tree(directive):
     "The drawing, and below it the entries by kind, each kind in the order of time."
-
-    def run(self):
-        lines = []
-        for title, columns in SECTIONS.items():
-            lines += ["", f"*{title}*", ""]
-            lines += [text for e in TREE if e.column in columns for text in written(e)]
-        drawn = nodes.raw("", drawing(), format="html")
-        return [drawn, *nested(self, "family-tree", lines)]
-
-
-def setup(app):
-    app.add_directive("family-tree", FamilyTree)
-    app.add_directive("family-parts", FamilyParts)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
+    lines = []
+    for title, columns in SECTIONS.items():
+        lines += ["", f"*{title}*", ""]
+        lines += [text for e in TREE if e.column in columns for text in written(e)]
+    return [raw(drawing()), nested(directive, lines, "family-tree")]

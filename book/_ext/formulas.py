@@ -67,6 +67,9 @@ def visit_display(writer, node):
     raise nodes.SkipNode
 
 
+RENDERERS = (visit_math, None), (visit_display, None)
+
+
 def keep_style(app, pagename, templatename, context, doctree):
     "KaTeX's own for a page with formulas; the extension's never: custom.css has its rules."
     dropped = "katex-math" if 'class="katex' in context.get("body", "") else "katex"
@@ -89,10 +92,3 @@ def colour_page(app, pagename, templatename, context, doctree):
     "In the chapters of attention q, k and v are what they are called; elsewhere v may be anything."
     if pagename.startswith(ATTENTION) and "body" in context:
         context["body"] = colour(context["body"])
-
-
-def setup(app):
-    app.add_html_math_renderer("formulas", (visit_math, None), (visit_display, None))
-    app.connect("html-page-context", keep_style)
-    app.connect("html-page-context", colour_page)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

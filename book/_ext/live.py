@@ -10,7 +10,6 @@
     ```{translated} A sentence.     what a shipped translator (`:model:`) makes of it, and where it
                                     looks
     ```{written} shakespeare ROMEO: how a shipped decoder goes on
-    ```{results}                    the table of the records in results/
 
 The weights are the package's own files, copied into the site; nothing is converted.
 """
@@ -21,14 +20,9 @@ from html import escape
 from pathlib import Path
 
 import torch
-from docutils import nodes
-from docutils.parsers.rst import directives
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
-from tables import result_table
+from shown import nested, raw
 
 from transformer_lit import load
-from transformer_lit.course.records import read_results
 from transformer_lit.models.interpret import watch
 
 ROOT = Path(__file__).parents[2]
@@ -50,23 +44,15 @@ def opening(name, ask="", by="", model=""):
     return f'<div class="widget" data-widget="{name}"{told}>'
 
 
-class Widget(SphinxDirective):
+def widget(directive):
     "A place that a module in book/_static/widgets fills; its content is shown until then."
-
-    required_arguments = 1
-    option_spec = dict.fromkeys(("ask", "by", "model"), directives.unchanged_required)
-    has_content = True
-
-    def run(self):
-        self.assert_has_content()  # without JavaScript the page says something, too
-        inside = nodes.container()
-        self.state.nested_parse(self.content, self.content_offset, inside)
-        first = opening(*self.arguments, **self.options)
-        return [
-            nodes.raw("", first, format="html"),
-            *inside.children,
-            nodes.raw("", "</div>", format="html"),
-        ]
+    directive.assert_has_content()  # without JavaScript the page says something, too
+    inside = nested(directive, directive.content)
+    return [
+        raw(opening(*directive.arguments, **directive.options)),
+        *inside.children,
+        raw("</div>"),
+    ]
 
 
 # --- what stands there without JavaScript -------------------------------------------------------
@@ -108,19 +94,13 @@ def said(text, language, *, begun=""):
     return f'<p class="{kind}" lang="{language}">{begun}{escape(text)}</p>'
 
 
-class Translated(SphinxDirective):
+def translated_here(directive):
     "A sentence, its translation by a shipped model, and where a layer looked."
-
-    required_arguments = 1
-    final_argument_whitespace = True
-    option_spec = {"model": directives.unchanged_required}
-
-    def run(self):
-        german, rows, columns, weights = translated(self.arguments[0], **self.options)
-        layers, heads = weights.shape[:2]
-        caption = f"Cross-attention, layer {layers - 1}, mean of the {heads} heads, in %"
-        table = heat_table(rows, columns, weights[-2].mean(0), caption)  # the clearest layer
-        return [nodes.raw("", said(german, "de") + table, format="html")]
+    german, rows, columns, weights = translated(*directive.arguments, **directive.options)
+    layers, heads = weights.shape[:2]
+    caption = f"Cross-attention, layer {layers - 1}, mean of the {heads} heads, in %"
+    table = heat_table(rows, columns, weights[-2].mean(0), caption)  # the clearest layer
+    return [raw(said(german, "de") + table)]
 
 
 LINE, LEAST = 34, 0.05  # pixels from piece to piece; fainter looks are not drawn
@@ -154,14 +134,9 @@ def hero_drawing(sentence):
     )
 
 
-class Hero(SphinxDirective):
+def hero(directive):
     "A sentence and its translation, drawn; it moves once, in the style sheet alone."
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self):
-        return [nodes.raw("", hero_drawing(self.arguments[0]), format="html")]
+    return [raw(hero_drawing(*directive.arguments))]
 
 
 @cache
@@ -170,53 +145,19 @@ def written(name, prompt, max_new_tokens=240):
     return "".join(load(name).stream(prompt, max_new_tokens=max_new_tokens, seed=0))
 
 
-class Written(SphinxDirective):
+def written_here(directive):
     "A beginning, and how a shipped decoder goes on."
-
-    required_arguments = 2
-    final_argument_whitespace = True
-
-    def run(self):
-        name, prompt = self.arguments
-        text = said(written(name, prompt), "en", begun=prompt)
-        return [nodes.raw("", text, format="html")]
-
-
-class Results(SphinxDirective):
-    "The records in results/, a row for each training, and of the columns those that fit a phone."
-
-    def run(self):
-        table = nodes.container()
-        columns = ("training", "score", "parameters", "minutes")
-        lines = result_table(read_results(ROOT / "results"), columns).splitlines()
-        self.state.nested_parse(StringList(lines), self.content_offset, table)
-        for one in table.findall(nodes.table):
-            one["classes"].append("results")  # its names may break at a hyphen
-        return table.children
+    name, prompt = directive.arguments[0].split(" ", 1)
+    return [raw(said(written(name, prompt), "en", begun=prompt))]
 
 
 # --- weights ------------------------------------------------------------------------------------
 
 
-def copy_models(static):
+def copy_models(app):
     "The shipped models, as they are, into the folder of the site's static files."
     for name in MODELS:
-        target = Path(static, "live/models", name)
+        target = Path(app.outdir, "_static/live/models", name)
         target.mkdir(parents=True, exist_ok=True)
         for file in FILES:
             shutil.copy(ROOT / "transformer_lit/weights" / name / file, target / file)
-
-
-def on_build_finished(app, error):
-    if not error and app.builder.format == "html":
-        copy_models(Path(app.outdir, "_static"))
-
-
-def setup(app):
-    app.add_directive("widget", Widget)
-    app.add_directive("hero", Hero)
-    app.add_directive("translated", Translated)
-    app.add_directive("written", Written)
-    app.add_directive("results", Results)
-    app.connect("build-finished", on_build_finished)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

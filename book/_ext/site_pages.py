@@ -14,10 +14,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx_design.icons import get_octicon_data
-from sphinx_external_toc.collectors import (
-    TocTreeCollectorWithStyles,
-    disable_builtin_toctree_collector,
-)
+from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
@@ -192,24 +189,6 @@ def add_missing(app):
     return [("404", {"base": app.config.html_baseurl}, "missing.html")]
 
 
-def write_icons(app, error):
-    if not error and app.builder.format == "html":
-        rules = "\n".join(icon_rules()) + "\n"
-        Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")
-
-
-def setup(app):
-    disable_builtin_toctree_collector(app)
-    app.add_env_collector(ChapterNumbers)
-    app.add_css_file("icons.css")
-    app.connect("config-inited", give_addresses, priority=900)  # when the address is known
-    app.connect("env-updated", read_glossary)
-    app.connect("doctree-resolved", note_terms)
-    app.connect("write-started", read_parts)  # all are numbered
-    app.connect("html-page-context", give_parts, priority=400)  # before the theme tries its parts
-    app.connect("html-page-context", drop_card, priority=400)  # before the description is taken
-    app.connect("html-page-context", mark_chinese)
-    app.connect("html-page-context", defer_scripts, priority=900)  # when all are named
-    app.connect("html-collect-pages", add_missing)
-    app.connect("build-finished", write_icons)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
+def write_icons(app):
+    rules = "\n".join(icon_rules()) + "\n"
+    Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")

@@ -83,7 +83,7 @@ def looked_for(env):
     return words
 
 
-def known_words(app):
+def results_page(app):
     "The page of results with the words of titles and terms: what a slip is corrected to."
     titles = [title.astext() for title in app.env.titles.values()]
     listed = [word for words in looked_for(app.env).values() for word in words]
@@ -134,10 +134,8 @@ def index(site, pages):
         subprocess.run([get_executable(), *options], check=True, stdout=subprocess.DEVNULL)
 
 
-def write(app, error):
+def write(app):
     "The index of all pages, beside the page of results."
-    if error or app.builder.format != "html":
-        return
     words, numbers = looked_for(app.env), cards.numbers(ROOT)
     titles = {page: app.env.titles[page].astext() for page in app.env.found_docs}
     pages = [
@@ -148,10 +146,3 @@ def write(app, error):
 
 def switch_off(app):
     app.builder.search = False
-
-
-def setup(app):
-    app.connect("builder-inited", switch_off)
-    app.connect("html-collect-pages", known_words)
-    app.connect("build-finished", write)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
