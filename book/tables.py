@@ -11,7 +11,6 @@
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 import cards
@@ -19,7 +18,7 @@ import chapter
 from docutils import nodes
 from shown import nested
 
-from transformer_lit.course.records import Measurement, Result, read_results
+from transformer_lit.course.records import Result, read_results
 from transformer_lit.exercises.thread import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
@@ -97,44 +96,6 @@ def result_table(results: Iterable[Result], columns: Sequence[str] = COLUMNS) ->
 def with_table(page: str, results: Iterable[Result]) -> str:
     "The page, which ends with the table of the records."
     return f"{page.partition('| training |')[0]}{result_table(results)}\n"
-
-
-# --- measurements on the results page ------------------------------------------------------------
-
-MODELS = {"translator": "encoder–decoder", "gpt": "GPT", "llama": "Llama"}
-
-
-def decoding_table(record: Measurement) -> str:
-    "A published model beside other libraries, from the record `decoding_smollm2`."
-    lines = [
-        f"| work | side | time, ours in float32 = 1 (95 %) | {record.device} |",
-        "|---|---|---|---|",
-    ]
-    for row in record.rows:
-        ratio = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row) if "ratio" in row else ""
-        if "tokens_s" in row:
-            told = f"{row['tokens_s']:.0f} tokens/s, {row['mb']:.0f} MB"
-            lines.append(f"| writing | {row['side']} | {ratio} | {told} |")
-        elif "theirs" in row:  # the record has ours / theirs
-            ratio = f"{1 / row['ratio']:.2f} ({1 / row['high']:.2f} to {1 / row['low']:.2f})"
-            lines.append(f"| {row['work']} | transformers | {ratio} | {row['theirs']:.1f} s |")
-        else:
-            told = f"{row['of_weights']:.2f} × the float32 weights"
-            lines.append(f"| memory to open | {row['side']} | | {told} |")
-    return "\n".join(lines)
-
-
-def memory_table(record: Measurement) -> str:
-    "The most that the tensors of a training step hold: ours, and each peer's."
-    lines = ["| training step | ours, MiB | others, MiB | ours / least of the others |"]
-    lines.append("|---|---|---|---|")
-    for _, sides in groupby(record.rows, lambda row: row["row"]):
-        ours, *others = sides
-        told = ", ".join(f"{row['side']} {row['mib']:,.0f}" for row in others)
-        ratio = ours["mib"] / min(row["mib"] for row in others)
-        words = f"{MODELS[ours['model']]}, {ours['dtype']}"
-        lines.append(f"| {words} | {ours['mib']:,.0f} | {told} | {ratio:.2f} |")
-    return "\n".join(lines)
 
 
 # --- exercises ------------------------------------------------------------------------------------

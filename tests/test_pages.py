@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from chapter_widgets import FIRST
 from family_tree import TREE
-from tables import decoding_table, memory_table, result_table, with_table
+from tables import result_table, with_table
 
 from benchmarks import table
 from transformer_lit import load
@@ -190,10 +190,10 @@ def test_the_tables_of_speed_are_made_from_the_records():
     assert table.speed_table(record) in page
     assert table.written(page, "speed", table.speed_table(record)) == page
     record = read_measurement(ROOT / "results/measurements/decoding_smollm2.json")
-    assert table.written(page, "decoding", decoding_table(record)) == page
+    assert table.written(page, "decoding", table.decoding_table(record)) == page
     record = read_measurement(ROOT / "results/measurements/training_memory.json")
     assert len(record.rows) == 20
-    assert table.written(page, "memory", memory_table(record)) == page
+    assert table.written(page, "memory", table.memory_table(record)) == page
 
 
 def test_every_row_that_loses_is_explained():
