@@ -295,11 +295,16 @@ def exported(cells: list[dict]) -> tuple[str | None, list[str]]:
 
 
 @functools.cache
-def glossary(root: Path = ROOT) -> dict[str, list[str]]:
-    "The terms of the glossary, each with the chapters that its entry leads to."
+def entries(root: Path = ROOT) -> list[tuple[list[str], list[str]]]:
+    "Of each entry of the glossary the English and the Chinese term, and the chapters it leads to."
     text = (root / "book/glossary.md").read_text(encoding="utf-8")
-    entries = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
-    return {e.split("\n")[0]: re.findall(r"\{doc\}`/(nbs/[^`]+)`", e) for e in entries}
+    found = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
+    return [(e.split("\n")[:2], re.findall(r"\{doc\}`/(nbs/[^`]+)`", e)) for e in found]
+
+
+def glossary(root: Path = ROOT) -> dict[str, list[str]]:
+    "The English terms of the glossary, each with the chapters that its entry leads to."
+    return {terms[0]: pages for terms, pages in entries(root)}
 
 
 def foot(page: Page) -> None:

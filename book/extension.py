@@ -25,21 +25,18 @@ import tables
 import ways
 
 DIRECTIVES = {
-    "hero": live.hero,  # the first page: a sentence and its translation, drawn
-    "counts": ways.counts,  # what is run, answered and opened, in four numbers
+    "drawing": ways.drawing,  # a drawing of this folder, with its caption
     "progress": ways.progress,  # how many values of the first pass were answered, and the next
     "transformer-map": ways.transformer_map,  # the map; with a part, folded and with it marked
     "reading-path": ways.reading_path,  # every chapter that the named ones need
     "part": ways.part,  # on a page that opens a part: the map, and its chapters
     "widget": live.widget,  # a place that a script fills
-    "translated": live.translated_here,  # what stands there until then: a translation
-    "written": live.written_here,  # and a text that goes on
     "quiz": quizzes.quiz,  # the questions of a part or a chapter
     "quiz-score": quizzes.score,  # a table of the parts
     "results": tables.results,  # the table of the records in results/
     "exercise-table": tables.all_exercises,  # a row for each exercise
     "exercise-count": tables.count_of_exercises,  # how many there are of each kind and mark
-    "family-tree": family_tree.family_tree,  # the drawing, and an entry for each model
+    "family-tree": family_tree.family_tree,  # an entry for each model
     "family-parts": family_tree.family_parts,  # which model has which part
 }
 
@@ -55,13 +52,11 @@ LISTENERS = [
     ("autodoc-process-docstring", FIRST, chapter.tell_parameters),  # as `help` tells them
     ("autodoc-process-signature", THEN, chapter.plain_signature),  # of the command's functions
     # all pages are read and numbered
-    ("env-updated", THEN, site_pages.read_glossary),  # what links to terms will say
     ("write-started", THEN, site_pages.read_parts),  # for the contents beside each page
     # a page is put together
     ("doctree-resolved", THEN, chapter.fold_sections),  # the workshop, what is often confused
     ("doctree-resolved", THEN, chapter.frame_exercises),  # from the title to the solution
     ("doctree-resolved", THEN, chapter.lead_back),  # from the reference to the chapters
-    ("doctree-resolved", THEN, site_pages.note_terms),  # links say what a term means
     # a page is written
     ("html-page-context", FIRST, site_pages.give_parts),  # the contents beside it
     ("html-page-context", FIRST, site_pages.drop_card),  # which does not describe the page
@@ -77,7 +72,6 @@ LISTENERS = [
     ("html-collect-pages", THEN, site_pages.add_missing),  # for an address that leads nowhere
     ("html-collect-pages", THEN, site_search.results_page),
     # the site is written
-    ("build-finished", THEN, site_pages.write_icons),
     ("build-finished", THEN, live.copy_models),  # the shipped ones, which widgets run
     ("build-finished", THEN, notebooks.bring_copies),  # of the chapters, to run elsewhere
     ("build-finished", THEN, site_search.write),  # the index, of the pages as they are
@@ -115,5 +109,4 @@ def setup(app):
     disable_builtin_toctree_collector(app)
     app.add_env_collector(site_pages.ChapterNumbers)
     app.add_html_math_renderer("formulas", *formulas.RENDERERS)
-    app.add_css_file("icons.css")
     return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,6 @@ import formulas
 import pytest
 import ways
 import yaml
-from site_pages import plain
 from site_search import linear
 from sphinxcontrib.katex import katex_version
 
@@ -85,8 +84,6 @@ def test_every_box_of_the_map_is_a_chapter_of_the_first_pass_and_marked_in_its_p
         (linear(r"\mathrm{Attend}\bigl(Q, K\bigr)"), "Attend (Q, K )"),
         (linear(r"\log \sum_{j} e^{a_{tj}}"), "log ∑_j e^a_tj"),
         (linear(r"\begin{gathered} a \\[4pt] b \end{gathered}"), "a b"),
-        (plain("one  two\nthree", 20), "one two three"),  # a description is cut at a word
-        (plain("one two three", 10), "one two …"),
         (ways.hours(5), "5 min"),
         (ways.hours(60), "1 h 00 min"),
         (ways.hours(125), "2 h 05 min"),

@@ -1,8 +1,5 @@
 """The family of Transformers as a page, from book/family.yml.
 
-    ```{family-tree}        a drawing by date, and an entry each
-    ```{family-parts}       a table of models and parts, with ticks
-
 What a model is made of is read off the model itself: the families of `load_hf` build it from a
 small configuration, and the classes of its parts lead to the chapters that export them.
 """
@@ -21,7 +18,6 @@ from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
-KINDS = ("encoder-only", "encoder–decoder", "decoder-only", "", "")  # of the columns
 SECTIONS = {"Encoder and decoder": (1,), "The encoder alone": (0,), "The decoder alone": (2, 3, 4)}
 NULL = ("Position", "Nothing")  # plugs that do nothing
 
@@ -83,53 +79,6 @@ def parts(model: nn.Module) -> dict[str, list[str]]:
         found["position/scaling"] = ["make_scaling"]
     order = list(cards.chapters())
     return {name: found[name] for name in sorted(found, key=order.index)}
-
-
-# --- the drawing --------------------------------------------------------------------------------
-
-LEFT, PITCH, WIDE, ROW, TALL, TOP = 46, 136, 118, 36, 26, 50
-PLACES = {  # the middle of each box: a row for each model, in the order of time
-    entry.name: (LEFT + PITCH * entry.column + PITCH // 2, TOP + ROW * row)
-    for row, entry in enumerate(TREE)
-}
-SIZE = f"0 0 {LEFT + PITCH * len(KINDS)} {TOP + ROW * len(TREE)}"
-SVG = f"""<div class="drawing"><svg class="transformer-map" viewBox="{SIZE}"
-style="max-width: 46rem; min-width: 37rem" role="group"
-aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
-<marker id="tree-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"
-orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>"""
-
-
-def line(entry: Entry) -> list[tuple[int, int]]:
-    "From parent to child: straight down, or around the boxes that stand between."
-    (px, py), (x, y) = PLACES[entry.parent], PLACES[entry.name]
-    start, gap = (px, py + TALL // 2), py + ROW // 2
-    if any(ox == x and py < oy < y for ox, oy in PLACES.values()):
-        lane = x - PITCH // 2
-        return [start, (px, gap), (lane, gap), (lane, y), (x - WIDE // 2, y)]
-    return [start, *([] if px == x else [(px, gap), (x, gap)]), (x, y - TALL // 2)]
-
-
-def drawing() -> str:
-    "The tree as SVG, each box a link to its entry; what `load_hf` opens has a thick frame."
-    shapes, years = [SVG], set()
-    for column, kind in enumerate(KINDS):
-        x = LEFT + PITCH * column + PITCH // 2
-        shapes.append(f'<text x="{x}" y="20" text-anchor="middle" class="label">{kind}</text>')
-    for entry in filter(lambda entry: entry.parent, TREE):
-        points = " ".join(f"{x},{y}" for x, y in line(entry))
-        shapes.append(f'<polyline points="{points}" marker-end="url(#tree-head)"/>')
-    for entry in TREE:
-        (x, y), year, opens = PLACES[entry.name], entry.date[:4], " here" if entry.config else ""
-        if year not in years:
-            shapes.append(f'<text x="4" y="{y + 4}" class="label">{year}</text>')
-        years.add(year)
-        shapes.append(
-            f'<a href="#{entry.label}"><rect class="box{opens}" x="{x - WIDE // 2}" '
-            f'y="{y - TALL // 2}" width="{WIDE}" height="{TALL}" rx="5"/>'
-            f'<text x="{x}" y="{y + 4}" text-anchor="middle">{escape(entry.name)}</text></a>'
-        )
-    return "".join([*shapes, "</svg></div>"])
 
 
 # --- the entries --------------------------------------------------------------------------------
@@ -198,9 +147,9 @@ def family_parts(directive):
 
 
 def family_tree(directive):
-    "The drawing, and below it the entries by kind, each kind in the order of time."
+    "The entries by kind, each kind in the order of time."
     lines = []
     for title, columns in SECTIONS.items():
         lines += ["", f"*{title}*", ""]
         lines += [text for e in TREE if e.column in columns for text in written(e)]
-    return [raw(drawing()), nested(directive, lines, "family-tree")]
+    return [nested(directive, lines, "family-tree")]

@@ -1,27 +1,20 @@
 """What every page of the site carries beside its text, and the pages that no source writes.
 
-Icons are masks in a style sheet. Parts and chapters are numbered, and with them figures, formulas
-and exercises: 3.2 is the second chapter of the third part, (3.2.4) its fourth formula; the appendix
-is A. Links to terms and papers carry a note for the pointer. The address of the site comes from
-settings.ini.
+Parts and chapters are numbered, and with them figures, formulas and exercises: 3.2 is the second
+chapter of the third part, (3.2.4) its fourth formula; the appendix is A.
 """
 
-import base64
 import re
 import sys
 from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
 from cards import OPENING, numbered, part_name
-
-GLOSSARY = "book/glossary"
-
 
 # --- numbers ------------------------------------------------------------------------------------
 
@@ -73,42 +66,7 @@ def read_parts(app, builder):
     app.book_parts = list(parts(app.env))
 
 
-# --- icons --------------------------------------------------------------------------------------
-
-ICONS = {  # the theme's name: the name in Octicons, which Sphinx Design brings
-    "angle-left": "chevron-left",
-    "angle-right": "chevron-right",
-    "arrow-up": "arrow-up",
-    "bars": "three-bars",
-    "download": "download",
-    "expand": "screen-full",
-    "file": "file",
-    "file-pdf": "file",
-    "github": "mark-github",
-    "lightbulb": "light-bulb",
-    "list": "list-unordered",
-    "magnifying-glass": "search",
-    "moon": "moon",
-    "rocket": "rocket",
-    "sun": "sun",
-    "info": "info",
-    "alert": "alert",
-}
-HALF = '<path d="M8 0a8 8 0 1 0 0 16A8 8 0 0 0 8 0Zm0 1.5v13a6.5 6.5 0 0 1 0-13Z"/>'
-
-
-def icon_rules():
-    "A rule for each icon: its shape as a mask."
-    shapes = {name: get_octicon_data()[icon]["heights"]["16"] for name, icon in ICONS.items()}
-    paths = {name: shape["path"] for name, shape in shapes.items()} | {"circle-half-stroke": HALF}
-    for name, path in paths.items():
-        drawing = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{path}</svg>'
-        data = base64.b64encode(drawing.encode()).decode()
-        yield f':root {{ --tl-icon-{name}: url("data:image/svg+xml;base64,{data}"); }}'
-        yield f".fa-{name} {{ --tl-icon: var(--tl-icon-{name}); }}"
-
-
-# --- descriptions and notes ---------------------------------------------------------------------
+# --- descriptions ---------- ---------------------------------------------------------------------
 
 
 def give_addresses(app, config):
@@ -124,49 +82,13 @@ def drop_card(app, pagename, templatename, context, doctree):
             card.parent.remove(card)
 
 
-def plain(text, most):
-    "`text` in one line, cut at a word."
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0] + " …"
-
-
-def definitions(doctree):
-    "The entries of the glossary: (its terms, their labels, the definition, its chapters)."
-    for item in doctree.findall(nodes.definition_list_item):
-        terms = list(item.findall(nodes.term))
-        text = item[-1].deepcopy()
-        links = [link for link in text.findall(addnodes.pending_xref) if link["reftype"] == "doc"]
-        for link in links:
-            link.parent.remove(link)
-        chapters = [link["reftarget"].lstrip("/") for link in links]
-        labels = [label for term in terms for label in term["ids"]]
-        yield [term.astext() for term in terms], labels, plain(text.astext(), 400), chapters
-
-
 HAN = re.compile(r'<dt id="([^"]*)">(?=[^<]*[\u4e00-\u9fff])')
 
 
 def mark_chinese(app, pagename, templatename, context, doctree):
     "The language of the Chinese names: it decides on a screen reader's voice, and on the font."
-    if pagename == GLOSSARY:
+    if pagename == "book/glossary":
         context["body"] = HAN.sub(r'<dt id="\1" lang="zh-Hans">', context["body"])
-
-
-def read_glossary(app, env):
-    "What a link to a term says when it is pointed at."
-    app.term_notes = {
-        label: text
-        for terms, labels, text, chapters in definitions(env.get_doctree(GLOSSARY))
-        for label in labels
-    }
-
-
-def note_terms(app, doctree, docname):
-    "The definition as the title of each link to a term; page.js shows it."
-    for link in doctree.findall(nodes.reference):
-        page, _, label = link.get("refuri", "").partition("#")
-        if "glossary" in page and label in app.term_notes:
-            link["reftitle"] = app.term_notes[label]
 
 
 # --- soon there ---------------------------------------------------------------------------------
@@ -187,8 +109,3 @@ def defer_scripts(app, pagename, templatename, context, doctree):
 def add_missing(app):
     "The page for an address that leads nowhere: shown at any depth, it links from the top."
     return [("404", {"base": app.config.html_baseurl}, "missing.html")]
-
-
-def write_icons(app):
-    rules = "\n".join(icon_rules()) + "\n"
-    Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")

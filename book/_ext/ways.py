@@ -9,8 +9,6 @@ import cards
 import chapter
 from shown import nested, raw
 
-from transformer_lit.models.hf_build import FAMILIES
-
 ROOT = cards.ROOT
 MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # a link is the name of a chapter
 
@@ -106,6 +104,14 @@ def map_here(env, part=""):
     return drawn_map(lambda name: address(env.docname, cards.page(files[name])), part)
 
 
+def drawing(directive):
+    "A drawing of this folder, with its caption."
+    (name,), caption = directive.arguments, " ".join(directive.content)
+    drawn = (ROOT / f"book/{name}.svg").read_text(encoding="utf-8")
+    told = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return [raw(f'<figure class="drawing {name}">{drawn}{told}</figure>')]
+
+
 def transformer_map(directive):
     "The map; with a part as argument it is folded, and the part is marked."
     drawn = map_here(directive.env, *directive.arguments)
@@ -180,23 +186,3 @@ def progress(directive):
             '<p class="continue" hidden>You were last at <a></a>.</p>'
         )
     ]
-
-
-# --- what is here -------------------------------------------------------------------------------
-
-
-def counts(directive, root=ROOT):
-    "Four numbers and what they count, side by side."
-    books = [json.loads(path.read_text(encoding="utf-8")) for path in cards.chapters(root).values()]
-    cells = [cell for book in books for cell in book["cells"]]
-    formulas = sum(len(re.findall(r"^\$\$ \(eq-", "".join(cell["source"]), re.M)) for cell in cells)
-    exercises = sum(len(chapter.exercises(book["cells"])) for book in books)
-    run = sum(cell["cell_type"] == "code" for cell in cells)
-    found = [
-        (formulas, "numbered formulas, derived and put into code"),
-        (run, "cells, run again at every change"),
-        (exercises, "exercises that answer"),
-        (len(FAMILIES), "published architectures that it opens, equal to the reference"),
-    ]
-    items = (f"<li><strong>{n:,}</strong> {said}</li>" for n, said in found)
-    return [raw(f'<ul class="counts">{"".join(items)}</ul>')]

@@ -111,8 +111,8 @@
   window.addEventListener("load", start);
 
   // ---- the note of a link to a term, a paper, a formula or a figure: for the pointer, and for the keyboard ----
-  const SHOWN = "[href*='#equation-'], [href*='#fig-']"; // the thing itself
-  const NOTED = `.bd-article a:is([href*='glossary.html#'], [href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
+  const SHOWN = "[href*='glossary.html#'], [href*='#equation-'], [href*='#fig-']"; // the thing itself
+  const NOTED = `.bd-article a:is([href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
   const pages = new Map(); // address -> its document, asked for once
   const pageOf = ({ href, pathname }) => {
     if (pathname === location.pathname) return document;
@@ -126,7 +126,8 @@
   const recall = async (link) => {
     const page = await pageOf(link);
     const found = page.getElementById(decodeURIComponent(link.hash.slice(1)));
-    const thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
+    let thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
+    while (thing?.matches("dt")) thing = thing.nextElementSibling; // what a term means
     const copy = thing?.cloneNode(true);
     copy?.removeAttribute("id");
     for (const part of copy?.querySelectorAll("[id], .headerlink") ?? []) {
