@@ -98,8 +98,8 @@
   const start = () => {
     let waiting;
     window.addEventListener("resize", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => cueAll(document), 200);
+      cancelAnimationFrame(waiting);
+      waiting = requestAnimationFrame(() => cueAll(document));
     });
     // what was folded has a width only now; many folds that open at once are measured together
     const opened = [];

@@ -228,7 +228,7 @@
     const tries = memory("transformer_lit.quiz", isTry); // [how many, whether the last one was right]
     const answers = memory("transformer_lit.answers", (one) => typeof one === "string"); // the right answer, as typed
 
-    // What is asked: `judged` gives [state, what is said of it], and `keep` what to remember of an answer that was judged.
+    // What is asked: `judged` gives [state, what is said of it], and `keep` remembers what there is to remember.
     const ask = ({ verdict, memory, judged, keep }) => {
       const say = (state, ...said) => {
         verdict.className = `quiz-verdict ${state}`;
@@ -239,8 +239,7 @@
         say(state, ...said);
         if (!state) return;
         memory.load(); // another tab may have answered, too
-        keep(state === "right");
-        memory.save();
+        if (keep(state === "right")) memory.save();
         show();
       };
       return { check, hush: () => say("") };
@@ -267,7 +266,7 @@
       };
       const keep = (good) => {
         const [count, solved] = state();
-        if (!solved) tries.kept[name] = [count + 1, good];
+        return !solved && (tries.kept[name] = [count + 1, good]);
       };
       const { check, hush } = ask({ verdict, memory: tries, judged, keep });
       const show = () => {
