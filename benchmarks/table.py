@@ -1,4 +1,4 @@
-"""The table of speeds on the results page, made from the record of the benchmarks."""
+"""The table of speeds on the results page, made from its record."""
 
 import re
 from pathlib import Path

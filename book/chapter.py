@@ -294,11 +294,16 @@ def exported(cells: list[dict]) -> tuple[str | None, list[str]]:
 
 
 @functools.cache
-def glossary(root: Path = ROOT) -> dict[str, list[str]]:
-    "The terms of the glossary, each with the chapters that its entry leads to."
+def entries(root: Path = ROOT) -> list[tuple[list[str], list[str]]]:
+    "Of each entry of the glossary the English and the Chinese term, and the chapters it leads to."
     text = (root / "book/glossary.md").read_text(encoding="utf-8")
-    entries = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
-    return {e.split("\n")[0]: re.findall(r"\{doc\}`/(nbs/[^`]+)`", e) for e in entries}
+    found = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
+    return [(e.split("\n")[:2], re.findall(r"\{doc\}`/(nbs/[^`]+)`", e)) for e in found]
+
+
+def glossary(root: Path = ROOT) -> dict[str, list[str]]:
+    "The English terms of the glossary, each with the chapters that its entry leads to."
+    return {terms[0]: pages for terms, pages in entries(root)}
 
 
 def foot(page: Page) -> None:
@@ -499,7 +504,7 @@ def directives(page: Page) -> None:
             render["figure"] = {"caption": told["fig-cap"]}
             render["figure"] |= {"name": told["label"]} if "label" in told else {}
         if "fig-alt" in told:
-            render["image"] = {"alt": told["fig-alt"]}
+            render["image"] = {"alt": told["fig-alt"], "classes": "figure"}
 
 
 def fold_checks(page: Page) -> None:
@@ -683,16 +688,3 @@ def add_addresses(app, config):
     printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
     whole, first = (f'<a href="../pdf/{file}.pdf">{n}</a>' for n, file in printed.items())
     config.myst_substitutions |= {"printed": f"{whole} and {first}"}
-
-
-def setup(app):
-    app.connect("config-inited", add_addresses)
-    app.connect("source-read", on_source_read)
-    app.connect("doctree-resolved", fold_sections)
-    app.connect("doctree-resolved", frame_exercises)
-    app.connect("doctree-resolved", lead_back)
-    app.connect("autodoc-process-docstring", hide_docs_of_types, priority=400)  # before napoleon
-    app.connect("autodoc-process-signature", plain_signature)
-    app.connect("html-page-context", add_notation, priority=400)  # before formulas look for theirs
-    app.connect("html-page-context", lead_to_copy, priority=900)  # after the theme made them
-    return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,12 +17,13 @@ class WholeModule(nbdev.maker.ModuleMaker):
     def __init__(self, *args, is_new=True, **options):
         super().__init__(*args, is_new=True, **options)
 
+    def make(self, cells, all_cells=None, lib_path=None):
+        "nbdev makes imports of `lib_path` relative; no import begins with the folder given here."
+        super().make(cells, all_cells, lib_path=self.fname.parent)
+
 
 def nb_export(path, *args, **options):
     nbdev.export.nb_export(path, *args, **options, mod_maker=WholeModule)
-
-
-nbdev.maker._import2relative = lambda *arguments: None
 
 
 def export(paths, package="transformer_lit"):

@@ -4,14 +4,12 @@
     table.json      the model of ten words in the chapter on beam search
     next.json       what the shipped writer of plays gives each character after some beginnings
     moments.json    what the four models of the ten minutes say, at seven moments, as recorded
-    wirings.json    the recorded grid of rates and warm-ups in the chapter on wirings: mean losses
 
 Cells of the chapters are run for it, so that the widgets show what stands there.
 """
 
 import json
 from pathlib import Path
-from statistics import mean
 
 import torch
 
@@ -66,28 +64,6 @@ def following() -> dict:
     return {"characters": writer.tokenizer.characters, "places": places}
 
 
-WIRINGS = {"post": "post-norm", "pre": "pre-norm", "sandwich": "sandwich", "deep": "DeepNorm"}
-
-
-def wirings() -> dict:
-    "For each wiring, rate and warm-up the losses over the steps, means over the seeds."
-    rows = read_measurement(ROOT / "results/measurements/wirings.json").rows
-    rows = [row for row in rows if row["layers"] == 6 and row["steps"] == 120]
-    rates, warmups = (sorted({row[key] for row in rows}) for key in ("rate", "warmup"))
-
-    def losses(*setting) -> list[float]:
-        own = [r["losses"] for r in rows if (r["wiring"], r["rate"], r["warmup"]) == setting]
-        return [round(mean(column), 3) for column in zip(*own, strict=True)]
-
-    grid = {
-        name: [[losses(key, rate, warmup) for warmup in warmups] for rate in rates]
-        for key, name in WIRINGS.items()
-    }
-    at = list(range(rows[0]["every"], rows[0]["steps"] + 1, rows[0]["every"]))
-    unigram = round(rows[0]["unigram"], 3)
-    return {"rates": rates, "warmups": warmups, "at": at, "unigram": unigram, "losses": grid}
-
-
 LONGEST = 60  # letters; no number is as long
 
 
@@ -121,7 +97,6 @@ FILES = {
     "captions.json": captions,
     "table.json": table,
     "next.json": following,
-    "wirings.json": wirings,
 }
 
 

@@ -485,15 +485,9 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def setup(app):
-    "The site brings the copies along."
-
-    def written(app, error):
-        if not error and app.builder.format == "html":
-            write_copies(Path(app.outdir, chapter.COPIES))
-
-    app.connect("build-finished", written)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def bring_copies(app):
+    "The site has them too."
+    write_copies(Path(app.outdir, chapter.COPIES))
 
 
 if __name__ == "__main__":

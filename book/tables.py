@@ -11,16 +11,14 @@
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 import cards
 import chapter
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
+from shown import nested
 
-from transformer_lit.course.records import Measurement, Result, read_results
+from transformer_lit.course.records import Result, read_results
 from transformer_lit.exercises.my_transformer import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
@@ -100,44 +98,6 @@ def with_table(page: str, results: Iterable[Result]) -> str:
     return f"{page.partition('| training |')[0]}{result_table(results)}\n"
 
 
-# --- measurements on the results page ------------------------------------------------------------
-
-MODELS = {"translator": "encoder–decoder", "gpt": "GPT", "llama": "Llama"}
-
-
-def decoding_table(record: Measurement) -> str:
-    "A published model beside other libraries, from the record `decoding_smollm2`."
-    lines = [
-        f"| work | side | time, ours in float32 = 1 (95 %) | {record.device} |",
-        "|---|---|---|---|",
-    ]
-    for row in record.rows:
-        ratio = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row) if "ratio" in row else ""
-        if "tokens_s" in row:
-            told = f"{row['tokens_s']:.0f} tokens/s, {row['mb']:.0f} MB"
-            lines.append(f"| writing | {row['side']} | {ratio} | {told} |")
-        elif "theirs" in row:  # the record has ours / theirs
-            ratio = f"{1 / row['ratio']:.2f} ({1 / row['high']:.2f} to {1 / row['low']:.2f})"
-            lines.append(f"| {row['work']} | transformers | {ratio} | {row['theirs']:.1f} s |")
-        else:
-            told = f"{row['of_weights']:.2f} × the float32 weights"
-            lines.append(f"| memory to open | {row['side']} | | {told} |")
-    return "\n".join(lines)
-
-
-def memory_table(record: Measurement) -> str:
-    "The most that the tensors of a training step hold: ours, and each peer's."
-    lines = ["| training step | ours, MiB | others, MiB | ours / least of the others |"]
-    lines.append("|---|---|---|---|")
-    for _, sides in groupby(record.rows, lambda row: row["row"]):
-        ours, *others = sides
-        told = ", ".join(f"{row['side']} {row['mib']:,.0f}" for row in others)
-        ratio = ours["mib"] / min(row["mib"] for row in others)
-        words = f"{MODELS[ours['model']]}, {ours['dtype']}"
-        lines.append(f"| {words} | {ours['mib']:,.0f} | {told} | {ratio:.2f} |")
-    return "\n".join(lines)
-
-
 # --- exercises ------------------------------------------------------------------------------------
 
 
@@ -176,22 +136,29 @@ def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
         yield f"| {kind} | {numbers} |"
 
 
-class Made(SphinxDirective):
-    "Markdown that the function of the directive's name makes."
-
-    def run(self):
-        for path in cards.chapters().values():
-            self.env.note_dependency(str(path))
-        lines = {"exercise-table": exercise_table, "exercise-count": exercise_count}[self.name]()
-        node = nodes.container(classes=["exercise-tables"])
-        self.state.nested_parse(StringList(list(lines)), self.content_offset, node)
-        return [node]
+def made(directive, lines, name):
+    "A table, made anew when a chapter has changed."
+    for path in cards.chapters().values():
+        directive.env.note_dependency(str(path))
+    return [nested(directive, lines, name)]
 
 
-def setup(app):
-    app.add_directive("exercise-table", Made)
-    app.add_directive("exercise-count", Made)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def all_exercises(directive):
+    return made(directive, exercise_table(), "exercise-tables")
+
+
+def count_of_exercises(directive):
+    return made(directive, exercise_count(), "exercise-tables")
+
+
+def results(directive):
+    "The records in results/, a row for each training, and of the columns those that fit a phone."
+    columns = ("training", "score", "parameters", "minutes")
+    lines = result_table(read_results(cards.ROOT / "results"), columns).splitlines()
+    table = nested(directive, lines)
+    for one in table.findall(nodes.table):
+        one["classes"].append("results")  # its names may break at a hyphen
+    return table.children
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The page judges values as `check` does: same states, same words.
 
-answers.js runs in the Node.js that Playwright brings, over every key, every mistake and every near
-value; what else a reader may type is tried on one exercise for each kind of key.
+questions.js runs in the Node.js that Playwright brings, over every key, every mistake and every
+near value; what else a reader may type is tried on one exercise for each kind of key.
 """
 
 import json
@@ -19,7 +19,7 @@ from transformer_lit.exercises import find_exercise
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 
-SCRIPT = solved.ROOT / "book/_static/answers.js"
+SCRIPT = solved.ROOT / "book/_static/questions.js"
 ASKED = [id for id, (_, one) in sorted(solved.written().items()) if answers.in_page(one)]
 RUN = """const judge = require(process.argv[1]);
 let text = "";

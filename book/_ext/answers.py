@@ -1,14 +1,12 @@
 """Exercises whose answer is a value are answered in the page, which remembers what was right.
 
-Below the statement stands a line to type in, which book/_static/answers.js judges by what
-`as_data` gives. The script is loaded where there is such a line or a count, and nowhere else.
+Below the statement stands a line to type in, which book/_static/questions.js judges by what
+`as_data` gives.
 """
 
 import json
 import re
 from html import escape
-
-from docutils import nodes
 
 from transformer_lit.course.exercises import Question, loosely
 from transformer_lit.exercises import find_exercise
@@ -33,7 +31,7 @@ def packed(data):
 
 
 def as_data(one: Question):
-    """What book/_static/answers.js needs to judge a value as `check` does.
+    """What book/_static/questions.js needs to judge a value as `check` does.
 
     Values are Python's text, which tells 1 from 1.0 and knows nan.
     """
@@ -72,15 +70,3 @@ def count(exercises):
     n = sum(map(in_page, exercises))
     done = f'<span class="answers-done">0 of {n}</span> done in this page'
     return f'<span class="answers-count">, {done}</span>' if n else ""
-
-
-def add_script(app, pagename, templatename, context, doctree):
-    "The script, on pages that ask or count."
-    found = doctree.findall(nodes.raw) if doctree is not None else ()
-    if any("data-judge" in it.astext() or "data-index" in it.astext() for it in found):
-        app.add_js_file("answers.js", loading_method="defer")
-
-
-def setup(app):
-    app.connect("html-page-context", add_script)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

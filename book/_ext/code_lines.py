@@ -3,24 +3,20 @@ there, with a mark."""
 
 import re
 
-from pygments.formatters import HtmlFormatter
-from sphinx.highlighting import PygmentsBridge
+CODE = re.compile(r'(?<=<div class="highlight"><pre>)(.*?)\n(?=</pre>)', re.S)
 
 
 def line(text):
-    "A line of highlighted code; its end stays outside."
+    "A line of highlighted code."
     plain = re.sub(r"<[^>]*>", "", text)
     indent = len(plain) - len(plain.lstrip(" "))
     style = f' style="--in:{indent}"' if indent and plain.strip() else ""
-    return f'<span class="ln"{style}>{text.removesuffix(chr(10))}</span>\n'
+    return f'<span class="ln"{style}>{text}</span>\n'
 
 
-class Lines(HtmlFormatter):
-    def _format_lines(self, tokens):
-        for is_code, text in super()._format_lines(tokens):
-            yield is_code, line(text) if is_code else text
-
-
-def setup(app):
-    PygmentsBridge.html_formatter = Lines
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def mark_lines(app, pagename, templatename, context, doctree):
+    "In the pages that are written; those of the package's source have marks of their own."
+    if doctree is not None:
+        context["body"] = CODE.sub(
+            lambda code: "".join(map(line, code[1].split("\n"))), context["body"]
+        )

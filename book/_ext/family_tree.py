@@ -1,8 +1,5 @@
 """The family of Transformers as a page, from book/family.yml.
 
-    ```{family-tree}        a drawing by date, and an entry each
-    ```{family-parts}       a table of models and parts, with ticks
-
 What a model is made of is read off the model itself: the families of `load_hf` build it from a
 small configuration, and the classes of its parts lead to the chapters that export them.
 """
@@ -13,17 +10,14 @@ from html import escape
 
 import cards
 import yaml
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
+from shown import nested, raw
 from torch import nn
-from ways import nested
 
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 
-KINDS = ("encoder-only", "encoder–decoder", "decoder-only", "", "")  # of the columns
 SECTIONS = {"Encoder and decoder": (1,), "The encoder alone": (0,), "The decoder alone": (2, 3, 4)}
 NULL = ("Position", "Nothing")  # plugs that do nothing
 
@@ -89,52 +83,6 @@ def parts(model: nn.Module) -> dict[str, list[str]]:
     return {name: found[name] for name in sorted(found, key=order.index)}
 
 
-# --- the drawing --------------------------------------------------------------------------------
-
-LEFT, PITCH, WIDE, ROW, TALL, TOP = 46, 136, 118, 36, 26, 50
-PLACES = {  # the middle of each box: a row for each model, in the order of time
-    entry.name: (LEFT + PITCH * entry.column + PITCH // 2, TOP + ROW * row)
-    for row, entry in enumerate(TREE)
-}
-SIZE = f"0 0 {LEFT + PITCH * len(KINDS)} {TOP + ROW * len(TREE)}"
-SVG = f"""<svg class="transformer-map" style="max-width: 46rem" viewBox="{SIZE}" role="group"
-aria-label="Tree of Transformers by date: each box leads to its entry"><defs>
-<marker id="tree-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"
-orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker></defs>"""
-
-
-def line(entry: Entry) -> list[tuple[int, int]]:
-    "From parent to child: straight down, or around the boxes that stand between."
-    (px, py), (x, y) = PLACES[entry.parent], PLACES[entry.name]
-    start, gap = (px, py + TALL // 2), py + ROW // 2
-    if any(ox == x and py < oy < y for ox, oy in PLACES.values()):
-        lane = x - PITCH // 2
-        return [start, (px, gap), (lane, gap), (lane, y), (x - WIDE // 2, y)]
-    return [start, *([] if px == x else [(px, gap), (x, gap)]), (x, y - TALL // 2)]
-
-
-def drawing() -> str:
-    "The tree as SVG, each box a link to its entry; what `load_hf` opens has a thick frame."
-    shapes, years = [SVG], set()
-    for column, kind in enumerate(KINDS):
-        x = LEFT + PITCH * column + PITCH // 2
-        shapes.append(f'<text x="{x}" y="20" text-anchor="middle" class="label">{kind}</text>')
-    for entry in filter(lambda entry: entry.parent, TREE):
-        points = " ".join(f"{x},{y}" for x, y in line(entry))
-        shapes.append(f'<polyline points="{points}" marker-end="url(#tree-head)"/>')
-    for entry in TREE:
-        (x, y), year, opens = PLACES[entry.name], entry.date[:4], " here" if entry.config else ""
-        if year not in years:
-            shapes.append(f'<text x="4" y="{y + 4}" class="label">{year}</text>')
-        years.add(year)
-        shapes.append(
-            f'<a href="#{entry.label}"><rect class="box{opens}" x="{x - WIDE // 2}" '
-            f'y="{y - TALL // 2}" width="{WIDE}" height="{TALL}" rx="5"/>'
-            f'<text x="{x}" y="{y + 4}" text-anchor="middle">{escape(entry.name)}</text></a>'
-        )
-    return "".join([*shapes, "</svg>"])
-
-
 # --- the entries --------------------------------------------------------------------------------
 
 
@@ -193,28 +141,17 @@ def table(address) -> str:
     )
 
 
-class FamilyParts(SphinxDirective):
+def family_parts(directive):
     "Which model has which part."
-
-    def run(self):
-        files, uri = cards.chapters(), self.env.app.builder.get_relative_uri
-        drawn = table(lambda name: uri(self.env.docname, cards.page(files[name])))
-        return [nodes.raw("", drawn, format="html")]
+    files, uri = cards.chapters(), directive.env.app.builder.get_relative_uri
+    drawn = table(lambda name: uri(directive.env.docname, cards.page(files[name])))
+    return [raw(drawn)]
 
 
-class FamilyTree(SphinxDirective):
-    "The drawing, and below it the entries by kind, each kind in the order of time."
-
-    def run(self):
-        lines = []
-        for title, columns in SECTIONS.items():
-            lines += ["", f"*{title}*", ""]
-            lines += [text for e in TREE if e.column in columns for text in written(e)]
-        drawn = nodes.raw("", drawing(), format="html")
-        return [drawn, *nested(self, "family-tree", lines)]
-
-
-def setup(app):
-    app.add_directive("family-tree", FamilyTree)
-    app.add_directive("family-parts", FamilyParts)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
+def family_tree(directive):
+    "The entries by kind, each kind in the order of time."
+    lines = []
+    for title, columns in SECTIONS.items():
+        lines += ["", f"*{title}*", ""]
+        lines += [text for e in TREE if e.column in columns for text in written(e)]
+    return [nested(directive, lines, "family-tree")]

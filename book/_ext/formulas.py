@@ -4,30 +4,24 @@ What it cannot draw stops the build. A page without formulas does without their 
 """
 
 import re
-import socket
-import time
-from subprocess import PIPE, Popen
 
 import sphinxcontrib.katex as katex
+from docutils import nodes
 from playwright._impl._driver import compute_driver_executable
+from sphinx.util.math import get_node_equation_number
 
 katex.NODEJS_BINARY = str(compute_driver_executable()[0])
-katex.KATEX_DEFAULT_OPTIONS = {"throwOnError": True, "strict": "ignore"}
-katex.RENDER_TIMEOUT = 60  # seconds: the machine may be busy
+katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60  # seconds: the machine may be busy
+OPTIONS = {"throwOnError": True, "strict": "ignore"}
 
 
-def start(rundir, timeout):
-    "Node.js and a line to it; the extension's own way fails where it asks before Node listens."
-    path = rundir / "katex.sock"
-    process = Popen(katex.KaTeXServer.build_command(socket=path), stdin=PIPE, cwd=rundir)
-    line = socket.socket(socket.AF_UNIX)
-    while process.poll() is None:
+def draw(latex, display):
+    "A formula as HTML."
+    while True:
         try:
-            line.connect(str(path))
-            return process, line
-        except (FileNotFoundError, ConnectionRefusedError):
-            time.sleep(0.01)
-    raise katex.KaTeXError(f"{katex.NODEJS_BINARY} ended with {process.returncode}")
+            return katex.render_latex(latex, OPTIONS | {"displayMode": display})
+        except ConnectionRefusedError:  # Node.js is there, and does not listen yet
+            continue
 
 
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}]|[^\\{}]+", re.DOTALL)
@@ -48,15 +42,32 @@ def parts(latex, sign):
     return found
 
 
-def render(latex, options=None, *, draw=katex.render_latex):
-    "As the extension does; what a display shows side by side is drawn apart, so that it may wrap."
-    if not (options and options.get("displayMode")):
-        return draw(latex, options)
+def display(latex, draw=draw):
+    "A displayed formula; what stands side by side is drawn apart, so that it may wrap."
     if rows := GATHERED.fullmatch(latex):
-        drawn = (render(GAP.sub("", row), options, draw=draw) for row in parts(rows[1], r"\\"))
+        drawn = (display(GAP.sub("", row), draw) for row in parts(rows[1], r"\\"))
         return f'<span class="katex-display katex-rows">{"".join(drawn)}</span>'
-    drawn = "".join(draw(part, options) for part in parts(latex, r"\qquad"))
+    drawn = "".join(draw(part, True) for part in parts(latex, r"\qquad"))
     return drawn.replace('</span><span class="katex-display">', "")  # one display of them all
+
+
+def visit_math(writer, node):
+    writer.body.append(f'<span class="math">{draw(node.astext(), False)}</span>')
+    raise nodes.SkipNode
+
+
+def visit_display(writer, node):
+    "The number stands before the formula: custom.css puts it at the end of the line."
+    writer.body.append(writer.starttag(node, "div", CLASS="math"))
+    if node["number"]:
+        writer.body.append(f'<span class="eqno">({get_node_equation_number(writer, node)})')
+        writer.add_permalink_ref(node, "Permalink to this equation")
+        writer.body.append("</span>")
+    writer.body.append(display(node.astext()) + "</div>")
+    raise nodes.SkipNode
+
+
+RENDERERS = (visit_math, None), (visit_display, None)
 
 
 def keep_style(app, pagename, templatename, context, doctree):
@@ -81,11 +92,3 @@ def colour_page(app, pagename, templatename, context, doctree):
     "In the chapters of attention q, k and v are what they are called; elsewhere v may be anything."
     if pagename.startswith(ATTENTION) and "body" in context:
         context["body"] = colour(context["body"])
-
-
-def setup(app):
-    katex.KaTeXServer.start_server_process = start
-    katex.render_latex = render
-    app.connect("html-page-context", keep_style)
-    app.connect("html-page-context", colour_page)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

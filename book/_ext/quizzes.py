@@ -1,8 +1,8 @@
-"""Questions on each part: plain text to read, and forms that book/_static/quiz.js judges.
+"""Questions on each part: plain text to read, and forms that book/_static/questions.js judges.
 
     ```{quiz} attention     the questions of a part, from book/quizzes.yml
     ```{quiz} attention/masks  those of a chapter
-    ```{quiz-score}         a table of the parts; quiz.js adds what was answered
+    ```{quiz-score}         a table of the parts; questions.js adds what was answered
 
 The script is loaded where there is a question, and nowhere else. A chapter's own stand below its
 summary, too.
@@ -16,16 +16,14 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
+from shown import nested, raw
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "book/quizzes.yml"
 LETTERS = "ABCD"
-KEYS = {"id", "chapter", "level", "text", "choices"}
 
 
 # --- the questions ------------------------------------------------------------------------------
@@ -57,28 +55,13 @@ class Question:
         return [choice.right for choice in self.choices].index(True)
 
 
-def _choice(name, written):
-    kind = next((kind for kind in ("right", "wrong") if kind in written), None)
-    if kind is None or set(written) != {kind, "why"}:
-        raise ValueError(f"{name}: a choice is `right` or `wrong`, with `why`; got {written}")
-    return Choice(written[kind], written["why"], kind == "right")
-
-
-def _question(written):
-    name = written.get("id", "a question without id")
-    if set(written) - {"code"} != KEYS:
-        wrong = ", ".join(sorted((set(written) - {"code"}) ^ KEYS))
-        raise ValueError(f"{name}: missing or unknown in book/quizzes.yml: {wrong}")
-    choices = tuple(_choice(name, choice) for choice in written["choices"])
-    if sum(choice.right for choice in choices) != 1 or len(choices) > len(LETTERS):
-        raise ValueError(f"{name} needs one right answer among at most {len(LETTERS)}")
-    return Question(**{**written, "choices": choices})
-
-
 @functools.cache
 def _parsed(text):
     written = yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    return {part: [_question(one) for one in questions] for part, questions in written.items()}
+    for one in (one for questions in written.values() for one in questions):
+        parts = ((c.get("right") or c["wrong"], c["why"], "right" in c) for c in one["choices"])
+        one["choices"] = tuple(Choice(*each) for each in parts)
+    return {part: [Question(**one) for one in questions] for part, questions in written.items()}
 
 
 def read(file=FILE):
@@ -104,99 +87,87 @@ def titles(root=ROOT):
 # --- the page -----------------------------------------------------------------------------------
 
 
-def raw(html):
-    return nodes.raw("", html, format="html")
+def inline(directive, text, name=""):
+    "Markdown of one paragraph, without the paragraph."
+    (paragraph,) = nested(directive, [text]).children
+    return nodes.inline("", "", *paragraph.children, classes=[name] if name else [])
 
 
-class Quiz(SphinxDirective):
+def choices(directive, question):
+    for place, choice in enumerate(question.choices):
+        box = f'<input type="radio" name="quiz-{question.id}" value="{place}">'
+        letter = f'<span class="quiz-letter">{LETTERS[place]}</span> '
+        yield raw(f'<label class="quiz-choice">{box} {letter}')
+        yield inline(directive, choice.text, "quiz-text")
+        yield raw("</label>")
+
+
+def answer(directive, question):
+    yield raw('<details class="quiz-answer"><summary>All answers explained</summary><ul>')
+    for place, choice in enumerate(question.choices):
+        verdict = "right" if choice.right else "wrong"
+        yield raw(f"<li><strong>{LETTERS[place]} is {verdict}.</strong> ")
+        yield inline(directive, choice.why, "quiz-why")
+        yield raw("</li>")
+    path = cards.chapters()[question.chapter].relative_to(ROOT).with_suffix("")
+    yield raw("</ul><p>Settled in ")
+    yield inline(directive, f"{{doc}}`/{path}`.")
+    yield raw("</p></details>")
+
+
+def asked(directive, number, part, question):
+    named = f'id="quiz-{question.id}" data-quiz="{question.id}" data-part="{part}"'
+    yield raw(f'<div class="quiz-question" {named} data-right="{question.right}">')
+    extra = ' <span class="quiz-level">extra</span>' if question.level == "extra" else ""
+    yield raw(f'<fieldset><legend><span class="quiz-number">{number}.{extra}</span> ')
+    yield inline(directive, question.text)
+    yield raw("</legend>")
+    if question.code:
+        yield nodes.literal_block(question.code, question.code, language="python")
+    yield from choices(directive, question)
+    yield raw("</fieldset>")
+    yield from answer(directive, question)
+    yield raw("</div>")
+
+
+def quiz(directive):
     "The questions of a part or a chapter, with answers to choose from, all of them explained."
-
-    required_arguments = 1
-
-    def inline(self, text, name=""):
-        "Markdown of one paragraph, without the paragraph."
-        found = nodes.container()
-        self.state.nested_parse(StringList([text]), self.content_offset, found)
-        (paragraph,) = found.children
-        return nodes.inline("", "", *paragraph.children, classes=[name] if name else [])
-
-    def choices(self, question):
-        for place, choice in enumerate(question.choices):
-            box = f'<input type="radio" name="quiz-{question.id}" value="{place}">'
-            letter = f'<span class="quiz-letter">{LETTERS[place]}</span> '
-            yield raw(f'<label class="quiz-choice">{box} {letter}')
-            yield self.inline(choice.text, "quiz-text")
-            yield raw("</label>")
-
-    def answer(self, question):
-        yield raw('<details class="quiz-answer"><summary>All answers explained</summary><ul>')
-        for place, choice in enumerate(question.choices):
-            verdict = "right" if choice.right else "wrong"
-            yield raw(f"<li><strong>{LETTERS[place]} is {verdict}.</strong> ")
-            yield self.inline(choice.why, "quiz-why")
-            yield raw("</li>")
-        path = cards.chapters()[question.chapter].relative_to(ROOT).with_suffix("")
-        yield raw("</ul><p>Settled in ")
-        yield self.inline(f"{{doc}}`/{path}`.")
-        yield raw("</p></details>")
-
-    def question(self, number, part, question):
-        named = f'id="quiz-{question.id}" data-quiz="{question.id}" data-part="{part}"'
-        yield raw(f'<div class="quiz-question" {named} data-right="{question.right}">')
-        extra = ' <span class="quiz-level">extra</span>' if question.level == "extra" else ""
-        yield raw(f'<fieldset><legend><span class="quiz-number">{number}.{extra}</span> ')
-        yield self.inline(question.text)
-        yield raw("</legend>")
-        if question.code:
-            yield nodes.literal_block(question.code, question.code, language="python")
-        yield from self.choices(question)
-        yield raw("</fieldset>")
-        yield from self.answer(question)
-        yield raw("</div>")
-
-    def run(self):
-        self.env.note_dependency(str(FILE))
-        known, asked = read() | of_chapters(), self.arguments[0]
-        if asked not in known:
-            raise self.error(f"no questions on {asked!r}; there are some on {', '.join(known)}")
-        part, alone = asked.partition("/")[::2]
-        silent = " data-pagefind-ignore" if alone else ""  # they are found on the page of all
-        found = [raw(f'<div class="quiz" data-quiz-part="{part}"{silent}>')]
-        for number, question in enumerate(known[asked], 1):
-            found += self.question(number, part, question)
-        return [*found, raw("</div>")]
+    directive.env.note_dependency(str(FILE))
+    known, name = read() | of_chapters(), directive.arguments[0]
+    if name not in known:
+        raise directive.error(f"no questions on {name!r}; there are some on {', '.join(known)}")
+    part, alone = name.partition("/")[::2]
+    silent = " data-pagefind-ignore" if alone else ""  # they are found on the page of all
+    found = [raw(f'<div class="quiz" data-quiz-part="{part}"{silent}>')]
+    for number, question in enumerate(known[name], 1):
+        found += asked(directive, number, part, question)
+    return [*found, raw("</div>")]
 
 
-class Score(SphinxDirective):
+def score(directive):
     "A table of the parts with links to their questions, on the page that holds them all."
-
-    def run(self):
-        self.env.note_dependency(str(FILE))
-        caption, parts = titles(), read()
-        rows = "".join(
-            f'<tr data-quiz-part="{part}"><th scope="row"><a href="#quiz-{part}">'
-            f"{escape(caption[part])}</a></th><td>{len(questions)}</td></tr>"
-            for part, questions in parts.items()
+    directive.env.note_dependency(str(FILE))
+    caption, parts = titles(), read()
+    rows = "".join(
+        f'<tr data-quiz-part="{part}"><th scope="row"><a href="#quiz-{part}">'
+        f"{escape(caption[part])}</a></th><td>{len(questions)}</td></tr>"
+        for part, questions in parts.items()
+    )
+    total = f'<tr data-quiz-part=""><th scope="row">All</th><td>{sum(map(len, parts.values()))}'
+    return [
+        raw(
+            '<div class="quiz-score"><table class="widget-table"><thead><tr>'
+            '<th scope="col">Part</th><th scope="col">Questions</th></tr></thead>'
+            f"<tbody>{rows}</tbody><tfoot>{total}</td></tr></tfoot></table></div>"
         )
-        total = f'<tr data-quiz-part=""><th scope="row">All</th><td>{sum(map(len, parts.values()))}'
-        return [
-            raw(
-                '<div class="quiz-score"><table class="widget-table"><thead><tr>'
-                '<th scope="col">Part</th><th scope="col">Questions</th></tr></thead>'
-                f"<tbody>{rows}</tbody><tfoot>{total}</td></tr></tfoot></table></div>"
-            )
-        ]
+    ]
+
+
+ASKING = ('class="quiz"', "data-judge", "data-index")
 
 
 def add_script(app, pagename, templatename, context, doctree):
-    "The script, on pages that hold a question."
+    "The script, on pages that ask or count, and nowhere else."
     found = doctree.findall(nodes.raw) if doctree is not None else ()
-    if any('class="quiz"' in node.astext() for node in found):
-        app.add_js_file("quiz.js", loading_method="defer")
-
-
-def setup(app):
-    app.add_directive("quiz", Quiz)
-    app.add_directive("quiz-score", Score)
-    app.connect("html-page-context", add_script)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    if any(mark in node.astext() for node in found for mark in ASKING):
+        app.add_js_file("questions.js", loading_method="defer")

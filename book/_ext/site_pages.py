@@ -1,45 +1,41 @@
 """What every page of the site carries beside its text, and the pages that no source writes.
 
-Icons are masks in a style sheet. Parts and chapters are numbered, and with them figures, formulas
-and exercises: 3.2 is the second chapter of the third part, (3.2.4) its fourth formula; the appendix
-is A. Links to terms and papers carry a note for the pointer. The address of the site comes from
-settings.ini.
+Parts and chapters are numbered, and with them figures, formulas and exercises: 3.2 is the second
+chapter of the third part, (3.2.4) its fourth formula; the appendix is A.
 """
 
-import base64
 import re
 import sys
 from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx_design.icons import get_octicon_data
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
 from cards import OPENING, numbered, part_name
 
-GLOSSARY = "book/glossary"
-
-
 # --- numbers ------------------------------------------------------------------------------------
 
 
-def number_chapters(collector, env):
-    "Number the entries of the contents by part; give back the documents whose number changed."
-    former, env.toc_secnumbers = env.toc_secnumbers, {}
-    parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
-    for place, part in enumerate(parts, 1):
-        name = part_name(place, part.get("caption"))
-        chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
-        for count, ref in enumerate(numbered(chapters), 1):
-            number = (name, count)
-            env.titles[ref]["secnumber"] = number
-            links = list(env.tocs[ref].findall(nodes.reference))
-            env.toc_secnumbers[ref] = {link["anchorname"]: () for link in links}
-            env.toc_secnumbers[ref][""] = links[0]["secnumber"] = number
-    return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
+class ChapterNumbers(TocTreeCollectorWithStyles):
+    "Numbers the entries of the contents by part."
+
+    def assign_section_numbers(self, env):
+        "Gives back the documents whose number changed."
+        former, env.toc_secnumbers = env.toc_secnumbers, {}
+        parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
+        for place, part in enumerate(parts, 1):
+            name = part_name(place, part.get("caption"))
+            chapters = [ref for _, ref in part["entries"] if ref in env.tocs]
+            for count, ref in enumerate(numbered(chapters), 1):
+                number = (name, count)
+                env.titles[ref]["secnumber"] = number
+                links = list(env.tocs[ref].findall(nodes.reference))
+                env.toc_secnumbers[ref] = {link["anchorname"]: () for link in links}
+                env.toc_secnumbers[ref][""] = links[0]["secnumber"] = number
+        return [ref for ref, found in env.toc_secnumbers.items() if found != former.get(ref)]
 
 
 def parts(env):
@@ -70,42 +66,7 @@ def read_parts(app, builder):
     app.book_parts = list(parts(app.env))
 
 
-# --- icons --------------------------------------------------------------------------------------
-
-ICONS = {  # the theme's name: the name in Octicons, which Sphinx Design brings
-    "angle-left": "chevron-left",
-    "angle-right": "chevron-right",
-    "arrow-up": "arrow-up",
-    "bars": "three-bars",
-    "download": "download",
-    "expand": "screen-full",
-    "file": "file",
-    "file-pdf": "file",
-    "github": "mark-github",
-    "lightbulb": "light-bulb",
-    "list": "list-unordered",
-    "magnifying-glass": "search",
-    "moon": "moon",
-    "rocket": "rocket",
-    "sun": "sun",
-    "info": "info",
-    "alert": "alert",
-}
-HALF = '<path d="M8 0a8 8 0 1 0 0 16A8 8 0 0 0 8 0Zm0 1.5v13a6.5 6.5 0 0 1 0-13Z"/>'
-
-
-def icon_rules():
-    "A rule for each icon: its shape as a mask."
-    shapes = {name: get_octicon_data()[icon]["heights"]["16"] for name, icon in ICONS.items()}
-    paths = {name: shape["path"] for name, shape in shapes.items()} | {"circle-half-stroke": HALF}
-    for name, path in paths.items():
-        drawing = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{path}</svg>'
-        data = base64.b64encode(drawing.encode()).decode()
-        yield f':root {{ --tl-icon-{name}: url("data:image/svg+xml;base64,{data}"); }}'
-        yield f".fa-{name} {{ --tl-icon: var(--tl-icon-{name}); }}"
-
-
-# --- descriptions and notes ---------------------------------------------------------------------
+# --- descriptions ---------- ---------------------------------------------------------------------
 
 
 def give_addresses(app, config):
@@ -121,49 +82,13 @@ def drop_card(app, pagename, templatename, context, doctree):
             card.parent.remove(card)
 
 
-def plain(text, most):
-    "`text` in one line, cut at a word."
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0] + " …"
-
-
-def definitions(doctree):
-    "The entries of the glossary: (its terms, their labels, the definition, its chapters)."
-    for item in doctree.findall(nodes.definition_list_item):
-        terms = list(item.findall(nodes.term))
-        text = item[-1].deepcopy()
-        links = [link for link in text.findall(addnodes.pending_xref) if link["reftype"] == "doc"]
-        for link in links:
-            link.parent.remove(link)
-        chapters = [link["reftarget"].lstrip("/") for link in links]
-        labels = [label for term in terms for label in term["ids"]]
-        yield [term.astext() for term in terms], labels, plain(text.astext(), 400), chapters
-
-
 HAN = re.compile(r'<dt id="([^"]*)">(?=[^<]*[\u4e00-\u9fff])')
 
 
 def mark_chinese(app, pagename, templatename, context, doctree):
     "The language of the Chinese names: it decides on a screen reader's voice, and on the font."
-    if pagename == GLOSSARY:
+    if pagename == "book/glossary":
         context["body"] = HAN.sub(r'<dt id="\1" lang="zh-Hans">', context["body"])
-
-
-def read_glossary(app, env):
-    "What a link to a term says when it is pointed at."
-    app.term_notes = {
-        label: text
-        for terms, labels, text, chapters in definitions(env.get_doctree(GLOSSARY))
-        for label in labels
-    }
-
-
-def note_terms(app, doctree, docname):
-    "The definition as the title of each link to a term; page.js shows it."
-    for link in doctree.findall(nodes.reference):
-        page, _, label = link.get("refuri", "").partition("#")
-        if "glossary" in page and label in app.term_notes:
-            link["reftitle"] = app.term_notes[label]
 
 
 # --- soon there ---------------------------------------------------------------------------------
@@ -178,60 +103,9 @@ def defer_scripts(app, pagename, templatename, context, doctree):
             script.attributes["defer"] = "defer"
 
 
-THEME = "_static/scripts/pydata-sphinx-theme.js"
-# What scrolls gets a place among the tab stops. The theme asks one size, writes one, in turn, and
-# each turn lays the page out. All sizes first, and none of what a closed fold hides: one layout.
-SCROLLS = "e.scrollWidth>e.clientWidth||e.scrollHeight>e.clientHeight?0:-1"
-IN_TURN = (
-    ('document.querySelectorAll(["pre"', '[...document.querySelectorAll(["pre"'),
-    (
-        f".forEach(e=>{{e.tabIndex={SCROLLS}}})",
-        '].filter(e=>!e.closest("details:not([open])"))'
-        f".map(e=>[e,{SCROLLS}]).forEach(([e,t])=>{{e.tabIndex=t}})",
-    ),
-)
-
-
-def read_sizes_first(app, error):
-    "The theme's script, with that loop in two; a theme that has another one is an error."
-    if error or app.builder.format != "html":
-        return
-    path = Path(app.outdir, THEME)
-    text = path.read_text(encoding="utf-8")
-    for old, new in IN_TURN:
-        if new not in text:
-            before, found, after = text.partition(old)
-            assert found and old not in after, f"{THEME} has not one {old}"
-            text = f"{before}{new}{after}"
-    path.write_text(text, encoding="utf-8")
-
-
 # --- pages that no source writes ----------------------------------------------------------------
 
 
 def add_missing(app):
     "The page for an address that leads nowhere: shown at any depth, it links from the top."
     return [("404", {"base": app.config.html_baseurl}, "missing.html")]
-
-
-def write_icons(app, error):
-    if not error and app.builder.format == "html":
-        rules = "\n".join(icon_rules()) + "\n"
-        Path(app.outdir, "_static/icons.css").write_text(rules, encoding="utf-8")
-
-
-def setup(app):
-    TocTreeCollectorWithStyles.assign_section_numbers = number_chapters
-    app.add_css_file("icons.css")
-    app.connect("config-inited", give_addresses, priority=900)  # when the address is known
-    app.connect("env-updated", read_glossary)
-    app.connect("doctree-resolved", note_terms)
-    app.connect("write-started", read_parts)  # all are numbered
-    app.connect("html-page-context", give_parts, priority=400)  # before the theme tries its parts
-    app.connect("html-page-context", drop_card, priority=400)  # before the description is taken
-    app.connect("html-page-context", mark_chinese)
-    app.connect("html-page-context", defer_scripts, priority=900)  # when all are named
-    app.connect("html-collect-pages", add_missing)
-    app.connect("build-finished", write_icons)
-    app.connect("build-finished", read_sizes_first)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

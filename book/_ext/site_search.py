@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 
 import yaml
 from pagefind_bin import get_executable
-from site_pages import GLOSSARY, definitions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import cards
+import chapter
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = """
@@ -72,21 +72,21 @@ def _sign(command):
     return SIGNS.get(command[1], command[1] if command[1] in SAID else " ")
 
 
-def looked_for(env):
+def looked_for():
     "The words that lead to a page: those of book/search.yml first, then terms of the glossary."
     pages = {name: cards.page(path) for name, path in cards.chapters().items()}
     listed = yaml.safe_load((ROOT / "book/search.yml").read_text(encoding="utf-8"))
     words = {pages.get(name, name): list(found) for name, found in listed.items()}
-    for terms, _, _, chapters in definitions(env.get_doctree(GLOSSARY)):
+    for terms, chapters in chapter.entries():
         for page in chapters:
             words.setdefault(page, []).extend(terms)
     return words
 
 
-def known_words(app):
+def results_page(app):
     "The page of results with the words of titles and terms: what a slip is corrected to."
     titles = [title.astext() for title in app.env.titles.values()]
-    listed = [word for words in looked_for(app.env).values() for word in words]
+    listed = [word for words in looked_for().values() for word in words]
     words = {word.lower() for said in titles + listed for word in re.findall(r"[A-Za-z]{4,}", said)}
     return [("search", {"search_words": sorted(words)}, "search.html")]
 
@@ -134,11 +134,9 @@ def index(site, pages):
         subprocess.run([get_executable(), *options], check=True, stdout=subprocess.DEVNULL)
 
 
-def write(app, error):
+def write(app):
     "The index of all pages, beside the page of results."
-    if error or app.builder.format != "html":
-        return
-    words, numbers = looked_for(app.env), cards.numbers(ROOT)
+    words, numbers = looked_for(), cards.numbers(ROOT)
     titles = {page: app.env.titles[page].astext() for page in app.env.found_docs}
     pages = [
         (page, numbers.get(page, ""), title, words.get(page, [])) for page, title in titles.items()
@@ -148,10 +146,3 @@ def write(app, error):
 
 def switch_off(app):
     app.builder.search = False
-
-
-def setup(app):
-    app.connect("builder-inited", switch_off)
-    app.connect("html-collect-pages", known_words)
-    app.connect("build-finished", write)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,4 @@
-"""Ways through the book: paths that are computed from the chapters' cards, a map, the parts' pages.
-
-```{reading-path} models/llama      every chapter that the named ones need, with its minutes
-```{reading-path} only models/llama the named ones alone
-```{transformer-map} attention      book/map.svg, folded, with the reader's part marked
-```{part}                           on a page that opens a part: the map, and its chapters
-```{counts}                         what is run, answered and opened, in four numbers
-```{progress}                       how many values of the first pass were answered, and the next
-"""
+"Ways through the book: paths that are computed from the chapters' cards, a map, the parts' pages."
 
 import json
 import re
@@ -15,11 +7,7 @@ from pathlib import Path
 import answers
 import cards
 import chapter
-from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
-
-from transformer_lit.models.hf_build import FAMILIES
+from shown import nested, raw
 
 ROOT = cards.ROOT
 MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # a link is the name of a chapter
@@ -81,31 +69,17 @@ def say_hours(app, config):
     }
 
 
-class ReadingPath(SphinxDirective):
+def reading_path(directive):
     "The chapters of a path, as `chosen` names it."
-
-    required_arguments = 1
-    final_argument_whitespace = True
-    has_content = True
-
-    def run(self):
-        path, files = chosen(self.arguments[0].split()), cards.chapters()
-        times = f"{length(path)} to read, {practice(path)} of exercises"
-        summary = f"<details><summary>{len(path)} chapters, {times}</summary>"
-        rows = (
-            f"1. {{doc}}`/{cards.page(files[name])}` ({card['minutes']} min)"
-            for name, card in path.items()
-        )
-        return nested(
-            self, "reading-path", [*self.content, "", summary, "", *rows, "", "</details>"]
-        )
-
-
-def nested(directive, name, lines):
-    "Lines of Markdown as a part of the page."
-    node = nodes.container(classes=[name])
-    directive.state.nested_parse(StringList(lines), directive.content_offset, node)
-    return [node]
+    path, files = chosen(directive.arguments[0].split()), cards.chapters()
+    times = f"{length(path)} to read, {practice(path)} of exercises"
+    summary = f"<details><summary>{len(path)} chapters, {times}</summary>"
+    rows = (
+        f"1. {{doc}}`/{cards.page(files[name])}` ({card['minutes']} min)"
+        for name, card in path.items()
+    )
+    lines = [*directive.content, "", summary, "", *rows, "", "</details>"]
+    return [nested(directive, lines, "reading-path")]
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -118,7 +92,8 @@ def drawn_map(link, part=""):
         here = " here" if match[1].startswith(f"{part}/") else ""
         return f'<a href="{link(match[1])}"><rect class="{match[2]}{here}"'
 
-    return re.sub(r'<a href="(.+?)"><rect class="(\w+)"', leads, MAP)
+    drawn = re.sub(r'<a href="(.+?)"><rect class="(\w+)"', leads, MAP)
+    return f'<div class="drawing">{drawn}</div>'
 
 
 def map_here(env, part=""):
@@ -129,16 +104,20 @@ def map_here(env, part=""):
     return drawn_map(lambda name: address(env.docname, cards.page(files[name])), part)
 
 
-class TransformerMap(SphinxDirective):
+def drawing(directive):
+    "A drawing of this folder, with its caption."
+    (name,), caption = directive.arguments, " ".join(directive.content)
+    drawn = (ROOT / f"book/{name}.svg").read_text(encoding="utf-8")
+    told = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return [raw(f'<figure class="drawing {name}">{drawn}{told}</figure>')]
+
+
+def transformer_map(directive):
     "The map; with a part as argument it is folded, and the part is marked."
-
-    optional_arguments = 1
-
-    def run(self):
-        drawn = map_here(self.env, *self.arguments)
-        if drawn and self.arguments:
-            drawn = f'<details class="map"><summary>Where you are</summary>{drawn}</details>'
-        return [nodes.raw("", drawn, format="html")] if drawn else []
+    drawn = map_here(directive.env, *directive.arguments)
+    if drawn and directive.arguments:
+        drawn = f'<details class="map"><summary>Where you are</summary>{drawn}</details>'
+    return [raw(drawn)] if drawn else []
 
 
 # --- the page that opens a part -----------------------------------------------------------------
@@ -172,13 +151,11 @@ def part_lines(opening, root=ROOT):
     return [f"*{'; '.join(passes)}.*", "", *lines]
 
 
-class Part(SphinxDirective):
+def part(directive):
     "The chapters of the part that this page opens, and its place on the map."
-
-    def run(self):
-        drawn = map_here(self.env, Path(self.env.docname).name)
-        shown = [nodes.raw("", drawn, format="html")] if drawn else []
-        return shown + nested(self, "part-chapters", part_lines(self.env.docname))
+    page = directive.env.docname
+    lines = nested(directive, part_lines(page), "part-chapters")
+    return [raw(map_here(directive.env, Path(page).name)), lines]
 
 
 # --- what was answered --------------------------------------------------------------------------
@@ -195,57 +172,17 @@ def asked(root=ROOT):
     return found
 
 
-def progress(up):
-    "What answers.js and places.js keep up to date, where `up` leads to the site's top."
+def progress(directive):
+    "How many values were answered, and a link to the next: questions.js and places.js see to it."
+    up = "../" * directive.env.docname.count("/")
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
-    return (
-        f'<p class="answers-progress" data-index={answers.packed(links)}>'
-        f"<strong>0 of {n}</strong> questions of the first pass answered in the pages, counted in "
-        "this browser alone."
-        f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
-        '<p class="continue" hidden>You were last at <a></a>.</p>'
-    )
-
-
-class Progress(SphinxDirective):
-    "How many values were answered, and a link to the next."
-
-    def run(self):
-        return [nodes.raw("", progress("../" * self.env.docname.count("/")), format="html")]
-
-
-# --- what is here -------------------------------------------------------------------------------
-
-
-def counts(root=ROOT):
-    "Four numbers and what they count."
-    books = [json.loads(path.read_text(encoding="utf-8")) for path in cards.chapters(root).values()]
-    cells = [cell for book in books for cell in book["cells"]]
-    formulas = sum(len(re.findall(r"^\$\$ \(eq-", "".join(cell["source"]), re.M)) for cell in cells)
-    exercises = sum(len(chapter.exercises(book["cells"])) for book in books)
-    run = sum(cell["cell_type"] == "code" for cell in cells)
     return [
-        (formulas, "numbered formulas, derived and put into code"),
-        (run, "cells, run again at every change"),
-        (exercises, "exercises that answer"),
-        (len(FAMILIES), "published architectures that it opens, equal to the reference"),
+        raw(
+            f'<p class="answers-progress" data-index={answers.packed(links)}>'
+            f"<strong>0 of {n}</strong> questions of the first pass answered in the pages, "
+            "counted in this browser alone."
+            f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
+            '<p class="continue" hidden>You were last at <a></a>.</p>'
+        )
     ]
-
-
-class Counts(SphinxDirective):
-    "The four numbers, side by side."
-
-    def run(self):
-        items = (f"<li><strong>{n:,}</strong> {said}</li>" for n, said in counts())
-        return [nodes.raw("", f'<ul class="counts">{"".join(items)}</ul>', format="html")]
-
-
-def setup(app):
-    app.add_directive("counts", Counts)
-    app.add_directive("progress", Progress)
-    app.connect("config-inited", say_hours)
-    app.add_directive("reading-path", ReadingPath)
-    app.add_directive("transformer-map", TransformerMap)
-    app.add_directive("part", Part)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

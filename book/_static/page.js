@@ -71,42 +71,11 @@
   document.addEventListener("DOMContentLoaded", repair);
 
   // ---- what scrolls ----
-  const LEAST = 9; // pixels: no text of a drawing is smaller
-  // what holds a drawing does not: the drawing's own box scrolls, and takes the margins on a phone
-  const HOLDS = ":is(figure, .cell_output):not(:has(.drawing-box))";
-  const SCROLLS = `.bd-article :is(${HOLDS}, p, .katex-display, .pst-scrollable-table-container, .text_html, .drawing-box, .family-parts)`;
-
-  // All sizes are read first and all styles written after: a read after a write would lay the page out again.
-  // A drawing that would shrink its labels below LEAST keeps a size and scrolls.
-  const DRAWINGS = ".bd-article svg[viewBox]:not(.drawing)";
-  const within = (root, selector) => [...root.querySelectorAll(selector)];
+  // All sizes are read first and all classes written after: a read after a write would lay the page out again.
   // What a closed fold hides is left alone: to ask for its size would lay it out.
+  const SCROLLS = ".bd-article :is(figure, .cell_output, .drawing, p, .katex-display, .pst-scrollable-table-container, .text_html, .family-parts)";
   const inside = (roots, selector) =>
-    roots.flatMap((root) => within(root, selector)).filter((it) => !it.closest("details:not([open])"));
-  const shown = (drawing) => !drawing.closest(".katex") && drawing.getClientRects().length;
-  const leastWidth = (drawing) => {
-    const scale = drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
-    const sizes = within(drawing, "text").map((text) => parseFloat(getComputedStyle(text).fontSize));
-    const least = Math.min(...sizes) * scale;
-    return least < LEAST ? `${Math.ceil((LEAST / least) * scale * drawing.viewBox.baseVal.width)}px` : "";
-  };
-  const box = (drawing) => {
-    if (drawing.parentElement.classList.contains("drawing-box")) return;
-    const around = document.createElement("div");
-    around.className = "drawing-box";
-    drawing.replaceWith(around);
-    around.append(drawing);
-  };
-  const keepLegible = (roots) => {
-    const drawings = inside(roots, DRAWINGS).filter(shown);
-    for (const drawing of drawings) if (drawing.style.minWidth) drawing.style.minWidth = "";
-    const widths = drawings.map(leastWidth);
-    drawings.forEach((drawing, i) => {
-      if (!widths[i]) return;
-      drawing.style.minWidth = widths[i];
-      box(drawing);
-    });
-  };
+    roots.flatMap((root) => [...root.querySelectorAll(selector)]).filter((it) => !it.closest("details:not([open])"));
 
   // what scrolls can be reached with the keyboard, and it fades where more follows
   const measure = (box) => {
@@ -122,7 +91,6 @@
     box.addEventListener("scroll", () => mark(box, measure(box)), { passive: true });
   };
   const cueAll = (...roots) => {
-    keepLegible(roots);
     const boxes = inside(roots, SCROLLS);
     const sizes = boxes.map(measure);
     boxes.forEach((box, i) => mark(box, sizes[i]));
@@ -130,8 +98,8 @@
   const start = () => {
     let waiting;
     window.addEventListener("resize", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => cueAll(document), 200);
+      cancelAnimationFrame(waiting);
+      waiting = requestAnimationFrame(() => cueAll(document));
     });
     // what was folded has a width only now; many folds that open at once are measured together
     const opened = [];
@@ -143,8 +111,8 @@
   window.addEventListener("load", start);
 
   // ---- the note of a link to a term, a paper, a formula or a figure: for the pointer, and for the keyboard ----
-  const SHOWN = "[href*='#equation-'], [href*='#fig-']"; // the thing itself
-  const NOTED = `.bd-article a:is([href*='glossary.html#'], [href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
+  const SHOWN = "[href*='glossary.html#'], [href*='#equation-'], [href*='#fig-']"; // the thing itself
+  const NOTED = `.bd-article a:is([href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
   const pages = new Map(); // address -> its document, asked for once
   const pageOf = ({ href, pathname }) => {
     if (pathname === location.pathname) return document;
@@ -158,7 +126,8 @@
   const recall = async (link) => {
     const page = await pageOf(link);
     const found = page.getElementById(decodeURIComponent(link.hash.slice(1)));
-    const thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
+    let thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
+    while (thing?.matches("dt")) thing = thing.nextElementSibling; // what a term means
     const copy = thing?.cloneNode(true);
     copy?.removeAttribute("id");
     for (const part of copy?.querySelectorAll("[id], .headerlink") ?? []) {

@@ -35,12 +35,10 @@ from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
 from transformer_lit.models.interpret import attentions, cut, lens, watch
 from transformer_lit.models.llama import Llama, LlamaConfig
-from transformer_lit.position.absolute import sinusoids
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.position.scaling import make_scaling
 from transformer_lit.text.tokenizer import BPETokenizer, readable
 from transformer_lit.training.loss import cross_entropy
-from transformer_lit.training.schedule import cosine, inverse_sqrt, paper_schedule
 
 weekly = pytest.mark.weekly
 CAPTIONS = [
@@ -55,8 +53,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 OPEN = """async () => {
     const base = new URL(document.querySelector("script[src*='page.js']").src);
     const names = ["beam", "client", "costs", "game", "layers", "lens", "loss", "masks", "models",
-        "positions", "residual", "rope", "sampling", "scaling", "schedule", "steps", "table",
-        "tensors", "tiles", "tokenizer"];
+        "residual", "rope", "sampling", "scaling", "steps", "table", "tensors", "tokenizer"];
     window.live = {};
     for (const name of names) Object.assign(live, await import(new URL(`live/${name}.js`, base)));
     window.opened = async (name) => {
@@ -185,14 +182,6 @@ def rotary_scores():
         yield asked, [q, k, pairs, base], expected
 
 
-def positions():
-    for C in (2, 14, 64, 512):
-        asked = """(C) => [live.sinusoids(101, C).map((row) => [...row]),
-            live.products(live.sinusoids(101, C), 31)]"""
-        rows = sinusoids(arange(101), C)
-        yield asked, C, [rows, rows @ rows[31]]
-
-
 def scalings():
     "A hundred heads: frequencies are the package's, and so are the angles farthest from any seen."
     sizes = itertools.product((8, 14, 32, 64), (100.0, 10_000.0, 500_000.0), (16, 61), (2, 3))
@@ -248,18 +237,6 @@ def draws():
     yield asked, 1000, [200, 300, 500]  # drawn as often as they are probable
 
 
-def schedules():
-    steps = [1, 2, 6, 7, 8, 50, 99, 100, 101, 4000, 19_999, 20_000, 30_000]
-    asked = """([steps, peak, warmup, width, end, final]) => [
-        live.inverseSqrt(peak, warmup), live.paperSchedule(width, warmup),
-        live.cosine(peak, warmup, end, final)].map((rate) => steps.map(rate))"""
-    for warmup, final in itertools.product((1, 7, 4000), (0.0, 0.1, 1.0)):
-        rates = [inverse_sqrt(3e-3, warmup), paper_schedule(96, warmup)]
-        rates.append(cosine(3e-3, warmup, 20_000, final=final))
-        expected = [[rate(step) for step in steps] for rate in rates]
-        yield asked, [steps, 3e-3, warmup, 96, 20_000, final], expected
-
-
 def queries():
     x, *matrices = randn(7, 5), *randn(3, 5, 3)
     q, k, v = (x @ w for w in matrices)
@@ -267,32 +244,6 @@ def queries():
     asked = """([x, ...matrices]) => x.map((_, t) => live.oneQuery(t, x, ...matrices))
         .map(({ weights, output, fits }) => [weights, output, fits])"""
     yield asked, [x, *matrices], [*map(list, zip(weights, weights @ v, q @ k.T))]
-
-
-def tiles():
-    cells = "imports", "setup", "proof-code", "blocks-code"
-    chapter = make_widgets.run_cells("nbs/attention/04_fused.ipynb", *cells)
-    triple, merge, attend_blocks = (chapter[n] for n in ("triple", "merge", "attend_blocks"))
-    q, blocks = torch.ones(1, 1, 1, 1), torch.randint(1, 7, (5,)).tolist()
-    for S, scale, block in itertools.product((2, 3, 5, 7, 11), (1, 5, 300, 1000), blocks):
-        a, values, steps = scale * randn(S), randn(S), []
-        k, v = a.view(1, 1, -1, 1), values.view(1, 1, -1, 1)  # so that q·k are the scores
-        state = tensor(-torch.inf), tensor(0.0), torch.zeros(1)
-        for start in range(0, S, block):
-            tile, before = slice(start, min(start + block, S)), state
-            state = merge(before, triple(a[tile], v[0, 0, tile]))
-            parts = [
-                *state,
-                (before[0] - state[0]).exp(),
-                attend(q, k[:, :, : tile.stop], v[:, :, : tile.stop]),
-            ]
-            steps.append([start, tile.stop, *(part.item() for part in parts)])
-        out, L = attend_blocks(q, k, v, block)
-        m, total = steps[-1][2:4]
-        assert_close(out.item(), steps[-1][-1]), assert_close(L.item(), m + math.log(total))
-        asked = """(row) => live.onlineSoftmax(...row).map((one) =>
-            ["from", "to", "m", "total", "r", "c", "out"].map((key) => one[key]))"""
-        yield asked, [a, values, block], steps
 
 
 def games():
@@ -786,8 +737,8 @@ def pieces_in_turn():
     yield asked, ids, [["◌", "◌", "漢"], [r"\xe6", r"\xbc", "漢"]]
 
 
-FORMULAS = [softmax, masks, rotary_scores, positions, scalings, filters, draws, schedules, queries]
-FORMULAS += [tiles, games, losses, norms, depths, costs, halves, merges, searches]
+FORMULAS = [softmax, masks, rotary_scores, scalings, filters, draws, queries]
+FORMULAS += [games, losses, norms, depths, costs, halves, merges, searches]
 MODELS = [tokenizers, translator_logits, writers, lenses, translations, pieces_in_turn]
 CASES = [*FORMULAS, *MODELS, functools.partial(heads, 5), functools.partial(walks, 2)]
 CASES += [pytest.param(case, marks=weekly) for case in (heads, walks)]  # all of them

@@ -95,7 +95,7 @@ def test_without_javascript_all_of_it_can_be_read_and_scripts_are_where_question
     assert root.get_by_role("link").get_attribute("href").endswith("attention/02_masks.html")
     page.context.close()
     other = (site / "book/glossary.html").read_text(encoding="utf-8")
-    assert "quiz.js" not in other and "page.js" in other
+    assert "questions.js" not in other and "page.js" in other
 
 
 # --- one question -------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_where_nothing_can_be_stored_it_counts_until_the_page_is_left(page, site
         page.once("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Forget my answers").click()
         assert counts(page, "")[0][1:] == ["0", "0"]
-    assert not any("quiz.js" in stack for stack in stacks)
+    assert not any("questions.js" in stack for stack in stacks)
     page.said.clear()  # of the theme: it keeps its colours there, and its requests need a server
 
 

@@ -7,19 +7,17 @@ import contextlib
 import functools
 import html
 import itertools
-import json
 import math
 import re
 from pathlib import Path
 
-import live
 import make_widgets
 import pytest
 import torch
 from built_book import SITE
 from chapter_widgets import FIRST, chapter_widgets
 from playwright.sync_api import TimeoutError
-from torch import arange, tensor
+from torch import tensor
 
 from transformer_lit import load
 from transformer_lit.attention.attend import attention_weights
@@ -29,11 +27,9 @@ from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.course.records import read_measurement
 from transformer_lit.inference.beam import beam_search
 from transformer_lit.inference.sampling import keep_min_p, keep_top_k, keep_top_p
-from transformer_lit.models.interpret import lens
-from transformer_lit.position.absolute import sinusoids
+from transformer_lit.models.interpret import lens, watch
 from transformer_lit.position.rope import RoPE
 from transformer_lit.position.scaling import make_scaling
-from transformer_lit.training.schedule import cosine, paper_schedule
 
 weekly = pytest.mark.weekly
 PLACES = chapter_widgets()
@@ -300,24 +296,6 @@ def sampling(root):
     yield {"Keep by": "all"}, " 65 of 65 characters stay. They have 1.000 of"
 
 
-def wirings(root):
-    "From the lowest rate to the highest, at each warm-up: what the record says."
-    grid, seen = make_widgets.wirings(), set()
-    points = root.locator("svg.widget-chart .curve")
-    for j, warmup in enumerate(grid["warmups"]):
-        warmed = f"after a warm-up of {warmup} steps" if warmup else "without a warm-up"
-        put(root, "Warm-up, in steps", "Home" + j * " ArrowRight")
-        for i, rate in enumerate(grid["rates"]):
-            told = f"At a rate of {rate} {warmed}, losses after 120 steps: "
-            yield {"Learning rate": "Home" + i * " ArrowRight"}, told
-            for name, losses in grid["losses"].items():
-                shown = re.search(rf"{name} (\d\.\d\d)", said(root))[1]
-                assert float(shown) == pytest.approx(losses[i][j][-1], abs=0.0051)
-            seen.add(tuple(one.get_attribute("points") for one in points.all()))
-    assert len(seen) == 18 and points.count() == 4
-    assert sorted(root.locator("svg text.named").all_text_contents()) == sorted(grid["losses"])
-
-
 def moments(root):
     "All models and moments, and each time a new number: what the record says."
     path = make_widgets.ROOT / "results/measurements/ten_minutes.json"
@@ -354,31 +332,6 @@ def moments(root):
     assert root.locator(".widget-hundred .chosen").count() == 1
 
 
-def power(value):
-    digits, exponent = f"{value:.2e}".split("e")
-    return f"{digits} · 10⁻{'⁰¹²³⁴⁵⁶⁷⁸⁹'[-int(exponent)]}"
-
-
-def schedule(root):
-    curve = root.locator("svg.widget-chart .curve")
-    before = curve.get_attribute("points")
-    yield {"Warm-up, in steps": "End"}, ""
-    warmup = int(root.get_by_label("Warm-up, in steps").input_value())
-    rate = paper_schedule(512, warmup)
-    assert f"the rate is {power(rate(1000))}, " in said(root)
-    yield {}, f"The peak is {power(rate(warmup))}, at step {warmup:,}."
-    assert curve.get_attribute("points") != before
-    yield {"Step t": "End"}, f"At step 20,000 the rate is {power(rate(20_000))}, "
-    assert "It falls" in said(root)
-    end = {"Curve": "cosine", "Share of the peak at the end": "Home ArrowRight"}
-    rate = cosine(1e-3, 1, 20_000, final=0.05)
-    end |= {"Warm-up, in steps": "Home"}
-    yield end, f"the rate is {power(rate(20_000))}, 5 % of the peak"
-    assert not root.get_by_label("Width C of the model").is_visible()
-    yield {"Peak": "End"}, f"The peak is {power(0.01)}, at step 1."
-    yield {"Step t": "Home"}, "This is the peak"
-
-
 def steps(root):
     asks = "a word that is a thing asks for an action"
     first = "“bike” asks (0, 0, 4, 0) and looks most at “riding”"
@@ -388,36 +341,6 @@ def steps(root):
     weights = tensor([0.0, 0, 0, -4, 0, 0, -4]).softmax(0)  # riding and "." are actions
     yield {asks: "-8"}, f"with a weight of {weights.max():.2f}"
     yield {asks: ""}, "looks at all words alike, with a weight of 0.14"
-
-
-def tiles(root):
-    rows = root.locator("table.widget-bars tbody tr")
-    done = {"Next tile": "Enter Enter"}  # one key at a time: the chapter's three are the first
-    yield {"Keys in a tile": "Home", **done}, ""
-    cells = json.loads((make_widgets.ROOT / "nbs/attention/04_fused.ipynb").read_text())["cells"]
-    (cell,) = (cell for cell in cells if cell["id"] == "byhand")
-    lines = "".join(cell["outputs"][0]["text"]).splitlines()
-    for line, row in zip(lines, rows.all(), strict=True):
-        expected = [float(x) for x in re.findall(r" (\d+(?:\.\d+)?)(?=,|$)", line)]
-        assert numbers(row.locator("td")) == expected
-    five = {"Keys in a tile": "ArrowRight ArrowRight ArrowRight ArrowRight"}
-    yield five, "Tile 1 of 4, keys 1 to 5: the first maximum is 3."
-    assert root.get_by_role("button", name="Back").get_attribute("aria-disabled") == "true"
-    assert "T · 5 = 80 at once" in root.locator(".widget-note").last.inner_text()
-    whole = "All keys are read: the softmax of the whole row gives the same."
-    yield {"Next tile": "Enter Enter Enter"}, whole
-    assert root.locator("svg circle").count() == 16
-    last, one = (row.locator("td").last.inner_text() for row in rows.all()[-2:])
-    assert last == one
-    end = "Tile 4 of 4, key 16: the maximum stays 5, so c = 1."
-    yield {"Next tile": "Enter"}, end  # there is no other
-    yield {"Back": "click"}, "Tile 3 of 4"
-    assert root.locator("svg circle").count() == 0
-    yield {"One outlier": "Enter", "Keys in a tile": "End"}, "the same."  # it takes all
-    assert numbers(rows.first.locator("td"))[0] == 12
-    before = rows.first.inner_text()
-    yield {"Other scores": "Enter"}, ""
-    assert rows.first.inner_text() != before
 
 
 def game(root):
@@ -475,39 +398,6 @@ def loss(root):
     assert bus.get_attribute("aria-valuetext").startswith("0.920, ")
     yield {"Temperature": "End"}, "nats"
     assert "Nothing" not in said(root) and float(bus.input_value()) < 0.6
-
-
-def positions(root):
-    curve, canvas = root.locator("polyline.curve"), root.locator("canvas")
-    before = curve.get_attribute("points")
-
-    def told(t, C):
-        alike = sinusoids(arange(64), C) @ sinusoids(tensor(t), C) / (C / 2)
-        near = t - 1 if t else 1
-        line = f"Position {t}: its product with itself is C/2 = {C // 2}. "
-        return line + f"Its neighbour {near} has {alike[near]:.2f} of that. ", alike
-
-    yield {}, told(20, 64)[0] + "No position is more like it."
-    yield {"Position t": "End ArrowLeft"}, told(62, 64)[0] + "No position is more like it."
-    assert curve.get_attribute("points") != before
-    line, alike = told(62, 4)
-    nearest = int(alike[:62].argmax())
-    more = f"But position {nearest}, {62 - nearest} away, is more like it: {alike[nearest]:.2f}."
-    assert nearest < 61
-    yield {"Coordinates C": "Home"}, line + more
-    # the curve's points are the products, and the picture is the table
-    points = [float(pair.split(",")[0]) for pair in curve.get_attribute("points").split()]
-    zero, one = (
-        float(root.locator(f"line.{kind}").get_attribute("x1")) for kind in ("axis", "guide")
-    )
-    assert [(x - zero) / (one - zero) for x in points] == pytest.approx(alike.tolist(), abs=1e-9)
-    pixels = """(image) => [...image.getContext("2d").getImageData(0, 0, 4, 64).data]"""
-    strength = tensor(canvas.evaluate(pixels)).view(64, 4, 4)[..., 3] / 255
-    assert (strength - sinusoids(arange(64), 4).abs()).abs().max() <= 1 / 255
-    box = canvas.bounding_box()  # a row can be pointed at
-    canvas.click(position={"x": 5, "y": 10.5 * box["height"] / 64}, force=True)
-    yield {}, "Position 10: "
-    assert root.get_by_label("Position t").input_value() == "10"
 
 
 def angles(root):
@@ -605,12 +495,25 @@ def costs(root):
     assert "4.02 GB" in said(root)
 
 
+@functools.cache
+def translated(sentence, name="multi30k-en-de"):
+    "The translation, its pieces, the sentence's pieces, and the weights of each layer and head."
+    translator = load(name)
+    tokenizer, (german,) = translator.tokenizer, translator.translate([sentence])
+    src, tgt = tokenizer.encode(sentence, eos=True), tokenizer.encode(german)
+    with watch(translator.model) as seen, torch.inference_mode():
+        translator.model(tensor([src]), tensor([[tokenizer.bos_id, *tgt]]))
+    weights = [weights for name, weights in seen.items() if name.endswith("cross_attn")]
+    pieces = ([*tokenizer.tokens(text), "(end)"] for text in (german, sentence))
+    return german, *pieces, torch.cat(weights)
+
+
 def heads(root):
     maps, word = (
         root.locator(".widget-map"),
         functools.partial(root.get_by_role, "button", exact=True),
     )
-    weights = live.translated("A man is riding a bike.")[-1]  # L H T S
+    weights = translated("A man is riding a bike.")[-1]  # L H T S
     assert maps.count() == 16
     for t, asking in ((3, "fährt"), (5, "einem"), (1, "Ein")):
         word(name=asking).focus() if t == 1 else word(name=asking).hover()
@@ -663,7 +566,7 @@ def walk(root):
 
 def translate(root):
     first, text, table = load(FIRST), "A dog runs.", root.locator("table").first
-    german, rows, columns, _ = live.translated("A man is riding a bike.", FIRST)
+    german, rows, columns, _ = translated("A man is riding a bike.", FIRST)
     yield {}, german  # what stood there
     cells = table.locator("td, th").all_text_contents()
     assert len(cells) == (len(rows) + 1) * (len(columns) + 1)
@@ -763,8 +666,8 @@ def write(root, at=17):
     yield {}, "ROMEO"
 
 
-FORMULAS = [softmax, masks, rope, merges, beam, sampling, wirings, moments, schedule, steps, tiles]
-FORMULAS += [game, loss, positions, angles, depth, norms, costs]
+FORMULAS = [softmax, masks, rope, merges, beam, sampling, moments, steps, game, loss, angles]
+FORMULAS += [depth, norms, costs]
 WALKS = {walk.__name__: walk for walk in [*FORMULAS, heads, walk, translate, write]}
 ELSEWHERE = {"translate": INTRO, "write": INTRO}  # walked through on the first page
 
@@ -908,7 +811,7 @@ def test_a_load_that_fails_is_said_and_little_is_loaded(page, site):
     root = page.locator("[data-widget=translate]")
     put(root, root.locator("button").inner_text(), "click")
     root.locator("[role=status]", has_text="did not load").wait_for()
-    assert root.locator("table").count() == 1  # what stood there still does
+    assert "Ein Mann fährt" in root.inner_text()  # what stood there still does
     page.said.clear()  # the browser's own line about it
     page.unroute("**/model.safetensors")
     for name in ("translate", "write"):
@@ -925,7 +828,6 @@ TAPPED = {
     "masks": ("query A may attend to key man", "“A” may read A "),
     "merges": ("Merge", "Merge 1: "),
     "rope": ("Move both by +100", "Both moved by 100"),
-    "wirings": ("Learning rate", "At a rate of 0.1 "),
 }
 
 

@@ -21,21 +21,18 @@ export function mount(root) {
         show();
       },
     });
-    const push = make("span");
-    const place = make("div", { class: "widget-drag" }, bar, make("span", { class: "target" }), push);
+    const place = make("div", { class: "widget-drag" }, bar, make("span")); // the target
     const [name, logit, p, gradient] = [make("th", { scope: "row" }), make("td"), make("td"), make("td")];
-    return { bar, push, place, name, logit, p, gradient, row: make("tr", {}, name, logit, make("td", {}, place), p, gradient) };
+    return { bar, place, name, logit, p, gradient, row: make("tr", {}, name, logit, make("td", {}, place), p, gradient) };
   });
 
   function show() {
     const { p, q, plain, loss, floor, gradient } = measured();
-    rows.forEach(({ bar, push, place, ...cells }, v) => {
+    rows.forEach(({ bar, place, ...cells }, v) => {
       bar.value = p[v];
       bar.setAttribute("aria-valuetext", `${number(p[v], 3)}, logit ${number(logits[v])}`);
       place.style.setProperty("--p", p[v]);
       place.style.setProperty("--q", q[v]);
-      push.className = q[v] > p[v] ? "push up" : "push";
-      push.hidden = Math.abs(q[v] - p[v]) < 0.03; // shorter than its head
       write(cells.name, v === chosen.right ? `✓ ${WORDS[v]}` : WORDS[v]);
       write(cells.logit, number(logits[v]));
       write(cells.p, number(p[v], 3));
@@ -77,7 +74,7 @@ export function mount(root) {
     ),
     table(
       { class: "widget-table widget-drags" },
-      "A bar ends at p, a line stands at the target q. An arrow leads from p to q, as the step pushes the logit.",
+      "A bar ends at p, a line stands at the target q. The step moves the logit against the gradient.",
       ["token", "logit", "probability", "p", "gradient"],
       rows.map(({ row }) => row),
     ),

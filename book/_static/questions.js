@@ -1,5 +1,6 @@
-// Exercises whose answer is a value: read and judged in the page as `check` does it in Python, and remembered in this
-// browser's storage alone. A plain script, so that it also works on a page that was opened as a file.
+// Questions with answers to choose from, and exercises whose answer is a value, which is read and judged here as `check`
+// does it in Python. What was answered is remembered in this browser's storage alone. A plain script, so that it also
+// works on a page that was opened as a file; Sphinx adds it to pages that ask.
 {
   // ---- reading: a value is [kind, content]; kinds are int, float, bool, str, list, and open for what is not filled in
   const UNREAD = 'This cannot be read. Write a value as in Python: 0.5, 1/3, [1, 2], "word" or True.';
@@ -187,68 +188,183 @@
     return { state: "not yet", line };
   };
 
-  // ---- the page ----
-  const start = () => {
-    const KEY = "transformer_lit.answers";
-    const kept = {}; // name of an exercise -> the right answer as it was typed
+  // ---- what is remembered: under each key, by the name of what was asked ----
+  let lasting = true; // whether the browser stores anything; where it does not, it is known as long as the page is open
+  const memory = (key, sound) => {
+    const kept = {};
+    const forget = () => Object.keys(kept).forEach((name) => delete kept[name]);
     const load = () => {
+      let text;
       try {
-        const found = Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {});
-        for (const [id, answer] of found) if (typeof answer === "string") kept[id] = answer;
-      } catch {} // forbidden, or not ours: `kept` lasts as long as the page
+        text = localStorage.getItem(key);
+      } catch {
+        lasting = false; // forbidden
+      }
+      if (!lasting) return;
+      forget();
+      try {
+        for (const [name, entry] of Object.entries(JSON.parse(text) ?? {})) if (sound(entry)) kept[name] = entry;
+      } catch {} // not ours: it counts for nothing
     };
     const save = () => {
       try {
-        localStorage.setItem(KEY, JSON.stringify(kept));
-      } catch {} // forbidden, or full
+        localStorage.setItem(key, JSON.stringify(kept));
+      } catch {
+        lasting = false; // forbidden, or full
+      }
+    };
+    return { kept, load, save, forget };
+  };
+
+  const start = () => {
+    const make = (tag, attributes = {}, ...children) => {
+      const node = document.createElement(tag);
+      for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+      node.append(...children);
+      return node;
+    };
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const isTry = (one) => Array.isArray(one) && Number.isInteger(one[0]) && one[0] > 0 && typeof one[1] === "boolean";
+    const tries = memory("transformer_lit.quiz", isTry); // [how many, whether the last one was right]
+    const answers = memory("transformer_lit.answers", (one) => typeof one === "string"); // the right answer, as typed
+
+    // What is asked: `judged` gives [state, what is said of it], and `keep` remembers what there is to remember.
+    const ask = ({ verdict, memory, judged, keep }) => {
+      const say = (state, ...said) => {
+        verdict.className = `quiz-verdict ${state}`;
+        verdict.replaceChildren(...said);
+      };
+      const check = () => {
+        const [state, ...said] = judged();
+        say(state, ...said);
+        if (!state) return;
+        memory.load(); // another tab may have answered, too
+        if (keep(state === "right")) memory.save();
+        show();
+      };
+      return { check, hush: () => say("") };
     };
 
-    const forms = [...document.querySelectorAll("form.answer")];
-    const done = (ids) => `${ids.filter((id) => id in kept).length} of ${ids.length}`;
-    const show = () => {
-      for (const form of forms) {
-        const { exercise } = form.dataset;
-        form.classList.toggle("done", exercise in kept);
-        const input = form.querySelector("input");
-        if (exercise in kept && !input.value) input.value = kept[exercise];
+    // ---- answers to choose from ----
+    const question = (root) => {
+      const { quiz: name, part, right } = root.dataset;
+      const answer = root.querySelector(".quiz-answer");
+      const choices = [...root.querySelectorAll(".quiz-choice")];
+      const button = make("button", { type: "button", class: "widget-button" }, "Check");
+      const done = make("span", { class: "quiz-done" });
+      const verdict = make("div", { role: "status" });
+      answer.before(make("div", { class: "quiz-row" }, button, done), verdict);
+      const state = () => tries.kept[name] ?? [0, false];
+      const judged = () => {
+        const place = choices.findIndex((choice) => choice.querySelector("input").checked);
+        if (place < 0) return ["", "Choose an answer first."];
+        const found = String(place) === right ? "right" : "wrong";
+        choices[place].dataset.tried = found;
+        answer.hidden = false;
+        const why = answer.querySelectorAll(".quiz-why")[place].cloneNode(true);
+        return [found, make("strong", {}, found === "right" ? "✓ Right." : "✗ Not this one."), " ", why];
+      };
+      const keep = (good) => {
+        const [count, solved] = state();
+        return !solved && (tries.kept[name] = [count + 1, good]);
+      };
+      const { check, hush } = ask({ verdict, memory: tries, judged, keep });
+      const show = () => {
+        const [count, solved] = state();
+        const times = count === 1 ? "1 try" : `${count} tries`;
+        done.textContent = solved ? `✓ solved in ${times}` : count ? `${times} so far` : "";
+      };
+      const clear = () => {
+        for (const choice of choices) {
+          choice.querySelector("input").checked = false;
+          delete choice.dataset.tried;
+        }
+        hush();
+        answer.open = false;
+        answer.hidden = true; // until something was tried
+      };
+      button.addEventListener("click", check);
+      root.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && event.target.matches("input")) check();
+      });
+      root.addEventListener("change", hush); // it was about another choice
+      clear(); // a browser may fill in what was chosen before a reload
+      return { part, state, show, clear };
+    };
+    const questions = all(".quiz-question").map(question);
+
+    const table = (root) => {
+      for (const title of ["Solved", "At the first try"]) {
+        root.querySelector("thead tr").append(make("th", { scope: "col" }, title));
+        for (const row of root.querySelectorAll("[data-quiz-part]")) row.append(make("td", { class: "quiz-cell" }));
       }
-      const card = document.querySelector(".answers-done");
-      if (card) card.textContent = done(forms.map((form) => form.dataset.exercise));
-      for (const line of document.querySelectorAll(".answers-progress")) {
-        const all = JSON.parse(line.dataset.index);
-        const next = all.find(([id]) => !(id in kept));
-        line.querySelector("strong").textContent = done(all.map(([id]) => id));
+      const button = make("button", { type: "button", class: "widget-button" }, "Forget my answers");
+      button.addEventListener("click", () => {
+        if (!window.confirm("Forget all your answers on this page?")) return;
+        tries.forget();
+        tries.save();
+        for (const one of questions) one.clear();
+        show();
+      });
+      root.append(make("div", { class: "quiz-row" }, button, make("span", { class: "quiz-note", role: "status" })));
+    };
+    for (const part of all(".quiz")) part.append(make("p", { class: "quiz-sum" }));
+    all(".quiz-score").forEach(table);
+
+    // ---- values ----
+    const forms = all("form.answer");
+    const STATES = { passed: ["right", "✓ "], "not yet": ["wrong", "✗ "] };
+    for (const form of forms) {
+      const [input, verdict] = [form.querySelector("input"), form.querySelector("[role=status]")];
+      const data = JSON.parse(form.dataset.judge);
+      const judged = () => {
+        const { state, line } = judge(data, input.value);
+        const [found, sign] = STATES[state] ?? ["", ""];
+        return [found, sign + line.replaceAll("`", "")];
+      };
+      const keep = (good) => good && (answers.kept[form.dataset.exercise] = input.value);
+      const { check, hush } = ask({ verdict, memory: answers, judged, keep });
+      form.addEventListener("submit", (event) => (event.preventDefault(), check()));
+      input.addEventListener("input", hush); // it was about another answer
+    }
+
+    // ---- the counts ----
+    const solved = (ids) => `${ids.filter((id) => id in answers.kept).length} of ${ids.length}`;
+    const show = () => {
+      for (const one of questions) one.show();
+      for (const place of all("[data-quiz-part]")) {
+        const asked = questions.filter(({ part }) => !place.dataset.quizPart || part === place.dataset.quizPart);
+        const right = asked.map(({ state }) => state()).filter(([, good]) => good);
+        const first = right.filter(([count]) => count === 1).length;
+        const line = place.querySelector(":scope > .quiz-sum");
+        if (line) line.textContent = `${right.length} of ${asked.length} solved, ${first} at the first try.`;
+        place.querySelectorAll(":scope > .quiz-cell").forEach((cell, i) => (cell.textContent = [right.length, first][i]));
+      }
+      const where = lasting
+        ? "Counted in this browser alone, on this machine."
+        : "This browser stores nothing for this page: the count lasts until you leave it.";
+      for (const note of all(".quiz-score .quiz-note")) if (note.textContent !== where) note.textContent = where; // read aloud
+      for (const form of forms) {
+        const right = answers.kept[form.dataset.exercise];
+        form.classList.toggle("done", right !== undefined);
+        form.querySelector("input").value ||= right ?? "";
+      }
+      for (const card of all(".answers-done")) card.textContent = solved(forms.map((form) => form.dataset.exercise));
+      for (const line of all(".answers-progress")) {
+        const asked = JSON.parse(line.dataset.index);
+        const next = asked.find(([id]) => !(id in answers.kept));
+        line.querySelector("strong").textContent = solved(asked.map(([id]) => id));
         line.querySelector("span").hidden = !next;
         if (next) [line.querySelector("a").textContent, line.querySelector("a").href] = next;
       }
     };
-    const SIGNS = { passed: ["right", "✓ "], "not yet": ["wrong", "✗ "] };
-    for (const form of forms) {
-      const [input, verdict] = [form.querySelector("input"), form.querySelector("[role=status]")];
-      const data = JSON.parse(form.dataset.judge);
-      const say = (text, state) => {
-        const [name, sign] = SIGNS[state] ?? ["", ""];
-        verdict.textContent = sign + text.replaceAll("`", "");
-        verdict.className = `quiz-verdict ${name}`;
-      };
-      form.addEventListener("submit", (event) => {
-        event.preventDefault();
-        const { state, line } = judge(data, input.value);
-        say(line, state);
-        if (state !== "passed") return;
-        load(); // another tab may have answered, too
-        kept[form.dataset.exercise] = input.value;
-        save();
-        show();
-      });
-      input.addEventListener("input", () => say("")); // it was about another answer
-    }
-    load();
-    show();
-    window.addEventListener("storage", () => {
-      load();
+    const recall = () => {
+      tries.load();
+      answers.load();
       show();
-    });
+    };
+    recall();
+    window.addEventListener("storage", recall); // another tab has answered
   };
   if (typeof module === "object") module.exports = judge; // for tests/test_answers.py
   else start();

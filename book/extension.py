@@ -1,0 +1,112 @@
+"""The book's one Sphinx extension: all that happens on the way from a source to the site, in order.
+
+What becomes of a chapter when it is read is a list of its own, STEPS in chapter.py. Directives are
+functions of what was written: they give the nodes that stand there.
+"""
+
+import sys
+from pathlib import Path
+
+from docutils.parsers.rst import directives
+from sphinx.util.docutils import SphinxDirective
+from sphinx_external_toc.collectors import disable_builtin_toctree_collector
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+import chapter
+import code_lines
+import family_tree
+import formulas
+import live
+import notebooks
+import quizzes
+import site_pages
+import site_search
+import tables
+import ways
+
+DIRECTIVES = {
+    "drawing": ways.drawing,  # a drawing of this folder, with its caption
+    "progress": ways.progress,  # how many values of the first pass were answered, and the next
+    "transformer-map": ways.transformer_map,  # the map; with a part, folded and with it marked
+    "reading-path": ways.reading_path,  # every chapter that the named ones need
+    "part": ways.part,  # on a page that opens a part: the map, and its chapters
+    "widget": live.widget,  # a place that a script fills
+    "quiz": quizzes.quiz,  # the questions of a part or a chapter
+    "quiz-score": quizzes.score,  # a table of the parts
+    "results": tables.results,  # the table of the records in results/
+    "exercise-table": tables.all_exercises,  # a row for each exercise
+    "exercise-count": tables.count_of_exercises,  # how many there are of each kind and mark
+    "family-tree": family_tree.family_tree,  # an entry for each model
+    "family-parts": family_tree.family_parts,  # which model has which part
+}
+
+FIRST, THEN, LAST = 400, 500, 900  # before the theme and other extensions, among them, after them
+LISTENERS = [
+    # before anything is read
+    ("config-inited", THEN, chapter.add_addresses),  # of the repository and the site
+    ("config-inited", THEN, ways.say_hours),  # what the first page says of times
+    ("config-inited", LAST, site_pages.give_addresses),  # of each page, for those who share it
+    ("builder-inited", THEN, site_search.switch_off),  # Sphinx's own search
+    # a page is read
+    ("source-read", THEN, chapter.on_source_read),  # STEPS of chapter.py
+    ("autodoc-process-docstring", FIRST, chapter.hide_docs_of_types),  # an attribute is no str
+    ("autodoc-process-signature", THEN, chapter.plain_signature),  # of the command's functions
+    # all pages are read and numbered
+    ("write-started", THEN, site_pages.read_parts),  # for the contents beside each page
+    # a page is put together
+    ("doctree-resolved", THEN, chapter.fold_sections),  # the workshop, what is often confused
+    ("doctree-resolved", THEN, chapter.frame_exercises),  # from the title to the solution
+    ("doctree-resolved", THEN, chapter.lead_back),  # from the reference to the chapters
+    # a page is written
+    ("html-page-context", FIRST, site_pages.give_parts),  # the contents beside it
+    ("html-page-context", FIRST, site_pages.drop_card),  # which does not describe the page
+    ("html-page-context", FIRST, chapter.add_notation),  # a card with the letters
+    ("html-page-context", THEN, site_pages.mark_chinese),  # its language, in the glossary
+    ("html-page-context", THEN, code_lines.mark_lines),  # each knows how far it is indented
+    ("html-page-context", THEN, formulas.keep_style),  # KaTeX's, where there are formulas
+    ("html-page-context", THEN, formulas.colour_page),  # q, k and v in chapters of attention
+    ("html-page-context", THEN, quizzes.add_script),  # where there are questions or exercises
+    ("html-page-context", LAST, chapter.lead_to_copy),  # the button that downloads a chapter
+    ("html-page-context", LAST, site_pages.defer_scripts),  # none holds up the text
+    # pages without a source
+    ("html-collect-pages", THEN, site_pages.add_missing),  # for an address that leads nowhere
+    ("html-collect-pages", THEN, site_search.results_page),
+    # the site is written
+    ("build-finished", THEN, live.copy_models),  # the shipped ones, which widgets run
+    ("build-finished", THEN, notebooks.bring_copies),  # of the chapters, to run elsewhere
+    ("build-finished", THEN, site_search.write),  # the index, of the pages as they are
+]
+
+
+class Made(SphinxDirective):
+    "What the function of the directive's name makes of its arguments, options and content."
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec = dict.fromkeys(("ask", "by", "model"), directives.unchanged_required)
+
+    def run(self):
+        return DIRECTIVES[self.name](self)
+
+
+def finished(act):
+    "A listener of `build-finished` that does nothing after an error or without a site."
+
+    def listen(app, error):
+        if not error and app.builder.format == "html":
+            act(app)
+
+    return listen
+
+
+def setup(app):
+    for name in DIRECTIVES:
+        app.add_directive(name, Made)
+    for event, priority, act in LISTENERS:
+        act = finished(act) if event == "build-finished" else act
+        app.connect(event, act, priority=priority)
+    disable_builtin_toctree_collector(app)
+    app.add_env_collector(site_pages.ChapterNumbers)
+    app.add_html_math_renderer("formulas", *formulas.RENDERERS)
+    return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}
