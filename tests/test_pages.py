@@ -19,7 +19,7 @@ from tables import result_table, with_table
 from benchmarks import table
 from transformer_lit import load
 from transformer_lit.course.data import load_text
-from transformer_lit.course.records import read_measurement, read_results
+from transformer_lit.course.records import Measurement, read_measurement, read_results
 from transformer_lit.exercises import check
 from transformer_lit.recipes.zoo import card_text, model_card, model_names
 
