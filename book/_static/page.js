@@ -73,7 +73,7 @@
   // ---- what scrolls ----
   // All sizes are read first and all classes written after: a read after a write would lay the page out again.
   // What a closed fold hides is left alone: to ask for its size would lay it out.
-  const SCROLLS = ".bd-article :is(figure, .cell_output, .drawing, p, .katex-display, .pst-scrollable-table-container, .text_html, .family-parts)";
+  const SCROLLS = ".bd-article :is(figure, .cell_output:not(:has(figure)), .drawing, p, .katex-display, .pst-scrollable-table-container, .text_html, .family-parts)";
   const inside = (roots, selector) =>
     roots.flatMap((root) => [...root.querySelectorAll(selector)]).filter((it) => !it.closest("details:not([open])"));
 
