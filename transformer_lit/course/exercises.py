@@ -169,7 +169,8 @@ class Task:
         marks = [
             mark.end_lineno for mark in node.decorator_list if "exercise(" in ast.unparse(mark)
         ]
-        text = "\n".join(text.split("\n")[marks[0] :])
+        # from Python 3.13 on, the source of a class begins below its decorators
+        text = "\n".join(text.split("\n")[max(marks, default=0) :])
         used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
         own = vars(inspect.getmodule(self.solution)).items()
         solutions = [task.solution for task in TASKS.values()]
