@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
 from matplotlib.image import AxesImage
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
@@ -28,7 +28,7 @@ WEIGHT = "#8a4fb5"  # of an attention weight of 1
 # for weights and counts: from nothing to all of it, so that the page shows through, light or dark
 SEQUENTIAL = "weights"
 colormaps.register(
-    LinearSegmentedColormap.from_list(SEQUENTIAL, [(WEIGHT, 0.0), (WEIGHT, 1.0)]), force=True
+    LinearSegmentedColormap.from_list(SEQUENTIAL, [to_rgba(WEIGHT, a) for a in (0, 1)]), force=True
 )
 DIVERGING = "PuOr"  # for values around zero
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
