@@ -2,11 +2,13 @@
 
 The record's commit is checked out beside this tree, under _build/rerun, and the record's command
 runs there with the packages of this environment. What comes out is compared with the record: a
-number that differs in its last digits comes from another processor or another version of torch.
+number that differs in its last digits comes from another processor or another version of torch; in
+a training, such a difference grows.
 """
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -60,6 +62,8 @@ def main() -> int:
     print(f"in {folder}: {record['command']}", flush=True)
     command = ["bash", "-c", record["command"]]
     environment = os.environ | {"PYTHONPATH": str(folder)}
+    if threads := re.search(r"(\d+) thread", record.get("device", "")):
+        environment["OMP_NUM_THREADS"] = threads[1]  # sums in another order give other digits
     subprocess.run(command, cwd=folder, env=environment, check=True)
     found = list(differences(record, json.loads(made.read_text(encoding="utf-8"))))
     print("\n".join([f"{len(found)} places differ from {shlex.quote(str(path))}", *found[:40]]))
