@@ -473,7 +473,7 @@ def main(args: list[str]) -> int:
                 print(json.dumps(verdicts(Path(folder)), indent=1))
             case ["run", folder, *pages]:
                 failed = False
-                for page, error in run(Path(folder), *pages):
+                for page, error in run(Path(folder).resolve(), *pages):
                     print(f"{page}: {error or 'all cells ran'}", flush=True)
                     failed |= error is not None
                 return int(failed)

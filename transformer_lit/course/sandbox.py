@@ -30,11 +30,14 @@ class Found(Exception):
 def sealed() -> Iterator[None]:
     "Doubles, gradients and the CPU inside; outside, these and the random state as they were."
     dtype, state = torch.get_default_dtype(), torch.get_rng_state()
+    device = torch.get_default_device()
     torch.set_default_dtype(torch.float64)
     try:
         with torch.enable_grad(), torch.device("cpu"):
             yield
     finally:
+        if torch.get_default_device() != device:  # up to torch 2.10, the context keeps a new one
+            torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_default_dtype(dtype)
         torch.set_rng_state(state)
 
