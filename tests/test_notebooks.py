@@ -267,6 +267,7 @@ def wheel(tmp_path_factory):
     made = [*pip, "wheel", *quiet, "--no-build-isolation", "-w", out, out / "new"]
     subprocess.run(made, check=True, capture_output=True)
     (made,) = out.glob("*.whl")
+    assert made.stat().st_size < 10.5e6  # 9 of these are the weights of the shipped models
     subprocess.run([*pip, "install", *quiet, "--target", out / "site", made], check=True)
     return out / "site"
 
