@@ -166,14 +166,14 @@ def _one_rope(c: Settings) -> dict[str, Position]:
 
 @dataclass(frozen=True)
 class Parts:
-    "What a family exchanges in a `Llama`: each part is made from the settings and what is there."
+    "What a family exchanges in a `Llama`, each made from the settings and what is there."
 
     kinds: Callable[[Settings], Sequence[str]] = _ALL_FULL  # of each layer
     positions: Callable[[Settings], Mapping[str, Position]] = _one_rope  # of each kind
-    attention: Callable[[Settings, str, nn.Module], nn.Module] = lambda c, kind, attn: attn
-    ffn: Callable[[Settings, int, nn.Module], nn.Module] = lambda c, layer, ffn: ffn
-    residual: Callable[[Settings, nn.Module], nn.Module] = lambda c, residual: residual
-    ends: Callable[[Settings, Llama], None] = lambda c, model: None  # token table, output layer
+    attention: Callable[[Settings, str, nn.Module], nn.Module] | None = None
+    ffn: Callable[[Settings, int, nn.Module], nn.Module] | None = None
+    residual: Callable[[Settings, nn.Module], nn.Module] | None = None
+    ends: Callable[[Settings, Llama], None] | None = None  # token table, output layer
 
     def __call__(self, c: Settings) -> Llama:
         "A `Llama` with these parts; in near layers it has a window."
@@ -183,11 +183,15 @@ class Parts:
         model = Llama(LlamaConfig(**told, rope_base=rope.base))
         for i, (layer, kind) in enumerate(zip(model.layers, kinds, strict=True)):
             layer.attn.position, layer.attn.attend = positions[kind], _windowed(c, kind)
-            layer.attn = self.attention(c, kind, layer.attn)
-            layer.ffn = self.ffn(c, i, layer.ffn)
-            layer.attn_residual = self.residual(c, layer.attn_residual)
-            layer.ffn_residual = self.residual(c, layer.ffn_residual)
-        self.ends(c, model)
+            if self.attention:
+                layer.attn = self.attention(c, kind, layer.attn)
+            if self.ffn:
+                layer.ffn = self.ffn(c, i, layer.ffn)
+            if self.residual:
+                layer.attn_residual = self.residual(c, layer.attn_residual)
+                layer.ffn_residual = self.residual(c, layer.ffn_residual)
+        if self.ends:
+            self.ends(c, model)
         return model
 
 # %% ../../nbs/models/14_decoders.ipynb #window
