@@ -57,7 +57,12 @@ def shade_of(value: Any, *, handed: bool = False) -> Any:
     if isinstance(value, str):
         return re.sub(r"\S", DARK, value) if handed else value
     if isinstance(value, dict):
-        return {k: v if _is_role(k, v) else shade_of(v, handed=handed) for k, v in value.items()}
+        return {
+            shade_of(k, handed=handed and not _WORD.fullmatch(k)): (
+                v if _is_role(k, v) else shade_of(v, handed=handed)
+            )
+            for k, v in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return type(value)(shade_of(v, handed=handed) for v in value)
     return value
@@ -70,17 +75,16 @@ def _is_role(key: Any, value: Any) -> bool:
     return key == "role" and isinstance(value, str) and bool(_WORD.fullmatch(value))
 
 
-def _key(name: str) -> str:
-    return name if _WORD.fullmatch(name) else Said(name, shade_of(name, handed=True))
-
-
 def shaded(value: Any, shade: Any) -> Any:
     "The value with these shades; what a shade does not fit was handed over."
     if isinstance(value, (list, tuple)):
         fits = isinstance(shade, (list, tuple)) and len(shade) == len(value)
         return type(value)(shaded(v, shade[n] if fits else None) for n, v in enumerate(value))
     if isinstance(value, dict):
-        return {_key(k): shaded(value[k], shade[k]) for k in value}
+        fits = isinstance(shade, dict) and len(shade) == len(value)
+        pairs = shade.items() if fits else [(None, None)] * len(value)
+        both = zip(value.items(), pairs, strict=True)
+        return {shaded(k, its): shaded(v, its_value) for (k, v), (its, its_value) in both}
     if not isinstance(value, str) or isinstance(value, Said):
         return value
     fits = isinstance(shade, str) and len(shade) == len(value)
