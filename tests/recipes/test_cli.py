@@ -438,7 +438,9 @@ def test_every_setting_of_the_choice_reaches_the_model(run, published, monkeypat
         words = ["chat", "--model", published]
         monkeypatch.setattr("sys.stdin", io.StringIO("a"))
     choose = Sampling.choose
-    monkeypatch.setattr(Sampling, "choose", lambda self, *x: asked.append(self) or choose(self, *x))
+    monkeypatch.setattr(
+        Sampling, "choose", lambda self, *x, **y: asked.append(self) or choose(self, *x, **y)
+    )
     for name, value in given.items():
         for one in value if isinstance(value, list) else [value]:
             words += [f"--{name.replace('_', '-')}", one]
