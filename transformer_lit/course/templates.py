@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -215,9 +216,9 @@ _lock, _servers = threading.Lock(), {}
 def _server() -> subprocess.Popen:
     "The process for templates, which begins with the first and ends with this one."
     if (server := _servers.get(os.getpid())) is None:  # a forked process has no part in it
-        paths = os.pathsep.join(path for path in sys.path if path)
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
         server = _servers[os.getpid()] = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name],
+            [sys.executable, "-P", "-m", __spec__.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
