@@ -365,13 +365,13 @@ def test_a_template_that_fails_leaves_the_conversation(chat, template, monkeypat
 
 NOTED = "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
 REFUSED = [
-    (lambda chat: chat(messages=["Hi"]), "a message is a table with a role and a content, got Hi"),
-    (lambda chat: chat(messages=[{"content": "Hi"}]), "with a role and a content, got {'content'"),
+    (lambda chat: chat(messages=["Hi"]), "a message needs a role and a content, got Hi"),
+    (lambda chat: chat(messages=[{"content": "Hi"}]), "needs a role and a content, got {'content'"),
     (lambda chat: chat(tools=[len]), "takes values of JSON only: Object of type builtin"),
     (lambda chat: chat().say(), "nothing was said that could be answered"),
     (lambda chat: chat(messages=[{"role": "assistant", "content": "x"}]).say(), "nothing was said"),
     (lambda chat: chat("<|user|>"), "the chat template leaves out what was said"),
-    (lambda chat: chat(NOTED + "<unmade>"), "writes <unmade>, and its tokenizer reads letters"),
+    (lambda chat: chat(NOTED + "<unmade>"), "writes <unmade>, which is read as letters"),
     (lambda chat: chat(temperature=-1), "temperature must be 0"),
     (lambda chat: chat().say("a", stop="abc"), "stop must be a list"),
 ]

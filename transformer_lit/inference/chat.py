@@ -67,7 +67,7 @@ def _turn(message: dict[str, Any]) -> Message:
         more = {**message}
         return more.pop("role"), more.pop("content", None), more
     except (TypeError, KeyError) as error:
-        raise InputError(f"a message is a table with a role and a content, got {message}") from error
+        raise InputError(f"a message needs a role and a content, got {message}") from error
 
 
 def _without_oldest(turns: Sequence[Message]) -> list[Message]:
@@ -246,6 +246,6 @@ class Chat:
         encode, find = self.tokenizer.encode_part, self.tokenizer.backend.token_to_id
         for mark in findall(r"<[^<>\s]+>", text.shade):
             if find(mark) is not None and len(encode(mark)) > 1:
-                raise InputError(f"the chat template writes {mark}, and its tokenizer reads letters")
+                raise InputError(f"the chat template writes {mark}, which is read as letters")
         marks = {find(mark) for mark in self.tokenizer.marks}
         return [i for i in encode(text[text.shade.rindex(DARK) + 1 :]) if i in marks][:1]

@@ -137,7 +137,6 @@ class Sampling:
         filters = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         return next_token(logits, **filters, generator=generator)
 
-
 # %% ../../nbs/inference/01_sampling.ipynb #generate
 def stream(
     model: nn.Module,
@@ -178,7 +177,7 @@ def stream(
         raise ValueError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
     sampling = replace(sampling or Sampling(), **settings)
     if sampling.stop:
-        raise ValueError("ids have no text in which to stop; give eos, or use load(…).generate(text)")
+        raise ValueError("ids have no text in which to stop; give eos, or a text to load(…)")
     generator = generator or sampling.generator(ids.device)
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
     room = room if max_len is None else min(room, max_len)

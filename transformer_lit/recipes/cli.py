@@ -417,9 +417,7 @@ _MinP = Annotated[
 _Penalty = Annotated[
     float | None, typer.Option(help="Above 1, what was said is less probable.", **_penalty)
 ]
-_Stop = Annotated[
-    list[str] | None, typer.Option(help="The text ends before it; may be repeated.")
-]
+_Stop = Annotated[list[str] | None, typer.Option(help="The text ends before it; may be repeated.")]
 _Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")]
 _Temperature = Annotated[float, typer.Option(help="0 is greedy.", **_finite)]
 

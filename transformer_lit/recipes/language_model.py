@@ -126,10 +126,11 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         """
         if self.chat_template is None:
             raise InputError("the model has no chat template; it continues texts: see generate")
-        most = self.model.config.max_len if max_len is None else max_len
+        limit = self.model.config.max_len
+        most = limit if max_len is None else min(limit, max_len)
         given = {"messages": messages, "tools": tools, "documents": documents, "ends": self.ends}
         parts = self.model, self.tokenizer, self.chat_template
-        return Chat(*parts, system, **given, max_len=min(self.model.config.max_len, most), **settings)
+        return Chat(*parts, system, **given, max_len=most, **settings)
 
     def stream(
         self,
