@@ -59,10 +59,14 @@ def data_folder(newcomer, monkeypatch, tmp_path):
 # --- what only some machines have ----------------------------------------------------------------
 
 
+# texts of the errata clinic, and published chat templates: folders that a variable names
+FOLDERS = {"sources": "TRANSFORMER_LIT_SOURCES", "templates": "TRANSFORMER_LIT_TEMPLATES"}
+
+
 def is_here(name):
-    "Whether a data set, a published model or the texts of the errata clinic are on this machine."
-    if name == "sources":
-        return os.path.isdir(os.environ.get("TRANSFORMER_LIT_SOURCES", ""))
+    "Whether a data set, a published model or a folder of texts is on this machine."
+    if name in FOLDERS:
+        return os.path.isdir(os.environ.get(FOLDERS[name], ""))
     return data.available(name)
 
 
@@ -72,7 +76,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.needs(name))
         for name in {name for mark in item.iter_markers("needs") for name in mark.args}:
             if not is_here(name):
-                how = "TRANSFORMER_LIT_SOURCES" if name == "sources" else f"data fetch {name}"
+                how = FOLDERS.get(name, f"data fetch {name}")
                 item.add_marker(pytest.mark.skip(reason=f"{name} is not on this machine: {how}"))
 
 
@@ -82,7 +86,8 @@ def newcomer(request, monkeypatch, tmp_path_factory):
     if not request.node.get_closest_marker("needs"):
         empty = tmp_path_factory.getbasetemp() / "empty"
         monkeypatch.delenv("TRANSFORMER_LIT_DATA", raising=False)
-        monkeypatch.delenv("TRANSFORMER_LIT_SOURCES", raising=False)
+        for variable in FOLDERS.values():
+            monkeypatch.delenv(variable, raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(empty))  # for the processes that it starts
         monkeypatch.setattr("pooch.os_cache", lambda project: empty / project)
 

@@ -27,6 +27,7 @@ from .inference.chat import Chat as Chat
 from .inference.metrics import bits_per_byte as bits_per_byte
 from .inference.metrics import bleu as bleu
 from .inference.metrics import perplexity as perplexity
+from .inference.sampling import Sampling as Sampling
 from .inference.sampling import generate as generate
 from .inference.sampling import next_token as next_token
 from .inference.sampling import pad_left as pad_left

@@ -9,6 +9,7 @@ import torch
 
 from transformer_lit.inference.sampling import (
     LeftPadded,
+    Sampling,
     generate,
     keep_min_p,
     keep_top_k,
@@ -129,6 +130,42 @@ def test_draws_with_min_p_and_a_penalty_follow_the_distribution(prefix_model):
     assert len(enough) == 5
     law = {i: w / sum(enough.values()) for i, w in enough.items()}
     assert_drawn_from(Counter(token for (token,) in drawn), law)
+
+
+def by_hand(model, ids, choose, *, min_p=None, repetition_penalty=None, adjust=None, **filters):
+    "Token by token: the plug, the penalty, min-p, and the filters of `next_token`."
+    for _ in range(11):
+        logits = torch.stack([model.logits((), row) for row in ids.tolist()])
+        if adjust:
+            logits = adjust(logits, ids)
+        if repetition_penalty:
+            logits = penalise_repeats(logits.log_softmax(-1), ids, repetition_penalty)
+        if min_p:
+            logits = keep_min_p(logits, min_p)
+        ids = torch.cat([ids, next_token(logits, **filters, generator=choose)[:, None]], 1)
+    return ids
+
+
+SETTINGS = [
+    {},
+    {"temperature": 0},
+    {"temperature": 2.0, "top_k": 5},
+    {"top_p": 0.6},
+    {"min_p": 0.2},
+]
+SETTINGS += [{"repetition_penalty": 3.0}, {"adjust": lambda logits, ids: -logits, "top_k": 3}]
+SETTINGS += [{"min_p": 0.3, "repetition_penalty": 1.5, "temperature": 0.7, "top_p": 0.9}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_are_the_same_however_they_are_given(prefix_model, settings):
+    model, ids = prefix_model(7, seed=1), torch.randint(7, (3, 2))
+    expected = by_hand(model, ids, torch.Generator().manual_seed(5), **settings)[:, 2:].tolist()
+    given = [settings | {"seed": 5}, {"sampling": Sampling(**settings, seed=5)}]
+    given += [{"sampling": Sampling(top_k=1, seed=5), "top_k": None} | settings]
+    given += [settings | {"seed": 6, "generator": torch.Generator().manual_seed(5)}]
+    for how in given:
+        assert generate(model, ids, max_new_tokens=11, **how) == expected
 
 
 def test_rows_are_drawn_independently():
@@ -341,6 +378,10 @@ REFUSED = [
     *((lambda s=s: keep_min_p(torch.zeros(5), s), "min_p must be in") for s in (0, 1.5, math.nan)),
     *((lambda s=stop: until([], s), "stop must be a list") for stop in ("abc", ["a", ""])),
     *((lambda p=p: pad_left(p), "a prompt is empty") for p in ([[], [1, 2]], [[1, 2], []], [[]])),
+    *((lambda x=x: Sampling(repetition_penalty=x), "repetition_penalty must") for x in (0, INF)),
+    *((lambda how=how: Sampling(**{how: 7.5}), f"{how} must be in") for how in ("min_p", "top_p")),
+    (lambda: Sampling(stop="abc"), "stop must be a list"),
+    (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=1, stop=["a"]), "give eos"),
     (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=-1), "must be 0 or more"),
     (leave_a_full_context, "full context cannot be left"),
     (lambda: LeftPadded(small(), torch.arange(1, 6)).start(3, 20), "one start of 5 rows"),

@@ -460,9 +460,9 @@ def test_ids_logits_and_answers_of_smollm2_are_those_of_the_reference(smollm2, s
         text = "".join(chat.say(question, max_new_tokens=17, temperature=0))
         ids = reader.apply_chat_template(messages, **how)
         whole = reference.generate(ids, max_new_tokens=17, do_sample=False)
-        answer = chat.messages[-1][1]
+        _, answer = chat.turns[-1]
         assert answer == [i for i in whole[0, ids.shape[1] :].tolist() if i not in chat.ends]
-        assert ids[0].tolist() == chat._ids(chat.messages[:-1]) and answer
+        assert ids[0].tolist() == chat._ids(chat.turns[:-1]) and answer
         with torch.inference_mode():
             assert_close(ours.model(whole), reference(whole).logits, rtol=0, atol=1e-4)
         messages.append({"role": "assistant", "content": text})

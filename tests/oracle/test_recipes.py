@@ -153,11 +153,11 @@ def test_a_chat_is_the_reference_s(folder, chat):
         messages.append({"role": "user", "content": question})
         list(chat.say(question, max_new_tokens=5, temperature=0))
         ids = reader.apply_chat_template(messages, **more, add_special_tokens=False)
-        assert chat._ids(chat.messages[:-1]) == ids
-        answer = chat.messages[-1][1]
+        assert chat._ids(chat.turns[:-1]) == ids
+        _, answer = chat.turns[-1]
         assert answer == [i for i in continued(folder, ids, 5) if i != 2] and answer
         messages.append({"role": "assistant", "content": "Yes?"})  # bytes alone need not be a text
-        chat.messages[-1] = ("assistant", chat.tokenizer.encode_part("Yes?"))
+        chat.turns[-1] = ("assistant", "Yes?")
 
 
 def test_a_file_and_a_folder_of_one_model_are_the_same(folder, tmp_path):

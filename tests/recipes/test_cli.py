@@ -20,7 +20,7 @@ from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
 from transformer_lit.inference.chat import Chat
-from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
+from transformer_lit.inference.sampling import Sampling
 from transformer_lit.models.hf_build import save_hf
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import cli, language_model, recipe, translation, zoo
@@ -425,23 +425,33 @@ class TestGenerate:
         assert all(len(text) == 301 for text in texts)
 
 
-def test_what_chooses_a_token_reaches_the_writer(run, monkeypatch):
-    "What each option does: see test_sampling and test_language_model."
-    asked = {}
+CHOICE = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "min_p": 0.125}
+CHOICE |= {"repetition_penalty": 1.5, "stop": ["x", "y"], "seed": 7}
 
-    def stream(self, prompt, **options):
-        asked.update(options)
-        return iter(["b"])
 
-    monkeypatch.setattr(language_model.LanguageModel, "stream", stream)
-    choose = ("--temperature", "0.5", "--top-k", "3", "--top-p", "0.75", "--min-p", "0.125")
-    more = ("--repetition-penalty", "1.5", "--stop", "x", "--stop", "y", "--max-new-tokens", "7")
-    assert run(*generate("a", *choose, *more))[:2] == (0, "ab\n")
-    logits, ids = torch.randn(2, 5), torch.tensor([[1], [3]])
-    expected = keep_min_p(penalise_repeats(logits.log_softmax(-1), ids, 1.5), 0.125)
-    assert torch.equal(asked.pop("adjust")(logits, ids), expected)
-    found = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "max_new_tokens": 7}
-    assert asked == found | {"stop": ["x", "y"], "seed": None}
+@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize("given", [{}, CHOICE])
+def test_every_setting_of_the_choice_reaches_the_model(run, published, monkeypatch, command, given):
+    "What each of them does: see test_sampling."
+    asked, words = [], ["generate", "a", "--model", "writer"]
+    if command == "chat":
+        words = ["chat", "--model", published]
+        monkeypatch.setattr("sys.stdin", io.StringIO("a"))
+    choose = Sampling.choose
+    monkeypatch.setattr(
+        Sampling, "choose", lambda self, *x, **y: asked.append(self) or choose(self, *x, **y)
+    )
+    for name, value in given.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{name.replace('_', '-')}", one]
+    assert run(*words, "--max-new-tokens", "3")[0] == 0
+    usual = {"generate": {"temperature": 0.8}, "chat": {"temperature": 0.2, "top_p": 0.9}}
+    expected = Sampling(**usual[command] | given | {"stop": []})
+    stop = given.get("stop", []) if command == "chat" else ()  # in a text it ends the pieces
+    seed = given.get("seed", asked[0].seed)
+    assert asked and {*map(repr, asked)} == {
+        repr(dataclasses.replace(expected, stop=stop, seed=seed))
+    }
 
 
 @pytest.fixture(scope="module")

@@ -6,47 +6,46 @@
 __all__ = ['Message', 'render', 'characters', 'Chat']
 
 # %% ../../nbs/inference/05_chat.ipynb #imports
-import json
-import re
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
+from re import findall
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from torch import Tensor, nn
 
 from transformer_lit.course.files import InputError
-from transformer_lit.inference.sampling import next_token
+from transformer_lit.course.templates import DARK, Said, shade_of, write
+from transformer_lit.inference.sampling import Sampling, until
 
 # %% ../../nbs/inference/05_chat.ipynb #render
-def render(template: str, messages: Sequence[dict[str, str]], **names: Any) -> str:
+def render(
+    template: str,
+    messages: Sequence[dict[str, Any]],
+    *,
+    tools: Any = None,
+    documents: Any = None,
+    **names: Any,
+) -> Said:
     """What a chat template, in the language Jinja, makes of messages with a role and a content.
 
-    It runs in a sandbox: a template is a program, and came with somebody's file. `InputError` where
-    it is none, or refuses the messages.
+    The text has a `shade`, which says which letters were handed over; see `write`. `InputError`
+    where it is no template, refuses the messages, or takes too much time or memory.
+
+    Args:
+        template: a program that came with somebody's file.
+        messages: tables of JSON, as for `apply_chat_template`; so are `tools` and `documents`.
+        tools: what the model may call; a template that knows none leaves them out.
+        documents: texts that the answer may use; the same.
+        names: more that the template asks for, such as `add_generation_prompt`.
     """
-
-    def raise_exception(what: str) -> None:
-        raise TemplateError(what)
-
-    def strftime_now(form: str) -> str:
-        return datetime.now().strftime(form)
-
-    how = {"trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.loopcontrols"]}
-    sandbox = ImmutableSandboxedEnvironment(**how)
-    sandbox.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # Jinja's own is for HTML
-    known = {"raise_exception": raise_exception, "strftime_now": strftime_now}
-    try:
-        made = sandbox.from_string(template, known)
-        return made.render(messages=messages, **names)
-    except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(f"the chat template fails: {error}") from error
+    handed = {"messages": [*messages], "tools": tools, "documents": documents}
+    return write(template, handed, names)
 
 # %% ../../nbs/inference/05_chat.ipynb #characters
 def characters(tokens: Iterable[bytes]) -> Iterator[str]:
@@ -59,17 +58,47 @@ def characters(tokens: Iterable[bytes]) -> Iterator[str]:
         yield text
 
 # %% ../../nbs/inference/05_chat.ipynb #code
-Message = tuple[str, list[int]]  # a role, and the ids of what was said
+# a role, what was said (a text, or the ids that the model wrote), and what else a table held
+Message = tuple
+
+
+def _turn(message: dict[str, Any]) -> Message:
+    try:
+        more = {**message}
+        return more.pop("role"), more.pop("content", None), more
+    except (TypeError, KeyError) as error:
+        raise InputError(f"a message needs a role and a content, got {message}") from error
+
+
+def _without_oldest(turns: Sequence[Message]) -> list[Message]:
+    "The system prompt, and all from the second question on; nothing where there is only one."
+    first = sum(1 for _ in takewhile(lambda turn: turn[0] in ("system", "developer"), turns))
+    later = [n for n, turn in enumerate(turns) if turn[0] == "user" and n > first]
+    return [*turns[:first], *turns[later[0] :]] if later else []
 
 
 class Chat:
     """A conversation with a model. What the model has read is kept, so a turn costs what is new.
 
-    `model` has `start` and `step` and is in eval mode, `tokenizer` is a `PublishedTokenizer`,
-    `template` says in Jinja how a chat is written. Where `max_len` tokens do not hold the
-    conversation and `max_new_tokens` more, its oldest exchanges are forgotten,
-    the system prompt never.
+    Where `max_len` tokens do not hold the conversation and `max_new_tokens` more, its oldest
+    exchanges are forgotten, the system prompt never. `turns` is what was said; `messages` is the
+    same as texts.
+
+    Args:
+        model: anything with `start` and `step`, in eval mode.
+        tokenizer: a `PublishedTokenizer`.
+        template: how a chat is written, in Jinja.
+        system: the system prompt.
+        messages: what was said before, as for `apply_chat_template`: tables with a role and a
+            content. They are answered by `say()`, or go on with `say(text)`.
+        tools: what the template may tell the model about tools; tables of JSON.
+        documents: texts that the template may show to the model.
+        ends: more tokens that end an answer.
+        max_len: tokens of the conversation, at most.
+        sampling: how tokens are chosen; `settings` change it, such as `temperature=0`.
     """
+
+    first_room = 8192  # tokens for which memory is set aside at once; it grows as it is needed
 
     def __init__(
         self,
@@ -78,88 +107,145 @@ class Chat:
         template: str,
         system: str | None = None,
         *,
-        ends: Iterable[int] = (),  # more tokens that end an answer
+        messages: Iterable[dict[str, Any]] = (),
+        tools: Any = None,
+        documents: Any = None,
+        ends: Iterable[int] = (),
         max_len: int = 2048,
+        sampling: Sampling | None = None,
+        **settings: Any,
     ):
         self.model, self.tokenizer, self.template = model, tokenizer, template
-        self.max_len = max_len
-        self.state, self.read = model.start(1, max_len), []  # `read`: the ids that it holds
-        self.messages: list[Message] = []
-        if system is not None:
-            self.messages = [("system", tokenizer.encode_ordinary(system))]
+        self.known, self.max_len = {"tools": tools, "documents": documents}, max_len
+        self.device = next(model.parameters()).device
+        self.sampling = replace(sampling or Sampling(), **settings)
+        self.generator = self.sampling.generator(self.device)
+        self.state, self.read, self.room = None, [], 0  # `read`: the ids that the state holds
+        head = [] if system is None else [("system", system)]
+        self.turns: list[Message] = [*head, *map(_turn, messages)]
         self.ends = {tokenizer.eos_id, *ends, *self._closing()}
 
-    def say(self, text: str, *, max_new_tokens: int = 512, **choose: Any) -> Iterator[str]:
-        """The answer to `text`, a piece at a time; `choose`: see `next_token`.
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        "The conversation so far, as `messages` of another chat."
+        return [
+            {"role": role, "content": self._said(content), **dict(*more)}
+            for role, content, *more in self.turns
+        ]
+
+    def say(
+        self,
+        text: str | None = None,
+        *,
+        max_new_tokens: int = 512,
+        generator: torch.Generator | None = None,
+        **settings: Any,
+    ) -> Iterator[str]:
+        """The answer to `text`, a piece at a time; without a text, to what was said last.
 
         It may be left at any piece: what was said until then belongs to the conversation. The next
-        `say` ends it.
+        `say` ends it. `settings`, those of `Sampling`, hold for this answer.
         """
-        # A trial, so that a wrong setting is told before anything changes.
-        next_token(torch.zeros(1, 2), **choose | {"generator": torch.Generator()})
-        messages = [*self.messages, ("user", self.tokenizer.encode_ordinary(text))]
-        first = 1 - len(messages) % 2  # 1: behind a system prompt
-        ids = self._ids(messages)
-        while len(ids) + max_new_tokens > self.max_len and len(messages) > first + 1:
-            del messages[first : first + 2]
-            ids = self._ids(messages)
+        sampling = replace(self.sampling, **settings)  # a wrong one is told before anything changes
+        own = sampling.generator(self.device) if "seed" in settings else self.generator
+        turns = [*self.turns, *([] if text is None else [("user", text)])]
+        if not turns or turns[-1][0] == "assistant":
+            raise InputError("nothing was said that could be answered; give say a text")
+        ids = self._ids(turns)
+        while len(ids) + max_new_tokens > self.max_len and (shorter := _without_oldest(turns)):
+            turns, ids = shorter, self._ids(shorter)
         if (room := self.max_len - len(ids)) < 1:
             raise InputError(f"the message makes {len(ids)} tokens; the chat holds {self.max_len}")
         answer: list[int] = []
-        self.messages = [*messages, ("assistant", answer)]
-        return characters(self._answer(ids, answer, min(max_new_tokens, room), choose))
+        self.turns = [*turns, ("assistant", answer)]
+        choose = partial(sampling.choose, generator=generator or own)
+        pieces = characters(self._answer(ids, answer, min(max_new_tokens, room), choose))
+        return self._cut(pieces, answer, sampling.stop) if sampling.stop else pieces
+
+    def _cut(self, pieces: Iterator[str], answer: list[int], stop: Sequence[str]) -> Iterator[str]:
+        "The pieces up to a stop string; what comes from there on was not said."
+        shown = ""
+        for piece in until(pieces, stop):
+            shown += piece
+            yield piece
+        if shown != self._said(answer):
+            answer[:] = self.tokenizer.encode_ordinary(shown)
 
     def _answer(
-        self, ids: list[int], answer: list[int], max_new_tokens: int, choose: dict[str, Any]
+        self, ids: list[int], answer: list[int], max_new_tokens: int, choose: Callable
     ) -> Iterator[bytes]:
-        new: list[int] = []
+        new, text = [], torch.tensor([ids], device=self.device)  # 1 T
         for _ in range(max_new_tokens):
-            if self.messages[-1][1] is not answer:  # the cache is another answer's by now
+            if self.turns[-1][1] is not answer:  # the cache is another answer's by now
                 return
-            new = new or self._unread(ids)  # prefill: all that is new, in one step
-            token = int(next_token(self._next(new), **choose))
+            # prefill: all that is new, in one step
+            new = new or self._unread(ids, len(ids) + max_new_tokens)
+            drawn = choose(self._next(new), text)  # 1
+            token = int(drawn)
             if token in self.ends:
                 return
             answer.append(token)
             yield self.tokenizer.decode_bytes([token])
-            new = [token]  # decode: a step for each token
+            new, text = [token], torch.cat([text, drawn[None]], 1)  # decode: a step for each token
 
-    def _unread(self, ids: list[int]) -> list[int]:
+    def _unread(self, ids: list[int], room: int) -> list[int]:
         "The ids that are still to be read, at least one; what was read of others is forgotten."
         pairs = zip(self.read, ids[:-1], strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        del self.read[same:]
-        self.state.truncate(same)
-        return ids[same:]
+        if room > self.room:
+            self.room = min(self.max_len, max(room, 2 * self.room, self.first_room))
+            self.state = None
+        with suppress(ValueError):  # a recurrent state cannot go back: it begins again
+            if self.state is not None:
+                self.state.truncate(same)
+                del self.read[same:]
+                return ids[same:]
+        self.state, self.read = self.model.start(1, self.room), []
+        return ids
 
     def _next(self, new: list[int]) -> Float[Tensor, "1 V"]:
-        device = next(self.model.parameters()).device
         with torch.inference_mode():
-            logits = self.model.step(torch.tensor([new], device=device), self.state, last=1)
+            logits = self.model.step(torch.tensor([new], device=self.device), self.state, last=1)
         self.read += new
         return logits[:, -1]  # 1 V
 
-    def _written(self, messages: list[Message], *, opened: bool) -> list[str]:
-        "What the template writes, cut at the messages: text, number of a message, text, …"
-        marked = [
-            {"role": role, "content": f"\ufdd0{n}\ufdd1"} for n, (role, _) in enumerate(messages)
-        ]
-        name = self.tokenizer.backend.id_to_token
-        marks = {"bos_token": self.tokenizer.bos_id, "eos_token": self.tokenizer.eos_id}
-        marks = {mark: name(i) for mark, i in marks.items() if i is not None}
-        text = render(self.template, marked, add_generation_prompt=opened, **marks)
-        return re.split("\ufdd0([0-9]+)\ufdd1", text)
+    def _said(self, content: Any) -> Any:
+        "The text of ids, in which the marks that the model wrote are marks."
+        if not isinstance(content, list) or not all(isinstance(i, int) for i in content):
+            return content
+        name, texts, shades = self.tokenizer.backend.id_to_token, [], []
+        for mark, run in groupby(content, lambda i: name(i) in self.tokenizer.added):
+            texts.append(self.tokenizer.decode_bytes(run).decode(errors="replace"))
+            shades.append(shade_of(texts[-1], handed=not mark))
+        return Said("".join(texts), "".join(shades))
 
-    def _ids(self, messages: list[Message]) -> list[int]:
+    def _written(self, turns: Iterable[Message], *, opened: bool) -> Said:
+        messages = [
+            {"role": role, "content": self._said(content), **dict(*more)}
+            for role, content, *more in turns
+        ]
+        roles = ("bos", "eos", "pad")
+        ids = {f"{role}_token": getattr(self.tokenizer, f"{role}_id") for role in roles}
+        name = self.tokenizer.backend.id_to_token
+        marks = {mark: name(i) for mark, i in ids.items() if i is not None}
+        return render(self.template, messages, **self.known, add_generation_prompt=opened, **marks)
+
+    def _ids(self, turns: Iterable[Message]) -> list[int]:
         "The conversation, up to where the answer begins."
-        ids: list[int] = []
-        for n, part in enumerate(self._written(messages, opened=True)):
-            ids += messages[int(part)][1] if n % 2 else self.tokenizer.encode_part(part)
+        text = self._written(turns, opened=True)
+        if not (ids := self.tokenizer.encode_written(text, text.shade)):
+            raise InputError("the chat template writes nothing")
         return ids
 
     def _closing(self) -> list[int]:
-        "The special token that the template writes behind an answer, if it writes one."
-        exchange = [*self.messages, ("user", []), ("assistant", [])]
-        closing = self.tokenizer.encode_part(self._written(exchange, opened=False)[-1])
-        special = {self.tokenizer.backend.token_to_id(token) for token in self.tokenizer.specials}
-        return [i for i in closing if i in special][:1]
+        "The mark that the template writes behind an answer, if it writes one."
+        head = takewhile(lambda turn: turn[0] == "system", self.turns)
+        text = self._written([*head, ("user", "?"), ("assistant", "!")], opened=False)
+        if DARK not in text.shade:
+            raise InputError("the chat template leaves out what was said")
+        encode, find = self.tokenizer.encode_part, self.tokenizer.backend.token_to_id
+        for mark in findall(r"<[^<>\s]+>", text.shade):
+            if find(mark) is not None and len(encode(mark)) > 1:
+                raise InputError(f"the chat template writes {mark}, which is read as letters")
+        marks = {find(mark) for mark in self.tokenizer.marks}
+        return [i for i in encode(text[text.shade.rindex(DARK) + 1 :]) if i in marks][:1]

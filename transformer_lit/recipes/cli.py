@@ -406,18 +406,26 @@ def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
 _share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
 _finite = _number("finite and at least 0", lambda x: 0 <= x < math.inf)
 _penalty = _number("finite and at least 1", lambda x: 1 <= x < math.inf)
+_TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the K most probable tokens.")]
+_TopP = Annotated[
+    float | None, typer.Option(help="Draw from the best tokens with this probability.", **_share)
+]
+_MinP = Annotated[
+    float | None,
+    typer.Option(help="Leave out what has less than this share of the best.", **_share),
+]
+_Penalty = Annotated[
+    float | None, typer.Option(help="Above 1, what was said is less probable.", **_penalty)
+]
+_Stop = Annotated[list[str] | None, typer.Option(help="The text ends before it; may be repeated.")]
+_Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")]
+_Temperature = Annotated[float, typer.Option(help="0 is greedy.", **_finite)]
 
 
-def _adjust(min_p: float | None, penalty: float | None) -> Callable[[Any, Any], Any]:
-    "The plug of `stream`: the penalty, on log-probabilities, and then min-p."
-    from transformer_lit.inference.sampling import keep_min_p, penalise_repeats
+def _sampling(stop: Sequence[str] | None, **chosen: Any) -> Any:
+    from transformer_lit.inference.sampling import Sampling
 
-    def adjust(logits, ids):
-        if penalty is not None:
-            logits = penalise_repeats(logits.log_softmax(-1), ids, penalty)
-        return logits if min_p is None else keep_min_p(logits, min_p)
-
-    return adjust
+    return Sampling(stop=[text for text in stop or () if text], **chosen)
 
 # %% ../../nbs/recipes/07_cli.ipynb #generate
 @app.command("generate")
@@ -427,22 +435,13 @@ def generate_text(
     ] = "",
     model: _Model = "shakespeare",
     max_new_tokens: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many tokens.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Draw from so much probability.", **_share)
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(help="Leave out what has less than this share of the best.", **_share),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1, what was said is less probable.", **_penalty)
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="The text ends before it; may be repeated.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")] = None,
+    temperature: _Temperature = 0.8,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    min_p: _MinP = None,
+    repetition_penalty: _Penalty = None,
+    stop: _Stop = None,
+    seed: _Seed = None,
     device: _Device = "auto",
     weights: _Kept = None,
     as_json: _Json = False,
@@ -450,9 +449,10 @@ def generate_text(
     "Continue a text with a language model, on standard output, as it is written."
     prompt = _typed_in().removesuffix("\n") if prompt == "-" else prompt
     writer = _load(model, device, "stream", "continue a text", weights)
-    choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    plugs = {"adjust": _adjust(min_p, repetition_penalty), "stop": list(filter(None, stop or ()))}
-    pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, **choose, **plugs)
+    chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
+    sampling = _sampling(stop, **chosen)
+    pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=sampling)
     with _threads(1):
         if as_json:
             _print({"prompt": prompt, "text": "".join(pieces)})
@@ -598,9 +598,6 @@ def _apart(file: Path, *given: Any) -> tuple[int, str]:
         raise typer.Exit(1) from None
 
 # %% ../../nbs/recipes/07_cli.ipynb #chat
-_ROOM = 8192  # tokens of a chat, at most: the memory for them is set aside when it begins
-
-
 @app.command()
 def chat(
     model: Annotated[
@@ -608,9 +605,13 @@ def chat(
     ] = "smollm2",
     system: Annotated[str | None, typer.Option(help="The system prompt: whom it plays.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.", **_finite)] = 0.2,
-    top_p: Annotated[float, typer.Option(help="Draw from so much probability.", **_share)] = 0.9,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a chat.")] = None,
+    temperature: _Temperature = 0.2,
+    top_k: _TopK = None,
+    top_p: _TopP = 0.9,
+    min_p: _MinP = None,
+    repetition_penalty: _Penalty = None,
+    stop: _Stop = None,
+    seed: _Seed = None,
     device: _Device = "auto",
     weights: _Kept = None,
 ) -> None:
@@ -618,16 +619,15 @@ def chat(
     import torch
 
     trained = _load(model, device, "chat", "answer", weights)
-    talk = trained.chat(system, max_len=_ROOM)
-    generator = torch.Generator(trained.device)
-    generator.seed() if seed is None else generator.manual_seed(seed)
-    choose = {"temperature": temperature, "top_p": top_p, "generator": generator}
+    seed = torch.seed() % 2**63 if seed is None else seed  # each chat differs
+    chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
+    talk = trained.chat(system, sampling=_sampling(stop, **chosen))
+    most = min(max_new_tokens, talk.max_len // 2)
     for line in _typed():
         began = first = perf_counter()
         try:
-            for n, piece in enumerate(
-                talk.say(line, max_new_tokens=min(max_new_tokens, talk.max_len // 2), **choose)
-            ):
+            for n, piece in enumerate(talk.say(line, max_new_tokens=most)):
                 first = first if n else perf_counter()
                 typer.echo(piece, nl=False)
                 sys.stdout.flush()
@@ -637,7 +637,7 @@ def chat(
             typer.echo(f"error: {error}", err=True)
             continue
         typer.echo()
-        rate = max(0, len(talk.messages[-1][1]) - 1) / (perf_counter() - first)
+        rate = max(0, len(talk.turns[-1][1]) - 1) / (perf_counter() - first)
         typer.echo(f"({first - began:.1f} s to read, then {rate:.1f} tokens a second)", err=True)
 
 

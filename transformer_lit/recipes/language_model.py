@@ -6,7 +6,7 @@
 __all__ = ['language_step', 'line_rows', 'line_batches', 'line_step', 'LineStream', 'LanguageModel', 'LanguageModeling']
 
 # %% ../../nbs/recipes/03_language_model.ipynb #imports
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.text_files import text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
-from transformer_lit.inference.sampling import stream, until
+from transformer_lit.inference.sampling import Sampling, stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build, read_presets
 from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 from transformer_lit.training.data import TextBatch, TextStream, pad, text_blocks
@@ -103,40 +103,67 @@ It knows the letters and the manner of its text, and no facts. The weights are f
         "The tokens that end a text of a published model."
         return self.info.get("ends", ())
 
-    def chat(self, system: str | None = None, *, max_len: int = 2048) -> Chat:
-        "A conversation with a published model; `max_len`: of its tokens, at most. See `Chat`."
+    def chat(
+        self,
+        system: str | None = None,
+        *,
+        messages: Iterable[dict[str, Any]] = (),
+        tools: Any = None,
+        documents: Any = None,
+        max_len: int | None = None,
+        **settings: Any,
+    ) -> Chat:
+        """A conversation with a published model, as long as its context; see `Chat`.
+
+        Example:
+            >>> chat = load("smollm2").chat(messages=[{"role": "user", "content": "Hi"}])
+            >>> answer = "".join(chat.say())
+
+        Args:
+            messages: what was said before, as for `apply_chat_template`.
+            max_len: tokens of the conversation, at most; the model's context unless given.
+            settings: how tokens are chosen, those of `Sampling`; or `sampling`, a whole one.
+        """
         if self.chat_template is None:
             raise InputError("the model has no chat template; it continues texts: see generate")
-        most = min(self.model.config.max_len, max_len)
+        limit = self.model.config.max_len
+        most = limit if max_len is None else min(limit, max_len)
+        given = {"messages": messages, "tools": tools, "documents": documents, "ends": self.ends}
         parts = self.model, self.tokenizer, self.chat_template
-        return Chat(*parts, system, ends=self.ends, max_len=most)
+        return Chat(*parts, system, **given, max_len=most, **settings)
 
     def stream(
         self,
         prompt: str = "",
         *,
         max_new_tokens: int = 300,
-        temperature: float | int = 0.8,  # 0 is greedy
-        top_k: int | None = None,
-        top_p: float | int | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] = (),  # the text ends before the first of these strings
-        adjust: Callable[[Tensor, Tensor], Tensor] = lambda logits, ids: logits,  # comes first
+        sampling: Sampling | None = None,
+        **settings: Any,
     ) -> Iterator[str]:
-        "The continuation of the prompt, a piece at a time, at most `max_new_tokens` tokens of it."
-        generator = torch.Generator(self.device)
-        generator.seed() if seed is None else generator.manual_seed(seed)
-        choose = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        """The continuation of the prompt, a piece at a time, at most `max_new_tokens` tokens of it.
+
+        `settings` are those of `Sampling`, such as `top_p=0.9` or `stop=["\\n\\n"]`, and change
+        `sampling`. Without either the temperature is 0.8.
+        """
+        if not isinstance(prompt, str):
+            said = type(prompt).__name__
+            raise TypeError(f"a {said} was given where one text is due; call it for each text")
+        sampling = replace(sampling or Sampling(temperature=0.8), **settings)
+        generator = sampling.generator(self.device)
+        if generator is None:
+            generator = torch.Generator(self.device)
+            generator.seed()
         encode = self.tokenizer.encode
         prompt = f"\n{prompt}" if self.lines else prompt
         ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new_tokens": max_new_tokens, "max_len": self.model.config.max_len}
-        most["eos"] = self.ends
-        steps = stream(self.model, ids, adjust=adjust, **most, **choose, generator=generator)
+        how = {"sampling": replace(sampling, stop=()), "generator": generator}
+        steps = stream(self.model, ids, eos=self.ends, **most, **how)
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
         text = characters(tokens)
-        return until(until(text, ["\n"]) if self.lines else text, stop)  # a line ends where it ends
+        text = until(text, ["\n"]) if self.lines else text  # a line ends where it ends
+        return until(text, sampling.stop)
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         "The whole continuation of the prompt; `settings` are those of `stream`."

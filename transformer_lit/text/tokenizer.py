@@ -273,6 +273,9 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
     return BPETokenizer.load(path)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
+_SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # of which a mark has at least one
+
+
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
@@ -293,6 +296,8 @@ class PublishedTokenizer(BPETokenizer):
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
         self.specials = tuple(token.content for token in added if token.special)
+        # what could open a turn, whatever its file calls it; a word that was added is a word
+        self.marks = {t.content for t in added if t.special or _SIGNS.search(t.content)}
 
     def __reduce__(self):
         return type(self), (self.backend, self.pad_id, self.bos_id, self.eos_id)
@@ -343,10 +348,37 @@ class PublishedTokenizer(BPETokenizer):
 
     @cached_property
     def _ordinary(self) -> Backend:
-        # a second one: the switch belongs to a backend, and another thread may use the first
-        backend = Backend.from_str(self.backend.to_str())
-        backend.encode_special_tokens = True
-        return backend
+        "A second backend, which has no marks: no text and no merge leads to one."
+        said = json.loads(self.backend.to_str())
+        model = said["model"]
+        marks = self.marks - {model.get("unk_token")}
+        words = [t for t in said["added_tokens"] if t["content"] not in marks]
+        said["added_tokens"] = words
+        model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in marks}
+        model["vocab"] |= {t["content"]: t["id"] for t in words}  # else they would be counted anew
+        model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & marks]
+        return Backend.from_str(json.dumps(said))
+
+    def encode_written(self, text: str, shade: str) -> list[int]:
+        """The ids of a text in which somebody else's letters stand: a mark in these is letters.
+
+        `shade` is the text with another letter at each place that was handed over, so that only the
+        marks of its own author are left in it.
+        """
+        both = (_unicode(text), _unicode(shade))
+        whole, own = (self.backend.encode(x, add_special_tokens=False) for x in both)
+        marks = {self.backend.token_to_id(mark) for mark in self.marks}
+        found, meant = (
+            [(i, *at) for i, at in zip(x.ids, x.offsets, strict=True) if i in marks]
+            for x in (whole, own)
+        )
+        if found == meant:
+            return whole.ids
+        ids, begin = [], 0
+        for mark, start, stop in meant:
+            ids += [*self.encode_ordinary(text[begin:start]), mark]
+            begin = stop
+        return ids + self.encode_ordinary(text[begin:])
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, and ids that a model has and no token."
