@@ -442,7 +442,8 @@ def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
 
     `error` says why there may be more of them: it did not end in time, or ended the process.
     """
-    found, worker = {}, Worker(RUN, str(path.resolve()), seconds=seconds, folder=folder)
+    how = {"seconds": seconds, "folder": folder, "imports": check_file.__module__}
+    found, worker = {}, Worker(RUN, str(path.resolve()), **how)
     for message in worker:
         id = message.get("id") if isinstance(message, dict) else None
         if isinstance(id, str) and len(id) < 100:

@@ -413,7 +413,9 @@ def gradients(function: Callable[..., Tensor], *inputs: Any) -> dict[str, Tensor
     if isinstance(result, Tensor) and result.requires_grad:
         fixed = torch.Generator().manual_seed(1)
         above = torch.randn(result.shape, generator=fixed).to(result.dtype)
-        found = torch.autograd.grad(result, list(named.values()), above, allow_unused=True)
+        # as a sum: torch takes more than a second to import what it checks an `above` with
+        total = (result * above).sum()
+        found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     return {f"gradient of {name}": one for name, one in zip(named, found)}
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformer_lit.course import sandbox
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError, write_text
-from transformer_lit.course.marking import as_notes, as_text, claim, confirmed
+from transformer_lit.course.marking import as_notes, as_text, claim, confirmed, right_values
 from transformer_lit.course.my_model import OWN_FILE, Lap, find_file, run_file
 from transformer_lit.course.progress import best_lap, remember
 from transformer_lit.course.sandbox import printed
@@ -235,7 +235,7 @@ def _claim(name: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[s
 
 
 def send_claims(send: Callable[[Any], Any], path: str, only: str | None) -> None:
-    """Import a file and check its steps; for each, send its name before and a claim after.
+    """Import a file and check its steps: each is sent as a claim, and before that its name alone.
 
     For a process that this file may end or rewrite: see `course.marking`.
     """
@@ -248,7 +248,8 @@ def send_claims(send: Callable[[Any], Any], path: str, only: str | None) -> None
     send({"notes": printed(prints)})
     uses, verdicts = _uses(tree), {}
     for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
-        send({"begins": name})
+        if name in names:
+            send({"begins": name})
         verdicts[name], claimed = _claim(name, names, Path(path).name)
         below = [n for n in verdicts if n in uses.get(name, ()) and not verdicts[n]]
         if verdicts[name].state == "not yet" and below:
@@ -278,16 +279,19 @@ def check_file(
         raise InputError(f"unknown step {only!r}; known are: {', '.join(STEPS)}")
     file, said, verdicts, at = Path(path).name, {}, {}, "its import"
     try:
-        worker = Worker(_SEND_CLAIMS, str(find_file(path).absolute()), only, seconds=seconds)
+        found = str(find_file(path).absolute())
     except InputError as error:
         return Progress(file, {}, str(error))
+    worker = Worker(_SEND_CLAIMS, found, only, seconds=seconds, imports=__name__)
     for message in worker:
         message = message if isinstance(message, dict) else {}
-        name = message.get("name")
+        name, begins = message.get("name"), message.get("begins")
         if isinstance(name, str) and name in STEPS:
             verdicts[name] = confirmed(find_exercise(STEPS[name].id), message)
             progress()
-        at = message.get("begins", at)
+        if isinstance(begins, str) and begins in STEPS:
+            at = begins
+            right_values(find_exercise(STEPS[at].id))  # meanwhile
         said |= {key: message[key] for key in ("error", "notes") if key in message and not name}
     error = as_text(f"{worker.error}, at {at}" if worker.error else said.get("error", ""))
     if not error and {*STEPS} - verdicts.keys() and only not in verdicts:
