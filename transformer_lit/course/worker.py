@@ -77,7 +77,7 @@ class Worker:
         "In a thread, because a process that outlives the program may hold the pipe open."
         room = LARGEST
         with suppress(OSError), self._stream:
-            while room > 0 and (line := self._stream.readline(room)):
+            while line := self._stream.readline(room):  # of no room, nothing
                 room -= len(line)
                 lines.put(line)
         lines.put(b"")
