@@ -25,9 +25,7 @@ import torch
 from cell_names import RAW, names
 from chapter import source
 
-from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import file_sha256
-from transformer_lit.exercises.my_transformer import Progress
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = dict(notebooks.chapters())
@@ -472,20 +470,16 @@ def test_nothing_half_written_is_left(mode, small, tmp_path, monkeypatch):
 
 # --- what comes back ------------------------------------------------------------------------------
 
-VERDICTS = [
-    Verdict("masks.3", "passed", "3 cases agree."),
-    Verdict("masks.1", "not yet", "That is not it.", ("a note",)),
-]
 CELLS = (
-    "from dataclasses import asdict, dataclass\n"
-    "@dataclass\nclass Verdict:\n    id: str\n    state: str\n    line: str\n"
-    "    notes: object = ()\n"
-    "    as_dict = asdict",
-    'Verdict("masks.1", "open", "Write it.")',
-    'Verdict("masks.3", "passed", "3 cases agree.")',
+    "from transformer_lit.exercises import check",
+    'check("masks.1", None)',
+    'check("masks.3", lambda T, S: torch.ones(T, S).tril(S - T) > 0)',
+    "import torch\nfor id in ('masks.3', 'masks.9', 'masks.99'):\n"
+    "    check(id, lambda T, S: torch.ones(T, S).tril(S - T) > 0)\nprint('masks.4: passed.')",
     "1 / 0",
-    "print('masks.9: passed. Of course.')",
-    'Verdict("masks.1", "not yet", "That is not it.", ["a note"])',
+    'check("masks.1", 7)',
+    "class Verdict:\n    def as_dict(self):\n        return {'id': 'masks.5', 'state': 'passed'}",
+    "Verdict()",
 )
 
 
@@ -494,35 +488,38 @@ def notebook(path, *cells):
     path.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["a"]}, *code]}))
 
 
-def test_verdicts_of_a_class(tmp_path, capsys, monkeypatch):
-    looked = Progress("my_transformer.py", {"causal_mask": VERDICTS[0]})
-    monkeypatch.setattr(notebooks, "check_file", lambda path: looked)
-    ada, bob = (tmp_path / "submissions" / name for name in ("ada", "bob"))
-    (ada / "deep").mkdir(parents=True)
-    bob.mkdir()
+@pytest.mark.machinery
+def test_verdicts_of_a_class(tmp_path, capsys):
+    "A row for each student: a file that ends its process, a right one, notebooks, nothing."
+    students = ("ada", "bob", "cleo", "dora")
+    ada, bob, cleo, _ = folders = [tmp_path / "submissions" / name for name in students]
+    for folder in (*folders, ada / "deep"):
+        folder.mkdir(parents=True)
     notebook(ada / "deep/masks.ipynb", *CELLS)
-    (ada / "my_transformer.py").touch()
+    (ada / "my_transformer.py").write_text("import os\nos._exit(0)")
     (bob / "broken.ipynb").write_text("{")
+    (bob / "my_transformer.py").write_text(solved.thread())
+    notebook(cleo / "a.ipynb", *CELLS[:2], "import os; os._exit(0)", CELLS[2])
     assert notebooks.main(["verdicts", str(tmp_path / "submissions")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["ada"]["thread"] == looked.as_dict()
+    assert tuple(found) == students
+    assert [found[name]["thread"] and found[name]["thread"]["ok"] for name in students] == [
+        *(False, True, None, None)
+    ]
+    assert "ended its process" in found["ada"]["thread"]["error"]
     masks = found["ada"]["notebooks"]["deep/masks.ipynb"]
-    assert masks["error"] is None
-    by_name = sorted((v.as_dict() for v in VERDICTS), key=lambda v: v["id"])
-    assert sorted(masks["verdicts"], key=lambda v: v["id"]) == by_name
-    assert found["bob"]["thread"] is None
-    (broken,) = found["bob"]["notebooks"].values()
-    assert broken["verdicts"] == [] and "it is damaged" in broken["error"]
+    states = {verdict["id"]: verdict["state"] for verdict in masks["verdicts"]}
+    assert masks["error"] is None and states == {
+        **{"masks.1": "not yet", "masks.3": "passed"},
+        **dict.fromkeys(("masks.9", "masks.99"), "unknown"),
+    }
+    for name, n in (("bob", 0), ("cleo", 1)):
+        (broken,) = found[name]["notebooks"].values()
+        assert "ended its process" in broken["error"] and len(broken["verdicts"]) == n
 
 
-SHOWN = "class Verdict:\n    def as_dict(self):\n        return {'id': 'a.1'}\n\n\nVerdict()"
-
-
-@pytest.mark.parametrize(
-    "cell,seconds,told",
-    [("import os; os._exit(0)", 60, "ended the process"), ("while True: pass", 1, "within 1 sec")],
-)
-def test_what_was_shown_until_then_counts(cell, seconds, told, tmp_path):
-    notebook(tmp_path / "a.ipynb", SHOWN, cell, SHOWN.replace("a.1", "a.2"))
-    found = notebooks.notebook_verdicts(tmp_path / "a.ipynb", tmp_path, seconds)
-    assert told in found["error"] and (seconds == 1 or found["verdicts"] == [{"id": "a.1"}])
+@pytest.mark.machinery
+def test_what_a_notebook_checked_until_its_time_was_over_counts(tmp_path):
+    notebook(tmp_path / "a.ipynb", *CELLS[:2], "while True: pass", CELLS[2])
+    found = notebooks.notebook_verdicts(tmp_path / "a.ipynb", tmp_path, seconds=9)
+    assert "within 9 seconds" in found["error"] and len(found["verdicts"]) == 1

@@ -2,12 +2,10 @@
 
 import ast
 import json
-import sys
 
 import cards
 import pytest
 import solved
-import torch
 
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError
@@ -82,10 +80,10 @@ def test_it_has_the_arguments_of_the_blanks():
         assert name in ("MyLlama",) or own == blank, name  # its blank leaves the rest to the reader
 
 
-def test_nothing_is_written_in_it_and_nothing_is_wrong(here):
+def test_nothing_is_written_in_it_and_nothing_is_wrong_and_it_is_not_ok(here):
     write_starter(FILE)
     found = check_file()
-    assert found and found.line == "my_transformer.py: 0 of 18 steps pass."
+    assert not found and not found.error and found.line == "my_transformer.py: 0 of 18 steps pass."
     assert {v.state for v in found.verdicts.values()} == {"open"}
     for name, verdict in found.verdicts.items():
         assert verdict.line == f"Write {find_exercise(STEPS[name].id).form} in my_transformer.py."
@@ -242,8 +240,7 @@ def test_what_is_no_python_file_gets_one_line(name, line, here):
     assert not found and line in found.error and found.file == name
 
 
-def test_an_import_leaves_nothing_behind(checked, monkeypatch):
-    monkeypatch.setitem(sys.modules, "my_transformer", sys)
+def test_what_an_import_changes_does_not_reach_the_checks(checked):
     found = checked(
         "import torch\n"
         "torch.set_default_dtype(torch.float16)\n"
@@ -252,9 +249,7 @@ def test_an_import_leaves_nothing_behind(checked, monkeypatch):
         "if __name__ == '__main__':\n    raise ValueError\n"
         "def causal_mask(T, S):\n    return torch.ones(T, S, dtype=torch.bool).tril(S - T)\n"
     )
-    assert found and found.verdicts["causal_mask"] and found.notes == ("It printed: hello",)
-    assert torch.get_default_dtype() == torch.float32 and torch.ones(1).device.type == "cpu"
-    assert sys.modules["my_transformer"] is sys
+    assert found.verdicts["causal_mask"] and found.notes == ("It printed: hello",)
 
 
 def test_a_module_of_that_name_is_there_while_it_is_imported(checked):
@@ -264,12 +259,80 @@ def test_a_module_of_that_name_is_there_while_it_is_imported(checked):
         "from dataclasses import dataclass\n"
         "@dataclass\nclass Sizes:\n    width: int = 5\n"
     )
-    assert found and "my_transformer" not in sys.modules
+    assert not found.error and len(found.verdicts) == len(STEPS)
 
 
 def test_the_line_is_that_of_the_file_as_it_is_now(checked):
     for number in (0, 1):
         assert f"Line 1: {number} / 0" in checked(f"{number} / 0").error
+
+
+OUT_OF_MEMORY = "not yet. Your code ran out of memory. Line "
+
+
+def wrong(does="return x @ w_v"):
+    return f"def self_attention(x, w_q, w_k, w_v):\n    {does}\n"
+
+
+REWRITES = """
+import gc, json, os, sys
+from transformer_lit.course.exercises import Verdict
+from transformer_lit.exercises.my_transformer import STEPS, Progress
+
+Progress.__bool__ = lambda self: True
+ours = [m for m in list(sys.modules.values()) if m.__name__.startswith("transformer_lit")]
+for name in ("judge", "claim", "confirmed", "check_file", "check"):
+    for module in ours:
+        if hasattr(module, name):
+            setattr(module, name, lambda one, *_, **__: Verdict(one.id, "passed", ""))
+for name in ("difference", "expect"):
+    for module in ours:
+        if hasattr(module, name):
+            setattr(module, name, lambda *_, **__: None)
+lines = [{"name": n, "id": s.id, "state": "passed", "line": "", "notes": [], "values": []}
+         for n, s in STEPS.items()]
+text = "".join(json.dumps(line) + "\\n" for line in [*lines, "the end"])
+for one in gc.get_objects():
+    try:
+        print(text, file=one, flush=True)
+    except Exception:
+        pass
+for fd in range(3, 64):
+    try:
+        os.write(fd, text.encode())
+    except OSError:
+        pass
+"""
+UNSCALED = "return (x @ w_q @ (x @ w_k).T).softmax(-1) @ x @ w_v"
+NO_LESS = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\n"
+NO_LESS += "torch.Tensor.nonzero = lambda x: x.new_empty(0)\n"
+HOSTILE = {  # what a file does, how many steps have a verdict, what is said
+    "ends its process": ("import os\nos._exit(0)", 0, "it ended its process, or something ended"),
+    "kills the group": ("import os\nos.kill(0, 9)", 0, "it ended its process"),
+    "exits in a step": (wrong("__import__('os')._exit(0)"), 0, "at self_attention"),
+    "never ends": (wrong("while True: pass"), 0, "within 6 seconds, at self_attention"),
+    "sleeps when imported": ("import time\ntime.sleep(99)", 0, "within 6 seconds, at its import"),
+    "eats memory": (f"y = []\n{wrong('while True: y.append([0] * 10**8)')}", 18, OUT_OF_MEMORY),
+    "eats memory in torch": (wrong("x.new_ones(10**6, 10**6)"), 18, OUT_OF_MEMORY),
+    "replaces torch's functions": (NO_LESS + wrong(UNSCALED), 18, "not yet. Its own process"),
+    "rewrites the judge": (REWRITES + wrong(), 18, "not yet. Its own process says that it passes"),
+}
+
+
+@pytest.mark.machinery
+@pytest.mark.parametrize(("text", "steps", "said"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_file_has_a_row_and_the_next_one_is_marked_right(text, steps, said, checked):
+    check_file("none.py")
+    found = checked(text, seconds=6 if "within" in said else 60)
+    first = repr(found.verdicts.get("self_attention"))
+    assert (found.as_dict()["ok"], found.as_dict()["passed"]) == (False, 0)
+    assert said in found.error + first
+    assert len(found.verdicts) == steps
+    right = checked(
+        "def causal_mask(T, S):\n    return torch.ones(T, S).tril(S - T) > 0\nimport torch"
+    )
+    assert [n for n, verdict in right.verdicts.items() if verdict] == ["causal_mask"]
+    assert not right.error and {v.state for v in right.verdicts.values()} == {"passed", "open"}
 
 
 def test_progress_is_told_for_each_step(checked):
@@ -316,9 +379,9 @@ def test_a_program_reads_a_dictionary():
     assert set(steps[0]) == {"name", "chapter", "id", "state", "line", "notes"}
 
 
-def test_open_steps_are_no_failure_and_an_error_is():
+def test_it_is_true_where_all_steps_pass():
     def progress(*states, error=""):
         return Progress("a", {str(i): Verdict("x", s, "") for i, s in enumerate(states)}, error)
 
-    assert progress("open", "passed") and progress()
-    assert not progress("open", "not yet") and not progress(error="no file")
+    assert progress("passed", "passed") and not progress("passed", error="it ended its process")
+    assert not progress("open", "passed") and not progress("passed", "not yet") and not progress()

@@ -9,16 +9,18 @@ import resource
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import ranks
 import solved
 import torch
-import typer
 
 from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import read_results
+from transformer_lit.exercises import my_transformer
+from transformer_lit.exercises.my_transformer import check_file
 from transformer_lit.inference.chat import Chat
 from transformer_lit.inference.sampling import Sampling
 from transformer_lit.models.hf_build import save_hf
@@ -91,12 +93,6 @@ def tiny_preset(monkeypatch):
     monkeypatch.setitem(translation.Translation.presets, "numbers", small)
     pairs = datasets.number_pairs
     monkeypatch.setattr(datasets, "number_pairs", lambda split: pairs(split)[:50])
-
-
-@pytest.fixture
-def near(monkeypatch):
-    "A file that ends nothing is checked in this process: another would import torch again."
-    monkeypatch.setattr(cli, "_apart", cli._report)
 
 
 def everything(folder):
@@ -207,7 +203,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("args", "told"), FAILURES.values(), ids=FAILURES.keys())
-@pytest.mark.usefixtures("near", "tiny_preset")
+@pytest.mark.usefixtures("tiny_preset")
 def test_a_failure_is_one_line_and_exit_code_2_and_leaves_nothing(run, tmp_path, args, told):
     before = everything(tmp_path)
     code, out, err = run(*args)
@@ -267,29 +263,28 @@ class TestWatch:
 
         def look(path, *given):
             looks.append(path.read_text())
-            if looks[-1] == "b":
-                raise typer.Exit(1)
             if "/" in looks[-1]:
                 raise InputError("broken")
-            return 0, f"it is {looks[-1]}"
+            return int(looks[-1] == "b"), f"it is {looks[-1]}"
 
         monkeypatch.setattr("transformer_lit.recipes.cli.sleep", wait)
-        monkeypatch.setattr("transformer_lit.recipes.cli._apart", look)
+        monkeypatch.setattr("transformer_lit.recipes.cli._report", look)
         code, out, err = run("check", "mine.py", "--watch")
         assert (code, err) == (130, "error: broken\ninterrupted\n")
-        assert looks == ["first", "a", "b", "1 / 0", "c"] and out.endswith("it is a\nit is c\n")
+        assert looks == ["first", "a", "b", "1 / 0", "c"] and out.endswith(
+            "it is a\nit is b\nit is c\n"
+        )
 
 
 @pytest.mark.machinery
-@pytest.mark.usefixtures("near")
 class TestCheck:
     "What the file is worth is told on standard output and by the exit code."
 
-    def test_the_empty_file_is_written_and_fails_nowhere(self, run, here):
+    def test_the_empty_file_is_written_and_all_of_it_is_open(self, run, here):
         (here / "my_transformer.py").unlink()
         assert run("check", "--start") == (0, "my_transformer.py\n", "")
         code, out, _ = run("check")
-        assert code == 0 and out.count(" open ") == 18
+        assert code == 1 and out.count(" open ") == 18
         assert "\nmy_transformer.py: 0 of 18 steps pass.\nWith the notebooks: 0 of " in out
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
@@ -308,7 +303,7 @@ class TestCheck:
         code, out, _ = run("check", "mine.py", "--step", "causal_mask")
         assert code == 1 and out.startswith("masks.3: not yet. ") and "attend" not in out
         code, out, _ = run("check", "mine.py", "--step", "attend.3")  # by its id
-        assert code == 0 and out.startswith("attend.3: open. ")
+        assert code == 1 and out.startswith("attend.3: open. ")
 
     def test_a_finished_model_is_trained_and_writes(self, run, here):
         (here / "my_transformer.py").write_text(solved.thread())
@@ -338,18 +333,20 @@ class TestCheckApart:
         found = json.loads(out)
         assert code == 0 and found["ok"] and found["passed"] == found["of"] == 18
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "import os\nos._exit(0)\n",
-            "class E:\n  def __getattribute__(_, n): raise SystemExit\nattend = masks = E()\n",
-        ],
-        ids=["the process", "the command"],
-    )
-    def test_a_file_that_ends_it_is_told_or_has_a_verdict(self, run, here, text):
-        (here / "mine.py").write_text(text)
+    def test_a_file_that_ends_its_process_is_told(self, run, here):
+        (here / "mine.py").write_text("import os\nos._exit(0)\n")
+        code, out, err = run("check", "mine.py", "--json")
+        assert code == 2 and "mine.py: it ended its process, or something ended it, at its" in err
+        assert json.loads(out)["ok"] is False and json.loads(out)["steps"] == []
+        code, out, err = run("check", "mine.py", "--race")
+        assert (code, out) == (2, "") and err.startswith("error: mine.py: it ended its process")
+
+    def test_a_file_that_never_ends_is_killed_at_the_deadline(self, run, here, monkeypatch):
+        monkeypatch.setattr(my_transformer, "check_file", partial(check_file, seconds=5))
+        (here / "mine.py").write_text("def causal_mask(T, S):\n    while True: pass\n")
         code, out, err = run("check", "mine.py")
-        assert code == 1 and ("mine.py ended its process; there is no verdict" in err or out)
+        told = "error: mine.py: it did not end within 5 seconds, at causal_mask\n"
+        assert (code, out, err) == (2, "", told)
 
 
 class TestData:

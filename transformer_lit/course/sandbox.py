@@ -83,6 +83,8 @@ def explained(error: BaseException) -> str:
     if words.endswith(":"):  # what matters comes below, as when torch loads a state
         words = " ".join([words, *(line.strip() for line in more)])
     line = _your_line(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:  # torch's words
+        return f"Your code ran out of memory.{line}"
     if "leaf Variable" in words:  # torch's words for what has a gradient of its own
         return f"It changes an input or a weight in place. Work on a copy.{line}"
     return f"Your code raised {words[:200].rstrip('.')}.{line}"

@@ -9,20 +9,21 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from transformer_lit.course import sandbox
-from transformer_lit.course.exercises import Verdict, judge
+from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError, write_text
-from transformer_lit.course.my_model import OWN_FILE, find_file, first_words, race, run_file
+from transformer_lit.course.marking import as_notes, as_text, claim, confirmed, right_values
+from transformer_lit.course.my_model import OWN_FILE, Lap, find_file, run_file
 from transformer_lit.course.progress import best_lap, remember
 from transformer_lit.course.sandbox import printed
+from transformer_lit.course.worker import SECONDS, Worker
 from transformer_lit.exercises import find_exercise
 
 
@@ -138,10 +139,10 @@ def write_starter(path: str | Path) -> None:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a file has come: the verdict on each step, or why there is none.
+    """How far a file has come: the verdict on each step, or why there is none. True: all pass.
 
     `verdicts`: by the name in the file; a step that is not written yet is "open". `error`: why the
-    file could not be read or imported. `notes`: what it printed when it was imported.
+    file could not be read, imported or checked to the end. `notes`: what it printed at its import.
     """
 
     file: str
@@ -150,7 +151,7 @@ class Progress:
     notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return not self.error and all(v.state in ("passed", "open") for v in self.verdicts.values())
+        return not self.error and bool(self.verdicts) and all(self.verdicts.values())
 
     @property
     def line(self) -> str:
@@ -170,7 +171,7 @@ class Progress:
         return "Train your model and let it write: transformer-lit check --write" if ready else ""
 
     def as_dict(self) -> dict[str, Any]:
-        "For JSON: file, error, whether all that is written passes, how many do, and the steps."
+        "For JSON: file, error, whether all steps pass, how many do, and the steps."
         steps = [
             {"name": name, "chapter": STEPS[name].chapter, **verdict.as_dict()}
             for name, verdict in self.verdicts.items()
@@ -217,12 +218,12 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
     return uses
 
 
-def _verdict(name: str, names: dict[str, Any], file: str) -> Verdict:
-    "The verdict on one step, whether it is there or not."
-    id = STEPS[name].id
-    verdict, form = judge(find_exercise(id), names.get(name, ...)), find_exercise(id).form
+def _claim(name: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str, Any]]:
+    "The verdict on one step, whether it is there or not, and what is sent of it."
+    one = find_exercise(STEPS[name].id)
+    verdict, claimed = claim(one, names.get(name, ...))
     if verdict.state != "open":
-        return verdict
+        return verdict, claimed
     others = {other.casefold(): other for other in set(names) - set(STEPS)}
     near = difflib.get_close_matches(name.casefold(), others, n=1, cutoff=0.8)
     hint = (
@@ -230,40 +231,73 @@ def _verdict(name: str, names: dict[str, Any], file: str) -> Verdict:
         if name not in names and near
         else ""
     )
-    return replace(verdict, line=f"Write {form} in {file}.{hint}")
+    return verdict, claimed | {"line": f"Write {one.form} in {file}.{hint}"}
+
+
+def send_claims(send: Callable[[Any], Any], path: str, only: str | None) -> None:
+    """Import a file and check its steps: each is sent as a claim, and before that its name alone.
+
+    For a process that this file may end or rewrite: see `course.marking`.
+    """
+    prints = io.StringIO()
+    try:
+        names, tree = run_file(Path(path), prints)
+    except InputError as error:
+        send({"error": str(error), "notes": printed(prints)})
+        return
+    send({"notes": printed(prints)})
+    uses, verdicts = _uses(tree), {}
+    for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
+        if name in names:
+            send({"begins": name})
+        verdicts[name], claimed = _claim(name, names, Path(path).name)
+        below = [n for n in verdicts if n in uses.get(name, ()) and not verdicts[n]]
+        if verdicts[name].state == "not yet" and below:
+            what = "Write" if verdicts[below[0]].state == "open" else "Mend"
+            line = f"{what} {below[0]} first: {name} uses it."
+            claimed |= {"line": line, "notes": [claimed["line"], *claimed["notes"]]}
+        send({"name": name, **claimed})
+
+
+_SEND_CLAIMS = f"from {__name__} import send_claims\nsend_claims(send, *args)"
 
 
 def check_file(
     path: str | Path = OWN_FILE,
     *,
     only: str | None = None,
+    seconds: float | int = SECONDS,
     progress: Callable[[], Any] = lambda: None,
 ) -> Progress:
-    """Import a file and check every step that is written in it.
+    """Check every step that is written in a file, which runs in a process of its own.
 
     Where it is not here, it is looked for up to three folders above. What the file does wrong is
-    in the result, and raises nothing. `only`: this step and those that it uses. `progress` is
-    called after each step.
+    in the result, and raises nothing. `only`: this step and those that it uses. `seconds`: when the
+    process is killed; what was checked until then counts. `progress` is called after each step.
     """
     if only is not None and only not in STEPS:
         raise InputError(f"unknown step {only!r}; known are: {', '.join(STEPS)}")
-    prints = io.StringIO()
-    file, verdicts = Path(path).name, {}
+    file, said, verdicts, at = Path(path).name, {}, {}, "its import"
     try:
-        names, tree = run_file(find_file(path), prints)
+        found = str(find_file(path).absolute())
     except InputError as error:
-        return Progress(file, {}, str(error), printed(prints))
-    uses = _uses(tree)
-    for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
-        verdict = _verdict(name, names, file)
-        below = [n for n in verdicts if n in uses.get(name, ()) and not verdicts[n]]
-        if verdict.state == "not yet" and below:
-            what = "Write" if verdicts[below[0]].state == "open" else "Mend"
-            line = f"{what} {below[0]} first: {name} uses it."
-            verdict = replace(verdict, line=line, notes=(verdict.line, *verdict.notes))
-        verdicts[name] = verdict
-        progress()
-    return Progress(file, verdicts, notes=printed(prints))
+        return Progress(file, {}, str(error))
+    worker = Worker(_SEND_CLAIMS, found, only, seconds=seconds, imports=__name__)
+    for message in worker:
+        message = message if isinstance(message, dict) else {}
+        name, begins = message.get("name"), message.get("begins")
+        if isinstance(name, str) and name in STEPS:
+            verdicts[name] = confirmed(find_exercise(STEPS[name].id), message)
+            progress()
+        if isinstance(begins, str) and begins in STEPS:
+            at = begins
+            right_values(find_exercise(STEPS[at].id))  # meanwhile
+        said |= {key: message[key] for key in ("error", "notes") if key in message and not name}
+    error = as_text(f"{worker.error}, at {at}" if worker.error else said.get("error", ""))
+    if not error and {*STEPS} - verdicts.keys() and only not in verdicts:
+        error = "its process sent no verdict on some steps"
+    in_order = {name: verdicts[name] for name in STEPS if name in verdicts}
+    return Progress(file, in_order, error, as_notes(said.get("notes")))
 
 
 # --- what the command prints ---------------------------------------------------------------------
@@ -272,7 +306,6 @@ def check_file(
 def report(file: Path, as_json: bool, step: str | None, write: bool, steps: int) -> tuple[int, str]:
     "The exit code of `transformer-lit check`, and what it prints about a file."
     step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-    tqdm.set_lock(RLock())  # its own, of processes, would be found open at the end
     with tqdm(total=len(STEPS), desc="check", file=sys.stderr, delay=2, disable=None) as bar:
         found = check_file(file, only=step, progress=bar.update)
     if found.error and not as_json:
@@ -287,21 +320,45 @@ def report(file: Path, as_json: bool, step: str | None, write: bool, steps: int)
     return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
 
 
+_RUN = """
+from transformer_lit.course import my_model
+from transformer_lit.course.files import InputError
+
+path, steps = args
+try:
+    if steps is None:
+        send({"lap": list(vars(my_model.race(path)).values())})
+    else:
+        words = my_model.first_words(path, steps=steps, progress=lambda: send(0))
+        send({"words": str(words)})
+except InputError as error:
+    send({"error": str(error)})
+"""
+
+
+def _run_model(file: Path, steps: int | None, progress: Callable[[], Any] = lambda: None) -> dict:
+    "What a file's own training sends in the end; an hour is its limit."
+    worker, found = Worker(_RUN, str(find_file(file)), steps, seconds=3600, memory=None), {}
+    for message in worker:
+        found = message or found
+        progress()
+    if error := worker.error or found.get("error"):
+        raise InputError(f"{file}: {error}")
+    return found
+
+
 def _written(file: Path, found: Progress, steps: int) -> str:
     "What the model of a file writes once it is trained."
     for name in ("MyLlama", "train", "generate"):
         if not found.verdicts.get(name):
             raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
     with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
-        return str(first_words(file, steps=steps, progress=bar.update))
+        return _run_model(file, steps, bar.update)["words"]
 
 
 def report_race(file: Path) -> tuple[int, str]:
     "The same of `transformer-lit check --race`."
-    try:
-        lap = race(file)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
+    lap = Lap(*_run_model(file, None)["lap"])
     return 0, (
         f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
         f"processor. Your best: {best_lap(lap.bits, file):.3f}. No model passes {lap.floor:.3f}."

@@ -13,12 +13,9 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Annotated, Any
@@ -29,6 +26,7 @@ from tqdm import tqdm
 from transformer_lit import __version__
 from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError, read_text, require_writable
+from transformer_lit.course.worker import prepare
 
 # %% ../../nbs/recipes/07_cli.ipynb #app
 class _Dtype(StrEnum):
@@ -553,8 +551,10 @@ def check_own(
             "--json and --watch are for the verdicts alone; leave them out, or --write and --race"
         )
 
+    prepare()
+
     def look() -> int:
-        code, text = _apart(file, *(() if race else (as_json, step, write, steps)))
+        code, text = _report(file, *(() if race else (as_json, step, write, steps)))
         typer.echo(text)
         return code
 
@@ -563,8 +563,6 @@ def check_own(
             look()
         except InputError as error:  # it may be corrected at the next save
             typer.echo(f"error: {error}", err=True)
-        except typer.Exit:
-            pass
     raise typer.Exit(look())
 
 
@@ -583,19 +581,10 @@ def _saves(file: Path) -> Iterator[int]:
 
 
 def _report(file: Path, *given: Any) -> tuple[int, str]:
+    "The exit code and the text; what the file does happens in a process of its own."
     from transformer_lit.exercises.my_transformer import report, report_race
 
     return report(file, *given) if given else report_race(file)
-
-
-def _apart(file: Path, *given: Any) -> tuple[int, str]:
-    "What `_report` gives, from a process of its own: the file may end it."
-    try:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            return pool.submit(_report, file, *given).result()
-    except BrokenProcessPool:
-        typer.echo(f"error: {file} ended its process; there is no verdict", err=True)
-        raise typer.Exit(1) from None
 
 # %% ../../nbs/recipes/07_cli.ipynb #chat
 @app.command()

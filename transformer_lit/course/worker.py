@@ -1,0 +1,213 @@
+"""A program that somebody else wrote runs in a process of its own, and only JSON comes back.
+
+The process can't reach the one that waits for it: it may end itself, loop for ever, fill the memory
+or replace functions, and all that the other sees is fewer lines. It has the user's rights all the
+same, so it can still read and delete files.
+"""
+
+import atexit
+import importlib
+import itertools
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60  # for the program, if nothing else is said
+MEMORY = 4 * 2**30  # bytes of its own that it may have; Linux only
+LARGEST = 8 * 2**20  # bytes that it may send
+_ENDED = "it ended its process, or something ended it"
+_FORKS = sys.platform == "linux"  # elsewhere, libraries that torch uses don't survive a fork
+
+
+class Worker:
+    """Runs a program in another process; iterating gives what the program sends.
+
+    In the program, `send(message)` sends what JSON can hold, and `args` are the arguments. After
+    the iteration `error` is empty if the program ran to its end, and otherwise says why it didn't.
+
+    `seconds`: when the process is killed, counted from its start. `memory`: bytes; None is no limit
+    beside that of the machine. `folder`: where it runs. `imports`: a module of ours that it needs
+    and that is slow to import, so that it's imported once for all programs.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        *args: Any,
+        seconds: float | int = SECONDS,
+        memory: int | None = MEMORY,
+        folder: str | Path = ".",
+        imports: str = "torch",
+    ):
+        request = {"program": program, "args": args, "memory": memory, "imports": imports}
+        request["folder"] = os.path.abspath(folder)
+        self.error, self._seconds = "", seconds
+        self._stream, self._pid = _start(json.dumps(request).encode())
+        self._until = time.monotonic() + seconds
+
+    def __iter__(self) -> Iterator[Any]:
+        lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
+        self.error = _ENDED
+        try:
+            while line := lines.get(timeout=max(0.0, self._until - time.monotonic())):
+                message = json.loads(line)
+                if message == "the end":
+                    self.error = ""
+                    return
+                yield message
+        except queue.Empty:
+            self.error = f"it did not end within {self._seconds:g} seconds"
+        except (ValueError, RecursionError):
+            pass  # the program wrote to the pipe itself
+        finally:
+            self._kill()
+
+    def _listen(self, lines: queue.Queue) -> None:
+        "In a thread, because a process that outlives the program may hold the pipe open."
+        room = LARGEST
+        with suppress(OSError), self._stream:
+            while line := self._stream.readline(room):  # of no room, nothing
+                room -= len(line)
+                lines.put(line)
+        lines.put(b"")
+
+    def _kill(self) -> None:
+        "End the process and the processes that it has started."
+        with suppress(OSError):
+            if sys.platform == "win32":
+                os.kill(self._pid, signal.SIGTERM)
+            else:
+                os.killpg(self._pid, signal.SIGKILL)
+
+
+def _launch(call: str, **more: Any) -> subprocess.Popen:
+    "Another Python, which finds the modules that this one finds."
+    path = os.pathsep.join(filter(None, sys.path))
+    line = [sys.executable, "-P", "-c", f"from {__name__} import {call}; {call}()"]
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(line, env=env, stderr=subprocess.DEVNULL, **more)
+
+
+def _start(request: bytes) -> tuple[Any, int]:
+    "The stream that the program writes to, and the id of its process."
+    if not _FORKS:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = _launch("_run_one", **pipes, start_new_session=True)
+        with process.stdin:
+            process.stdin.write(request)
+        return process.stdout, process.pid
+    reader, writer = os.pipe()
+    try:
+        return os.fdopen(reader, "rb"), _server.fork(request, writer)
+    finally:
+        os.close(writer)
+
+
+# --- one process imports torch, and forks for each program ---------------------------------------
+
+
+class _Server:
+    "The process that forks: it runs no program itself, and is started again if one has killed it."
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+        self._lock = threading.Lock()
+
+    def fork(self, request: bytes, writer: int) -> int:
+        "Run a request in a fork that writes to `writer`; the fork's process id."
+        with self._lock:
+            for _ in range(2):
+                with suppress(OSError, ValueError):
+                    self.begin()
+                    socket.send_fds(self._link, [request], [writer])
+                    return int(self._link.recv(99))
+                self.end()
+        raise OSError("the process that runs programs does not answer")
+
+    def begin(self) -> None:
+        "Start the process, if there is none, and don't wait for it."
+        if self._process is not None:
+            return
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = _launch("_serve", stdin=theirs, stdout=subprocess.DEVNULL)
+        self._link.settimeout(SECONDS)
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._link.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def prepare() -> None:
+    "Begin what the first `Worker` would wait for, while the caller imports torch."
+    if _FORKS:
+        _server.begin()
+
+
+_server = _Server()
+atexit.register(_server.end)
+
+
+def _serve() -> None:
+    "Fork for each request that comes in; what programs need is imported before."
+    import torch  # noqa: F401
+
+    link = socket.socket(fileno=0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
+    for number in itertools.count():
+        request, (*writer,), *_ = socket.recv_fds(link, 2**20, 1)
+        if not request:
+            return
+        if number == 1:  # an optimiser's first step imports it, which takes more than a second
+            importlib.import_module("torch._dynamo")
+        importlib.import_module(json.loads(request)["imports"])
+        if not (pid := os.fork()):
+            link.detach()
+            _run(request, *writer)
+        os.close(*writer)
+        link.send(str(pid).encode())
+
+
+def _run_one() -> None:
+    _run(sys.stdin.buffer.read(), os.dup(1))
+
+
+def _run(request: bytes, writer: int) -> None:
+    "Run a program as the leader of a session, and end the process."
+    try:
+        if hasattr(os, "setsid") and os.getsid(0) != os.getpid():
+            os.setsid()
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        given, stream = json.loads(request), os.fdopen(writer, "w", encoding="utf-8")
+        if _FORKS and given["memory"]:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (given["memory"],) * 2)
+
+        def send(message: Any) -> None:
+            print(json.dumps(message), file=stream, flush=True)
+
+        os.chdir(given["folder"])
+        os.environ |= {"MPLBACKEND": "agg", "TRANSFORMER_LIT_PROGRESS": "off"}
+        exec(given["program"], {"send": send, "args": given["args"]})
+        send("the end")
+    finally:
+        os._exit(0)
