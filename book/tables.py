@@ -9,7 +9,6 @@
 """
 
 import json
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import chapter
 from docutils import nodes
 from shown import nested
 
-from transformer_lit.course.records import Result, read_results
+from transformer_lit.course.records import Result, over_seeds, read_results, time_taken
 from transformer_lit.exercises.my_transformer import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
@@ -40,26 +39,14 @@ COLUMNS = (
 )
 
 
-def mean(values: Sequence[float], form: str) -> str:
-    deviation = [statistics.stdev(values)] if len(values) > 1 else []
-    return " ± ".join(format(value, form) for value in [statistics.mean(values), *deviation])
-
-
 def score(seeds: Sequence[dict]) -> str:
     "What the metrics of one training's seeds say."
     name = next(name for name in SCORES if name in seeds[0])
     called, form, how = SCORES[name]
-    said = f"{called} {mean([m[name] for m in seeds], form)}{how.format(**seeds[0])}"
+    said = f"{called} {over_seeds([m[name] for m in seeds], form)}{how.format(**seeds[0])}"
     if (greedy := f"greedy_{name}") in seeds[0]:
-        said += f"; greedy {mean([m[greedy] for m in seeds], form)}"
+        said += f"; greedy {over_seeds([m[greedy] for m in seeds], form)}"
     return said
-
-
-def _minutes(of_seeds: Sequence[float]) -> str:
-    "The mean on one device, or shortest and longest if they differ by more than a half."
-    alike = max(of_seeds) <= 1.5 * min(of_seeds)
-    shown = [statistics.mean(of_seeds)] if alike else [min(of_seeds), max(of_seeds)]
-    return " to ".join(f"{found:.0f}" if found >= 1 else f"{found:.1f}" for found in shown)
 
 
 def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
@@ -74,10 +61,10 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
         "training": f"`{name}`",
         "test": first.split,
         "score": score(metrics) + (f", {rows}" if length else ""),
-        "loss": mean([m["val_loss"] for m in metrics], ".3f"),
+        "loss": over_seeds([m["val_loss"] for m in metrics], ".3f"),
         "parameters": f"{first.parameters:,}",
         "seed": ", ".join(str(r.seed) for r in group),
-        "minutes": ", ".join(map(_minutes, machines.values())),
+        "minutes": ", ".join(map(time_taken, machines.values())),
         "machine": ", ".join(machines),
         "signature": f"`{counted}`" if counted else "–",
     }

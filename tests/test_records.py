@@ -52,6 +52,14 @@ def test_every_record_is_read_by_a_page():
     assert read == set((ROOT / "results").rglob("*.json"))
 
 
+def test_a_plus_minus_is_always_the_deviation_over_seeds():
+    "Only `over_seeds` writes it behind a number that was computed."
+    for path in (ROOT / "nbs").rglob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                assert "± {" not in "".join(cell["source"]), (path, cell["id"])
+
+
 def test_every_record_names_a_commit_of_the_history():
     def git(*words):
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)

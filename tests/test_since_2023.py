@@ -240,7 +240,11 @@ def printed(cell_id):
 
 def test_the_printed_verdicts_follow_from_the_intervals():
     tuned = at_best_rate(read_measurement(RECORDS / "since_2023.json").rows)
-    names = {"grouped": "grouped heads", "latent": "latent attention", "delta": "Gated DeltaNet"}
+    names = {
+        "grouped": "grouped heads",
+        "latent": "latent attention",
+        "delta": "DeltaNet + convolution + gate",
+    }
     names |= {"windows": "windows", "experts": "experts", "qk-norm": "QK-norm"}
     names |= {"gated": "gated attention", "values": "value embeddings"}
     names |= {"one more": "multi-token prediction"}

@@ -36,9 +36,11 @@ def test_an_entry_has_chapters_a_parent_a_date_and_a_proof(entry):
     assert bool(entry.parent) == (entry.name != "Additive attention")  # the root
     assert entry.parent is None or BY_NAME[entry.parent].date < entry.date
     work = re.search(rf"@\w+{{{entry.cites},.*?\n}}", WORKS, re.S)[0]
-    number = re.search(r"eprint = {(\d\d)(\d\d)\.", work)
     assert re.fullmatch(r"20\d\d-\d\d", entry.date)
-    assert not number or entry.date == f"20{number[1]}-{number[2]}"  # of the first version
+    assert entry.date[:4] <= re.search(r"year = {(\d{4})}", work)[1]  # a model is not later
+    if number := re.search(r"eprint = {(\d\d)(\d\d)\.", work):
+        first = f"20{number[1]}-{number[2]}"  # version of the paper
+        assert entry.date == first or entry.date[:4] < first[:4]
     assert bool(entry.proof) == (model is not None)
     if entry.proof:
         tests, tables = proofs(entry.proof[0])
@@ -53,6 +55,10 @@ def test_every_family_that_opens_has_a_leaf_and_a_row_of_ticks():
     drawn = (ROOT / "book/tree.svg").read_text(encoding="utf-8")
     boxes = re.findall(r'<a href="#(.+?)"><rect class="box( here)?"', drawn)
     assert boxes == [(entry.label, " here" if entry.config else "") for entry in tree.TREE]
+    tops = dict(re.findall(r'<a href="#(.+?)"><rect .*?y="(\d+)"', drawn))
+    labels = {int(y) - 17: year for y, year in re.findall(r'x="4" y="(\d+)".*?>(\d{4})', drawn)}
+    for entry in tree.TREE:  # under the year that is the nearest above
+        assert labels[max(y for y in labels if y <= int(tops[entry.label]))] == entry.date[:4]
     columns, has = tree.matrix()
     assert {e.name for e in tree.TREE if e.proof} == set(has)
     drawn = tree.table(lambda name: f"{name}.html")

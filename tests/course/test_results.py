@@ -11,14 +11,17 @@ from toy_record import RUN
 from transformer_lit.course.files import InputError
 from transformer_lit.course.records import (
     Measurement,
+    Paired,
     Result,
     at_best_rate,
     by_entry,
     current_commit,
+    over_seeds,
     paired,
     read_measurement,
     read_result,
     read_results,
+    time_taken,
     write_record,
 )
 
@@ -145,6 +148,11 @@ class TestPaired:
             assert paired(shifted, [0.0] * n).separated is expected
         assert paired(base, [0.0] * n).half == pytest.approx(t * error, rel=1e-3)
 
+    def test_its_ends_and_how_it_is_printed(self):
+        gap = Paired(-0.5, 0.125, 3)
+        assert gap.ends == pytest.approx((-0.5 - 4.303 * 0.125, -0.5 + 4.303 * 0.125))
+        assert f"{gap:.3f}" == "-0.500 (0.125)" and f"{Paired(1.0, 0.25, 2):.1f}" == "+1.0 (0.2)"
+
     @pytest.mark.parametrize("n", [0, 1, 11])
     def test_too_few_or_too_many_pairs(self, n):
         with pytest.raises(ValueError, match=f"2 to 10 pairs, got {n}"):
@@ -161,6 +169,22 @@ class TestPaired:
             "a": [0, 1, 2],
             "b": [0, 1, 2],
         }
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (over_seeds([1.0, 2.0, 6.0], ".2f"), "3.00 ± 2.65"),  # the deviation is √7
+        (over_seeds([0.25, 0.75], ".1%"), "50.0% ± 35.4%"),
+        (over_seeds([1.25], ".3f"), "1.250"),
+        (time_taken([2.0, 3.0]), "2"),  # half as long again is still alike
+        (time_taken([2.0, 3.5]), "2 to 4"),
+        (time_taken([0.4]), "0.4"),
+        (time_taken([9.12, 76.3, 20.0], ".1f"), "9.1 to 76.3"),
+    ],
+)
+def test_what_seeds_reached_and_how_long_they_took(shown, expected):
+    assert shown == expected
 
 
 def test_an_entry_of_a_grid_is_read_at_its_best_rate_and_in_the_order_of_seeds():

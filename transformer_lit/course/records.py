@@ -136,7 +136,28 @@ def device_name(device: torch.device) -> str:
     return f"{platform.machine()} CPU ({isa}), {count} thread{'s' if count > 1 else ''}"
 
 
-# --- the difference between entries of a comparison --------------------------------------------
+# --- seeds, and the difference between entries of a comparison ---------------------------------
+
+
+def over_seeds(values: Sequence[float], form: str) -> str:
+    """The mean of what the seeds reached ± their standard deviation: `2.03 ± 0.01`.
+
+    `form` is the format of both numbers, such as ".2f". One value is shown without a ±. In this
+    book ± never means anything else; a standard error or an interval is named in words.
+    """
+    deviation = [statistics.stdev(values)] if len(values) > 1 else []
+    return " ± ".join(format(value, form) for value in [statistics.mean(values), *deviation])
+
+
+def time_taken(minutes: Sequence[float], form: str = ".0f") -> str:
+    """The minutes of a training's seeds: their mean, or from the shortest to the longest.
+
+    Where the longest took more than one and a half times the shortest, the difference is that of
+    machines or of what else they did, and a mean would describe none of them.
+    """
+    alike = max(minutes) <= 1.5 * min(minutes)
+    shown = [statistics.mean(minutes)] if alike else [min(minutes), max(minutes)]
+    return " to ".join(format(found, form if found >= 1 else ".1f") for found in shown)
 
 
 @dataclass(frozen=True)
@@ -151,6 +172,15 @@ class Paired:
     def half(self) -> float:
         "Half of the width of the 95 % interval by Student's t."
         return _T95[self.pairs - 1] * self.error
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        "The lower and the upper end of that interval."
+        return self.mean - self.half, self.mean + self.half
+
+    def __format__(self, form: str) -> str:
+        "The mean, and in brackets its standard error: `f'{gap:.3f}'` -> `+0.012 (0.004)`."
+        return f"{self.mean:+{form}} ({self.error:{form}})"
 
     @property
     def separated(self) -> bool:

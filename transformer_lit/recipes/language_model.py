@@ -85,7 +85,8 @@ Continues a text. A decoder-only model of {parameters:,} parameters, trained wit
 - Command: `{command}`, at commit {commit}.
 - Data: {about}. Terms: {licence}.
 
-It knows the letters and the manner of its text, and no facts. The weights are free to use.
+It knows the letters and the manner of its text, and no facts.
+What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 """
 
     @property
