@@ -3,6 +3,15 @@
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
+  // the name in an address's fragment, though a person may have typed a bare %
+  const named = (hash) => {
+    try {
+      return decodeURIComponent(hash.slice(1));
+    } catch {
+      return hash.slice(1);
+    }
+  };
+
   const repair = () => {
     // a label that differs from the text on the button ("Show code cell source", "Search Ctrl+K")
     each("details > summary[aria-label]", (summary) => summary.removeAttribute("aria-label"));
@@ -19,7 +28,7 @@
 
   // a link to something folded opens every fold around it
   const unfold = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(named(location.hash));
     let fold = target?.closest("details");
     if (!fold) return;
     for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
@@ -125,7 +134,7 @@
   };
   const recall = async (link) => {
     const page = await pageOf(link);
-    const found = page.getElementById(decodeURIComponent(link.hash.slice(1)));
+    const found = page.getElementById(named(link.hash));
     let thing = found?.matches("figure") ? found.querySelector("figcaption") : found;
     while (thing?.matches("dt")) thing = thing.nextElementSibling; // what a term means
     const copy = thing?.cloneNode(true);

@@ -803,3 +803,19 @@ def test_the_data_are_what_the_package_and_the_chapters_make():
         assert one["text"] == other["text"]
         # rounded to four places, and a processor may sum in another order
         assert one["logits"] == pytest.approx(other["logits"], abs=2e-4)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_a_file_that_is_not_the_one_that_its_settings_name_is_not_computed_with(page, file):
+    def send(route):
+        body = bytearray(route.fetch().body())
+        body[-9] ^= 1  # one bit, in the last weights or pieces
+        route.fulfill(body=bytes(body))
+
+    page.context.route(f"**/stories/{file}", send)
+    page.goto("book/intro.html")
+    page.evaluate(OPEN)
+    opened = "live.openModel('stories', () => {}).then(() => '', ({ message }) => message)"
+    assert page.evaluate(opened).startswith(f"{file} is not the file of this model")
+    page.context.unroute(f"**/stories/{file}")
+    assert page.evaluate(opened) == ""

@@ -272,6 +272,12 @@ def test_a_finger_sees_the_note_first_and_then_follows(opened, link):
     page.wait_for_url(there)
 
 
+def test_an_address_with_a_bare_percent_sign_is_no_error(page):
+    visit(page, "nbs/attention/05_multihead.html#%")
+    page.evaluate("location.hash = '#%E4'")
+    page.wait_for_timeout(50)  # an error would be said on the console
+
+
 def test_the_contents_fold_by_part_and_remember_where_one_was(page):
     visit(page, "nbs/attention/05_multihead.html")
     assert page.locator(".part[open] .caption-text").all_text_contents() == ["3 · Attention"]

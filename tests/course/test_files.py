@@ -5,6 +5,9 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,15 +16,24 @@ from transformer_lit.course.files import (
     DataFile,
     InputError,
     atomic_path,
+    file_sha256,
+    read_bytes,
     read_file,
     read_json,
     read_text,
     remove_folder,
     require_writable,
     sha256,
+    unseal,
     write_json,
     write_text,
 )
+from transformer_lit.course.text_files import pairs_from_files
+from transformer_lit.training.run import read_log
+
+
+def load_pairs_of(path):
+    return pairs_from_files([path], "train")
 
 
 def everything(folder):
@@ -156,6 +168,27 @@ def test_what_cannot_be_read_is_named(tmp_path, read, content, told):
         read(tmp_path / "a")
 
 
+READERS = [read_bytes, read_text, read_json, file_sha256, unseal, read_log, load_pairs_of]
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("kind", ["pipe", "device", "hole"])
+def test_what_never_ends_is_not_read(tmp_path, read, kind):
+    path = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with open(path, "wb") as file:
+            file.truncate(10**13)
+    if read is file_sha256 and kind == "hole":
+        return  # bytes of a file are hashed in parts, however many there are
+    told = "more than" if kind == "hole" else "it is not a file but a pipe or a device"
+    with pytest.raises(InputError, match=rf"cannot read .*{kind}: .*{told}"):
+        read(path)
+
+
 def test_sha256_gives_the_standard_s_example():
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(b"abc") == expected  # FIPS 180-4's own example
@@ -256,9 +289,34 @@ class TestDownloads:
         assert all(part in str(caught.value) for part in told) and bool(urls.asked) == download
         assert [p.name for p in tmp_path.rglob("*")] == ["data"]
 
-    def test_what_is_packed_is_unpacked_no_further_than_may_come_in(self, urls, monkeypatch):
-        monkeypatch.setattr(files, "LARGEST", 10 * len(CONTENT))
+    def test_what_is_packed_is_unpacked_no_further_than_it_is_large(self, urls):
+        file = replace(FILE, size=10 * len(CONTENT))
         urls[FILE.urls[0]] = gzip.compress(CONTENT * 11)
-        read = (CONTENT * 11)[: files.LARGEST + 1]
+        read = (CONTENT * 11)[: file.size + 1]
         with pytest.raises(InputError, match=f"has sha256 {sha256(read)[:12]}"):
-            read_file(FILE)
+            read_file(file)
+
+    @pytest.mark.parametrize(
+        ("part", "pause", "told"),
+        [
+            (b"x" * 1000, 0, r"longer than 11,500 bytes"),
+            (b"x", 0.001, r"only \d+ bytes came in 0 s"),
+        ],
+        ids=["endless", "drip"],
+    )
+    def test_a_body_that_never_ends_is_given_up(self, urls, monkeypatch, part, pause, told):
+        ended = threading.Event()
+
+        def send(received):
+            try:
+                while True:
+                    received.write(part)
+                    time.sleep(pause)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(files, "PATIENCE", 0.01)
+        urls[FILE.urls[0]] = send
+        with pytest.raises(InputError, match=told):
+            read_file(replace(FILE, size=1501))
+        assert ended.wait(5)  # nor does it go on in the background

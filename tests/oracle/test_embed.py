@@ -16,6 +16,8 @@ from torch.testing import assert_close
 from wide import Wide
 
 from transformer_lit.course.book import Paragraph, paragraphs
+from transformer_lit.course.files import seal
+from transformer_lit.course.tensors import load_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.embed import (
     SentenceEncoder,
@@ -195,9 +197,16 @@ def test_a_question_is_compared_with_paragraphs_and_a_quarter_of_their_headings(
         asked = ask_book("who is riding", found, book, tmp_path / "x.safetensors")
         assert_close([cosine for _, cosine in asked], [cosine for _, cosine in expected])
         assert [one for one, _ in asked] == [book[place] for place, _ in expected]
-    (tmp_path / "x.safetensors").write_bytes(b"cut")
-    again = encode_cached(found, [*map(str, book)], tmp_path / "x.safetensors")
-    assert_close(again, vectors[0])
+    path = tmp_path / "x.safetensors"
+    whole = load_tensors(path)
+    for damage in (lambda x: x.flip(0), lambda x: x[:, 1:].clone(), lambda x: x + 1e-3):
+        save_tensors(whole | {"vectors": damage(whole["vectors"])}, path)
+        assert_close(encode_cached(found, [*map(str, book)], path), vectors[0])
+    save_tensors(whole | {"vectors": whole["vectors"][:, 1:].clone()}, path)
+    seal(f"{path}.json", {}, [path.name])  # of another encoder
+    assert_close(encode_cached(found, [*map(str, book)], path), vectors[0])
+    path.write_bytes(b"cut")
+    assert_close(encode_cached(found, [*map(str, book)], path), vectors[0])
 
 
 # --- MiniLM -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from copy import deepcopy
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from transformer_lit.attention.attend import attend
-from transformer_lit.course.files import InputError, seal, unseal
+from transformer_lit.course.files import InputError, read_json, seal, sha256, unseal, write_json
 from transformer_lit.course.records import read_result
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.llama import Llama, LlamaConfig
@@ -27,7 +28,7 @@ from transformer_lit.recipes.recipe import (
     preset,
 )
 from transformer_lit.recipes.translation import Translation
-from transformer_lit.recipes.zoo import RECIPES
+from transformer_lit.recipes.zoo import RECIPES, load
 from transformer_lit.text.tokenizer import CharTokenizer
 from transformer_lit.training.run import checkpoints, read_log
 
@@ -184,19 +185,117 @@ def test_weights_that_are_not_numbers_are_refused(folder):
         LanguageModel.load(folder)
 
 
-@pytest.mark.parametrize("damage", ["lost", "twice", "swapped", "whole"])
+NO_SIZES = {
+    "n_layers": [10**7, "x", None, [1]],
+    "d_model": [10**12, 0],
+    "vocab_size": [10**12, 5],
+    "dropout": [7, "x"],
+    "n_heads": [5],
+    "eps": [-1, 0, float("nan"), 10**400],
+    "rope_base": [0, -1.0],
+    "tied": ["x", 0],
+    "unheard": [1],
+}
+NO_FIELDS = {
+    "task": ["x", []],
+    "family": ["x", {}],
+    "model": [[], {}],
+    "dataset": [5],
+    "paths": [5],
+    "data": [[], {"a": 1}],
+    "lines": ["x"],
+    "length": ["x", 0],
+    "chat_template": [[5]],
+    "ends": [5, [[1]]],
+}
+BY_HAND = [
+    *((lambda told, n=n, v=v: told["model"].update({n: v})) for n in NO_SIZES for v in NO_SIZES[n]),
+    *((lambda told, n=n, v=v: told.update({n: v})) for n in NO_FIELDS for v in NO_FIELDS[n]),
+    *((lambda told, n=n: told.pop(n)) for n in ("task", "family", "model")),
+]
+
+
+def test_a_description_made_by_hand_is_one_sentence(folder):
+    about = unseal(folder / "config.json")
+    names = ["model.safetensors", "tokenizer.json"]
+    for change in BY_HAND:
+        told = deepcopy(about)
+        change(told)
+        seal(folder / "config.json", told, names)
+        with pytest.raises(InputError) as caught:
+            load(folder)
+        assert "\n" not in str(caught.value)
+    for files in ([], 5, {"a": 1}, {"model.safetensors": None}):
+        value = about | {"files": files}
+        digest = sha256(json.dumps(value, sort_keys=True).encode())
+        write_json(folder / "config.json", value | {"seal": digest})
+        with pytest.raises(InputError, match=r"names no files|cannot read|is damaged"):
+            load(folder)
+    seal(folder / "config.json", about, names)
+    assert load(folder).info == {"dataset": "stories"}  # the one that was saved opens
+
+
+BEGUN = [
+    [],
+    5,
+    "x",
+    {},
+    {"steps": "x"},
+    {"steps": 0},
+    {"steps": -3},
+    {"steps": None},
+    {"steps": 2.5},
+]
+
+
+def test_settings_of_a_run_made_by_hand_are_one_sentence(recipe, tmp_path):
+    train(recipe, tmp_path)
+    good = read_json(tmp_path / "run.json")
+    for value in BEGUN:
+        made = good | value if value and isinstance(value, dict) else value
+        write_json(tmp_path / "run.json", made)
+        with pytest.raises(InputError, match=r"run\.json(: steps| is not a table)"):
+            open_training(recipe, tmp_path, device="cpu", resume=True)
+
+
+def test_a_clock_that_stands_gives_no_speed(recipe, tmp_path):
+    run = train(recipe, tmp_path)
+    run.seconds = 0.0
+    record = finish_training(run, name="n", command="c", results=tmp_path / "results")
+    assert record.tokens_per_second == record.minutes == 0
+
+
+def test_checkpoints_of_another_seed_are_refused(recipe, tmp_path):
+    for seed in (0, 5):
+        train(recipe, tmp_path / str(seed), seed=seed)
+    shutil.rmtree(tmp_path / "0/checkpoints")
+    shutil.copytree(tmp_path / "5/checkpoints", tmp_path / "0/checkpoints")
+    with pytest.raises(InputError, match="is of a run with other settings; move it away"):
+        open_training(recipe, tmp_path / "0", device="cpu", resume=True)
+
+
+@pytest.mark.parametrize("damage", ["changed", "lost", "twice", "swapped", "whole"])
 def test_a_log_that_has_lost_steps_is_told_and_the_record_says_it(recipe, tmp_path, damage):
     "Each step once and in order, whatever became of the file."
     train(recipe, tmp_path)
     log = tmp_path / "log.jsonl"
     rows = log.read_text().splitlines(keepends=True)
-    damaged = {"lost": rows[2:5], "twice": rows + rows, "swapped": rows[::-1], "whole": rows}
+    changed = [rows[0].replace('"lr": ', '"lr": 1'), *rows[1:]]
+    damaged = {
+        "changed": changed,
+        "lost": rows[2:5],
+        "twice": rows + rows,
+        "swapped": rows[::-1],
+        "whole": rows,
+    }
     log.write_text("".join(damaged[damage]))
     run = open_training(recipe, tmp_path, device="cpu", resume=True)
     record = finish_training(run, name="n", command="c", results=tmp_path / "results")
     if damage == "lost":
         assert run.notes == [f"{log} has lost 4 of 7 steps"]
-        assert record.metrics["log"] == "4 of 7 steps are lost"
+        assert record.metrics["log"] == "has lost 4 of 7 steps"
+    elif damage == "changed":
+        assert run.notes == [f"{log} {record.metrics['log']}"] and "was changed" in run.notes[0]
     else:
         assert not run.notes and "log" not in record.metrics
         assert log.read_text() == "".join(rows)

@@ -1,5 +1,6 @@
 """A run in a folder: its settings are remembered, its log is cut where its checkpoint ends."""
 
+import json
 import re
 import shutil
 import threading
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_lit.course.files import InputError, read_json
+from transformer_lit.course.files import InputError, read_json, seal, unseal
 from transformer_lit.course.tensors import load_tensors
 from transformer_lit.training.data import TextStream
 from transformer_lit.training.loss import cross_entropy
@@ -21,7 +22,7 @@ from transformer_lit.training.schedule import adamw, inverse_sqrt
 from transformer_lit.training.trainer import Trainer
 
 
-def open_run(out, *, steps=11, every=3, keep=2, inputs=(), way="adamw"):
+def open_run(out, *, steps=11, every=3, keep=2, inputs=(), way="adamw", settings=None):
     "A small run with dropout, tied weights and two batches a step; `way`: what hangs on it."
     torch.manual_seed(0)
     layers = nn.Embedding(13, 5), nn.Linear(5, 5), nn.Dropout(0.2), nn.Linear(5, 13)
@@ -39,6 +40,7 @@ def open_run(out, *, steps=11, every=3, keep=2, inputs=(), way="adamw"):
     )
     losses = [3.0, 2.0, 2.5, 2.4] if way == "early stop" else [4.0, 3.0, 2.0, 1.0]
     how = {"steps": steps, "every": every, "keep": keep, "inputs": inputs}
+    how |= {"settings": settings or {"seed": 0}}
     run = Run(out, trainer, lambda: losses[(trainer.done - 1) // every], **how)
     if way.startswith("muon"):
         WeightAverage(model, optimizer, decay=0.7)
@@ -156,6 +158,100 @@ def test_a_damaged_line_is_left_out_and_a_lost_log_is_told(tmp_path):
     path.unlink()
     run = open_run(tmp_path)
     assert run.trainer.done == 6 and run.notes == [f"{path} has lost 6 of 6 steps"]
+
+
+def test_a_changed_number_of_the_log_is_told_as_often_as_it_is_opened(tmp_path):
+    whole = open_run(tmp_path / "whole")
+    whole.train()
+    with pytest.raises(Stop):
+        open_run(tmp_path / "cut").train(stop_at(7))
+    path = tmp_path / "cut/log.jsonl"
+    right = path.read_text()
+    rows = [row | {"loss": 18.05} if row["step"] == 2 else row for row in read_log(path)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for until in (9, 11):
+        run = open_run(tmp_path / "cut", steps=until)
+        assert run.notes == [f"{path} was changed: a row is not what was written"]
+        run.train()
+        assert run.log_fault(read_log(path)) and not whole.log_fault(
+            read_log(whole.out / "log.jsonl")
+        )
+    path.write_text(
+        right.splitlines(keepends=True)[0] + "".join(path.read_text().splitlines(True)[1:])
+    )
+    assert open_run(tmp_path / "cut").notes
+
+
+def test_a_checkpoint_elsewhere_than_it_was_written_is_refused_and_stays(tmp_path):
+    run = open_run(tmp_path, steps=6)
+    run.train()
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(folder / "step-0000003", folder / "step-0000099")
+    with pytest.raises(InputError, match="step-0000099 holds step 3, so that cannot be its name"):
+        open_run(tmp_path)
+    assert (folder / "step-0000099").is_dir()
+    shutil.rmtree(folder / "step-0000099")
+    assert open_run(tmp_path).trainer.done == 6
+    with pytest.raises(InputError, match="step-0000003 is of a run with other settings; move it"):
+        open_run(tmp_path, settings={"seed": 5})
+    assert len(checkpoints(folder)) == 2
+
+
+def by_hand(path, change):
+    "The sealed file with `change` made to its fields, sealed again as by another hand."
+    names = [*read_json(path)["files"]]
+    about = unseal(path)
+    change(about)
+    seal(path, about, names)
+
+
+RUN = {  # what somebody makes of a field of the newest checkpoint
+    "step": ["x", None, 2.5],
+    "position": [[], [1], "ab", [0, -1], [-5, 0], [10**30, 0], None],
+    "seconds": ["x", [], None],
+    "tokens": ["x", 1.5],
+    "val_losses": [5, ["x"], {}],
+    "processes": ["x", None],
+    "inputs": [[], {"a": 5}],
+    "log": [5, [], {}],
+}
+RUN_CASES = [
+    *((lambda told, n=n, v=v: told["progress"].update({n: v})) for n in RUN for v in RUN[n]),
+    *((lambda told, n=n: told["progress"].pop(n)) for n in RUN if n != "log"),
+    *(
+        (lambda told, n=n, v=v: told.update({n: v}))
+        for n in ("progress", "param_groups")
+        for v in (5, None)
+    ),
+    *((lambda told, n=n: told.pop(n)) for n in ("progress", "param_groups")),
+]
+GROUPS = {
+    "betas": ["x", [1], None],
+    "eps": ["x"],
+    "lr": ["x"],
+    "params": ["ab", []],
+    "amsgrad": [5],
+}
+
+
+def test_a_checkpoint_made_by_hand_is_one_sentence(tmp_path):
+    open_run(tmp_path / "good", steps=6).train()
+    name = "checkpoints/step-0000006/progress.json"
+    for change in RUN_CASES:
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        by_hand(tmp_path / "bad" / name, change)
+        run = open_run(tmp_path / "bad")
+        (note,) = run.notes
+        assert re.search(r"step-0000006.*(must be|is missing|cannot be).*checkpoint before$", note)
+        assert run.trainer.done == 3
+        shutil.rmtree(tmp_path / "bad")
+    for field, value in [(one, value) for one in GROUPS for value in GROUPS[one]]:
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        told = partial(dict.update, **{field: value})
+        by_hand(tmp_path / "bad" / name, lambda about, told=told: told(about["param_groups"][0]))
+        with pytest.raises(InputError, match="step-0000006 does not fit this optimizer"):
+            open_run(tmp_path / "bad")
+        shutil.rmtree(tmp_path / "bad")
 
 
 @pytest.mark.parametrize(("places", "done"), [([2], 6), ([1], 3), ([1, 2], 3)])

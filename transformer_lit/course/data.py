@@ -105,7 +105,7 @@ def _addresses(url: str) -> tuple[str, ...]:
 def _files(folder: str) -> tuple[DataFile, ...]:
     "The files of a folder, from the table `data/files.tsv`."
     found = []
-    for path, digest, urls in (
+    for path, digest, size, urls in (
         line.split("\t") for line in text_lines(_packaged("data/files.tsv"))[1:]
     ):
         if path.startswith(f"{folder}/"):
@@ -114,7 +114,7 @@ def _files(folder: str) -> tuple[DataFile, ...]:
             from_zip = partial(_from_zip, name) if packed else None
             unpack = _join_novels if folder == "english_novels" else from_zip
             addresses = tuple(one for url in urls.split() for one in _addresses(url))
-            found.append(DataFile(path, digest, addresses, unpack))
+            found.append(DataFile(path, digest, addresses, unpack, int(size)))
     return tuple(found)
 
 

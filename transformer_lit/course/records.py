@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from transformer_lit.course.files import InputError, read_json, write_json
+from transformer_lit.course.settings import typed
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _read_record(path: str | Path, *kinds: type) -> Any:
     if given not in wanted:
         wrong = type(values).__name__ if given is None else sorted(given ^ wanted[0])
         raise InputError(f"{path} is not a {kinds[0].__name__.lower()}: {wrong} does not fit")
-    return kinds[wanted.index(given)](**values)
+    kind = kinds[wanted.index(given)]
+    return kind(**typed(kind, values, path))
 
 
 def read_result(path: str | Path) -> Result:

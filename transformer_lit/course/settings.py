@@ -1,13 +1,15 @@
-"""Settings that a person gives by name: what each means, and whether a value fits its type."""
+"""Settings, given by name or read from a file: what each means, and whether it fits its type."""
 
 import inspect
 import math
 import re
+import reprlib
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from transformer_lit.course.files import InputError
 
@@ -36,23 +38,62 @@ def nearest(name: str, known: Any) -> str:
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
     "The value, from its text too, where it is of that type; `InputError` where it is not."
-    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    for option in options:
-        with suppress(TypeError, ValueError, KeyError):
-            return _as(value, option)
-    raise InputError(f"{name} must be {' or '.join(map(_in_words, options))}, got {value!r}")
+    try:
+        return _as(value, kind)
+    except (TypeError, ValueError, OverflowError):
+        wanted, got = " or ".join(map(_in_words, _options(kind))), reprlib.repr(value)
+        raise InputError(f"{name} must be {wanted}, got {got}") from None
+
+
+def typed(kind: type, values: Any, path: str | Path) -> dict[str, Any]:
+    """The table that was read from a file of ours, its fields in the types of `kind`.
+
+    `kind` is a dataclass, or a TypedDict, which lets further fields pass. `InputError` names the
+    file and the field that is missing, unknown or of another type.
+    """
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is not a table of settings")
+    if is_dataclass(kind):
+        kinds = {field.name: field.type for field in fields(kind)}
+        needed = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
+        if unknown := values.keys() - kinds:
+            raise InputError(f"{path}: {min(unknown)} is unknown")
+    else:
+        kinds, needed = get_type_hints(kind), kind.__required_keys__
+    if missing := needed - values.keys():
+        raise InputError(f"{path}: {min(missing)} is missing")
+    known = {name: value for name, value in values.items() if name in kinds}
+    return values | {k: fitted(f"{path}: {k}", value, kinds[k]) for k, value in known.items()}
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _in_words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
     if get_origin(kind) is tuple:
-        return "two numbers with a comma" if len(get_args(kind)) == 2 else "names"
+        return "names" if ... in get_args(kind) else "two numbers with a comma"
+    if get_origin(kind) in (dict, list):
+        what, each = "table" if get_origin(kind) is dict else "list", get_args(kind)[-1]
+        return f"a {what}" + ("" if each is Any else f" in which each is {_in_words(each)}")
     return "none" if kind is NoneType else _WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}")
 
 
 def _as(value: Any, kind: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if len(_options(kind)) > 1:
+        for option in parts:
+            with suppress(TypeError, ValueError, OverflowError):
+                return _as(value, option)
+        raise TypeError(value)
+    if origin is dict and isinstance(value, dict):
+        return {key: _as(one, parts[1]) for key, one in value.items()}
+    if origin is list and isinstance(value, list):
+        return [_as(one, parts[0]) for one in value]
     if origin is Literal and value in parts:
         return value
     if origin is tuple:

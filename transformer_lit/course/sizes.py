@@ -1,5 +1,6 @@
 """Sizes that cannot be are refused where they are given, with their name and value."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -27,7 +28,7 @@ def own_sizes(module: Any) -> str:
 
 
 def check_sizes(config: Any) -> None:
-    "`ValueError` names the field of a config dataclass that cannot be a size or a dropout."
+    "`ValueError` names the field of a config dataclass that cannot be a size, a dropout or an eps."
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type is int and value is None:
@@ -36,3 +37,5 @@ def check_sizes(config: Any) -> None:
             positive(**{field.name: value})
         if field.name.endswith("dropout"):
             share(**{field.name: value})
+        if field.name == "eps" and not 0 < value < math.inf:
+            raise ValueError(f"eps must be a finite number above 0, got {value!r}")

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transformer_lit.course.data import comparable, text_lines, unseen
-from transformer_lit.course.files import InputError, file_sha256, read_text, sha256
+from transformer_lit.course.files import InputError, file_sha256, read_bytes, read_text, sha256
+
+LARGEST = 4_000_000_000  # bytes of a text to train on
 
 
 def _members(path: Path) -> list[Path]:
@@ -28,9 +30,9 @@ def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     "A text file; `InputError` where it is missing, empty, binary or not UTF-8."
-    if path.is_file() and b"\0" in path.read_bytes():
+    if b"\0" in read_bytes(path, LARGEST):
         raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")
-    text = read_text(path).removeprefix("\ufeff")
+    text = read_text(path, LARGEST).removeprefix("\ufeff")
     if not text.strip():
         raise InputError(f"{path} is empty")
     return text

@@ -21,7 +21,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lit.attention.masks import length_mask
 from transformer_lit.course.book import Paragraph
-from transformer_lit.course.files import InputError, atomic_path, read_json, read_text
+from transformer_lit.course.files import (
+    InputError,
+    atomic_path,
+    read_json,
+    read_text,
+    seal,
+    unseal,
+)
 from transformer_lit.course.tensors import load_tensors, save_tensors
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.hf_build import load_hf
@@ -197,10 +204,14 @@ def encode_cached(
 ) -> Float[Tensor, "N C"]:
     """The vectors of texts: read from the file at `path` where it has them, else made and kept.
 
-    The file is of one encoder; a damaged one is written anew. `progress` gets how many are there.
+    The file is of one encoder. Beside it is a seal, `path` with .json behind it, and a file that is
+    not what was written is made again. `progress` gets how many are there.
     """
+    path, about = Path(path), Path(f"{path}.json")
     try:
-        held = load_tensors(path)
+        _ = unseal(about), (held := load_tensors(path))
+        if held["vectors"].shape[1:] != (encoder.bert.config.d_model,):
+            raise ValueError("it is of another encoder")
         known = dict(zip(map(bytes, held["texts"].tolist()), held["vectors"], strict=True))
     except (InputError, KeyError, ValueError, TypeError):  # none, or damaged
         known = {}
@@ -214,6 +225,7 @@ def encode_cached(
         kept["vectors"] = torch.stack([known[key] for key in once])
         with atomic_path(path) as temporary:
             save_tensors(kept, temporary)
+        seal(about, {}, [path.name])
     return torch.stack([known[key] for key in keys])  # N C
 
 # %% ../../nbs/models/13_embed.ipynb #ask-code

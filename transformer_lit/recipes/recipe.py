@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from transformer_lit.course.data import DATASETS, data_hashes
 from transformer_lit.course.files import (
     InputError,
     atomic_path,
-    read_json,
+    read_table,
     remove_folder,
     remove_leftovers,
     seal,
@@ -44,9 +44,9 @@ from transformer_lit.course.records import (
     pick_device,
     write_record,
 )
-from transformer_lit.course.settings import field_words, fitted, nearest
+from transformer_lit.course.settings import field_words, fitted, nearest, typed
 from transformer_lit.course.sizes import check_sizes
-from transformer_lit.course.tensors import check_fit
+from transformer_lit.course.tensors import check_finite, check_fit, load_tensors
 from transformer_lit.course.text_files import hash_files
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
@@ -64,7 +64,6 @@ from transformer_lit.training.run import (
     checkpoints,
     claim_folder,
     learning_curve,
-    load_weights,
     read_log,
     save_weights,
 )
@@ -96,9 +95,52 @@ def _known(name: str) -> tuple[Callable[..., nn.Module], type]:
 _FILES = ("model.safetensors", "tokenizer.json")
 
 
+class _Description(TypedDict):
+    "The fields of `config.json` in the folder of a trained model."
+
+    task: str
+    family: str
+    model: dict[str, Any]  # in the types of the family's config
+    dataset: NotRequired[str]  # this and the rest: what a recipe `remembers`
+    paths: NotRequired[tuple[str, ...]]
+    data: NotRequired[dict[str, str]]
+    form: NotRequired[str]
+    source: NotRequired[str]
+    target: NotRequired[str]
+    metric: NotRequired[str]
+    alpha: NotRequired[float]
+    lines: NotRequired[bool]
+    length: NotRequired[int]
+    chat_template: NotRequired[str | None]  # this and the next: of a published model
+    ends: NotRequired[tuple[int, ...]]
+
+
 def read_description(folder: str | Path) -> dict[str, Any]:
     "What the folder of a trained model says about it: its task, its family, its sizes."
-    return unseal(Path(folder) / "config.json")
+    path = Path(folder) / "config.json"
+    about = typed(_Description, unseal(path), path)
+    if (length := about.get("length", 1)) < 1:
+        raise InputError(f"{path}: length must be a positive whole number, got {length}")
+    return about
+
+
+def _open_model(folder: Path, family: str, sizes: dict[str, Any]) -> nn.Module:
+    "The model of these sizes with the weights in a folder; `InputError` unless each fits."
+    path, about = folder / "model.safetensors", folder / "config.json"
+    sizes, tensors = typed(_known(family)[1], sizes, about), load_tensors(path)
+    check_finite(tensors, path)
+    if sizes.get("n_layers", 0) > len(tensors):
+        raise InputError(f"{about}: {path.name} has not so many tensors as n_layers")
+    try:
+        with torch.device("meta"):  # shapes alone: what they ask for may be more than there is
+            check_fit(build(family, **sizes), tensors, path)
+        model = build(family, **sizes)
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{about}: no such model ({str(error).splitlines()[0]})") from error
+    model.load_state_dict(tensors)
+    return model
 
 
 class Trained(ABC):
@@ -161,9 +203,11 @@ class Trained(ABC):
         folder, info = Path(folder), read_description(folder)
         if (task := info.pop("task")) != cls.task:
             raise InputError(f"{folder}/config.json is of a task {task!r}, not {cls.task!r}")
-        model = build(info.pop("family"), **info.pop("model"))
-        load_weights(model, folder / "model.safetensors")
-        return cls(model.to(device), load_tokenizer(folder / "tokenizer.json"), info)
+        model = _open_model(folder, info.pop("family"), info.pop("model"))
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        if (rows := model.config.vocab_size) < tokenizer.vocab_size:
+            raise InputError(f"{folder} has {tokenizer.vocab_size} tokens for {rows} rows")
+        return cls(model.to(device), tokenizer, info)
 
 
 def _family(model: nn.Module) -> str:
@@ -423,6 +467,7 @@ def open_training(
         keep=max(2, recipe.average),
         inputs=["tokenizer.json"],
         recipe=recipe,
+        settings={name: value for name, value in settings.items() if name != "steps"},
         seed=seed,
         trained=recipe.kind(model, tokenizer, info),
         data=data,
@@ -500,9 +545,18 @@ def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> 
     return found
 
 
+class _Begun(TypedDict):
+    "The field of `run.json` that is read; all are compared."
+
+    steps: int
+
+
 def _steps_before(out: Path, recipe: Recipe) -> int:
     "The steps that a run was begun for. More are `InputError` where its rates were made for those."
-    before = read_json(out / "run.json").get("steps", recipe.steps)
+    path = out / "run.json"
+    before = typed(_Begun, read_table(path), path)["steps"]
+    if before < 1:
+        raise InputError(f"{path}: steps must be a positive whole number, got {before}")
     if before < recipe.steps:
         rates = replace(recipe, steps=before).schedule(), recipe.schedule()
         if any(rates[0](step) != rates[1](step) for step in range(1, before + 1)):
@@ -556,8 +610,8 @@ def finish_training(
         from transformer_lit.course.figures import draw_curve  # drawing is slow to import
 
         draw_curve(learning_curve(rows), run.out / "curve.svg", title=name)
-        if lost := run.trainer.done - len(rows):
-            measured["log"] = f"{lost} of {run.trainer.done} steps are lost"
+        if fault := run.log_fault(rows):
+            measured["log"] = fault
         result = Result(
             name=name,
             task=trained.task,
@@ -573,7 +627,7 @@ def finish_training(
             device=device_name(run.trainer.device),
             torch=torch.__version__,
             minutes=round(run.seconds / 60, 2),
-            tokens_per_second=round(run.tokens / run.seconds, 1),
+            tokens_per_second=round(run.tokens / run.seconds, 1) if run.seconds else 0.0,
             curve=learning_curve(rows),
             metrics={**measured, **scored, **(extra or {})},
         )

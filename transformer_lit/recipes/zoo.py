@@ -74,7 +74,9 @@ def load(
         return _published(folder, device, weights)
     if weights is not None:
         raise InputError(f"{name_or_folder} is no published model; these alone open in {weights}")
-    return RECIPES[read_description(folder)["task"]].kind.load(folder, device)
+    if (task := read_description(folder)["task"]) not in RECIPES:
+        raise InputError(f"{folder} is of a task {task!r}; known are: {', '.join(RECIPES)}")
+    return RECIPES[task].kind.load(folder, device)
 
 
 def _fetched(name: str) -> Path:

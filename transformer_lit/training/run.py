@@ -7,6 +7,7 @@ __all__ = ['save_weights', 'load_weights', 'average_weights', 'save_checkpoint',
            'read_log', 'learning_curve', 'Run']
 
 # %% ../../nbs/training/05_run.ipynb #imports
+import hashlib
 import json
 import os
 import re
@@ -15,8 +16,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from filelock import FileLock, Timeout
@@ -26,7 +29,8 @@ from transformer_lit.course.files import (
     InputError,
     atomic_path,
     file_sha256,
-    read_json,
+    read_bytes,
+    read_table,
     remove_folder,
     remove_leftovers,
     seal,
@@ -34,6 +38,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
+from transformer_lit.course.settings import typed
 from transformer_lit.course.tensors import check_finite, check_fit, load_tensors, save_tensors
 from transformer_lit.training.distributed import ALONE, World
 from transformer_lit.training.trainer import StepLog, Trainer
@@ -145,12 +150,55 @@ def save_checkpoint(
     return target
 
 # %% ../../nbs/training/05_run.ipynb #list
+_STEP = re.compile(r"step-(\d+)")
+
+
 def checkpoints(folder: str | Path) -> list[Path]:
     "The complete checkpoints in a folder, oldest first."
-    found = {path: re.fullmatch(r"step-(\d+)", path.name) for path in Path(folder).glob("step-*")}
+    found = {path: _STEP.fullmatch(path.name) for path in Path(folder).glob("step-*")}
     return sorted((path for path in found if found[path]), key=lambda path: int(found[path][1]))
 
 # %% ../../nbs/training/05_run.ipynb #restore
+class _Told(TypedDict):
+    "The fields of `progress.json`."
+
+    progress: dict[str, Any]
+    param_groups: list[dict[str, Any]]
+
+
+class _Step(TypedDict):
+    "What `progress` holds at least."
+
+    step: int
+
+
+def _read_progress(path: Path) -> _Told:
+    "Whose seal is whole, and whose step is that of the folder's name, if it names one."
+    told = typed(_Told, unseal(path / "progress.json"), path / "progress.json")
+    step = typed(_Step, told["progress"], path / "progress.json")["step"]
+    if (named := _STEP.fullmatch(path.name)) and int(named[1]) != step:
+        raise _Misplaced(f"{path} holds step {step}, so that cannot be its name; move it away")
+    return told
+
+
+class _Misplaced(InputError):
+    "A sound checkpoint, in a place where it does not belong."
+
+
+def _differ(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    "Whether two groups are of other parameters, or a setting is of another type."
+    shared = [name for name in ours if name in theirs]
+    return ours["params"] != theirs["params"] or any(
+        _kind(ours[name]) != _kind(theirs[name]) for name in shared
+    )
+
+
+def _kind(value: Any) -> Any:  # JSON knows no tuple; a switch may be on, off or not set
+    if isinstance(value, list | tuple):
+        return [*map(_kind, value)]
+    return {int: float, NoneType: bool}.get(type(value), type(value))
+
+
 def load_checkpoint(
     path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
@@ -159,10 +207,16 @@ def load_checkpoint(
     `InputError` names a file that is missing, damaged or of another model; nothing is changed.
     """
     path = Path(path)
-    told = unseal(path / "progress.json")
+    told = _read_progress(path)
     weights, moments, states = (load_tensors(path / name) for name in _PARTS)
     check_fit(model, weights, path / _PARTS[0])
-    optimizer.load_state_dict(_unflatten(moments, told["param_groups"]))
+    ours, theirs = optimizer.state_dict()["param_groups"], told["param_groups"]
+    try:
+        if len(ours) == len(theirs) and any(map(_differ, ours, theirs)):
+            raise ValueError("it has other settings")
+        optimizer.load_state_dict(_unflatten(moments, theirs))
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{path} does not fit this optimizer ({error})") from error
     model.load_state_dict(weights)
     _set_rng_state(states)
     return told["progress"]
@@ -186,7 +240,7 @@ def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> 
         raise InputError(
             f"{out} holds a training already; go on with --resume or choose another --out"
         )
-    begun, settings = read_json(about), json.loads(json.dumps(settings))  # a tuple is a list
+    begun, settings = read_table(about), json.loads(json.dumps(settings))  # a tuple is a list
     if changed := [
         f"{key} {begun.get(key)!r} → {settings.get(key)!r}"
         for key in sorted({*begun, *settings})
@@ -214,11 +268,23 @@ def _locked(out: Path, world: World) -> Iterator[None]:
         yield
 
 # %% ../../nbs/training/05_run.ipynb #log
+_LONGEST = 4_000_000_000  # bytes; a step has about 150
+
+
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     "The rows of a training log, each step once; a line that is cut or damaged is left out."
-    lines = Path(path).read_bytes().decode("utf-8", "replace").splitlines()
+    lines = read_bytes(path, _LONGEST).decode("utf-8", "replace").splitlines()
     rows = {row["step"]: row for row in map(_row, lines) if row}
     return [rows[step] for step in sorted(rows)]
+
+
+def _chained(before: str, row: dict[str, Any]) -> str:
+    "The running hash of a log: of the one before a row, and of the row."
+    return _hash(before + json.dumps(row))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _row(line: str) -> dict[str, Any] | None:
@@ -246,6 +312,19 @@ def learning_curve(rows: Sequence[dict[str, Any]]) -> list[dict[str, int | float
 _KEPT = ("seconds", "tokens", "val_losses", "processes")  # what a checkpoint knows of a run
 
 
+class _Progress(_Step):
+    "The fields of `progress` in a checkpoint of a run."
+
+    position: tuple[int, int]
+    seconds: float
+    tokens: int
+    val_losses: list[float]
+    processes: int
+    inputs: dict[str, str]  # hashes of files
+    log: NotRequired[str]  # the running hash up to this step; both: not in earlier versions
+    settings: NotRequired[str]  # hash of the settings
+
+
 @dataclass
 class Run:
     """A training in the folder `out`: `log.jsonl`, and the newest `keep` of its checkpoints.
@@ -267,17 +346,20 @@ class Run:
     seed: int = 0
     trained: Any = None  # what comes out
     data: dict[str, str] = field(default_factory=dict)  # hashes of what no registry knows
+    settings: dict[str, Any] = field(default_factory=dict)  # plain JSON: all that decides it
     seconds: float = field(
         default=0.0, init=False
     )  # spent in steps; this and these: in all resumes
     tokens: int = field(default=0, init=False)  # learned from
     val_losses: list[float] = field(default_factory=list, init=False)
     processes: int = field(default=1, init=False)  # the most that trained together
+    log: str | None = field(default="", init=False)  # running hash of the rows that were written
     notes: list[str] = field(default_factory=list, init=False)  # what `restore` had to step over
 
     def __post_init__(self):
         self.out = Path(self.out)
         self._hashes = {name: file_sha256(self.out / name) for name in self.inputs}
+        self._settings = _hash(json.dumps(self.settings, sort_keys=True))
 
     def locked(self) -> AbstractContextManager[None]:
         "Inside, no other training works in the folder; `restore` and `train` lock it themselves."
@@ -298,16 +380,32 @@ class Run:
                 remove_leftovers(folder)
             rows = read_log(log) if log.exists() else []
             kept = [row for row in rows if 1 <= row["step"] <= self.trainer.done]
-            if lost := self.trainer.done - len(kept):
-                self.notes.append(f"{log} has lost {lost} of {self.trainer.done} steps")
+            if self.log is None:  # it begins, or an earlier version kept none
+                self.log = reduce(_chained, kept, "")
+            if fault := self.log_fault(kept):
+                self.notes.append(f"{log} {fault}")
             write_text(log, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def log_fault(self, rows: Sequence[dict[str, Any]]) -> str:
+        "What is wrong with the rows of a log up to the step that is done; empty where nothing is."
+        if lost := self.trainer.done - len(rows):
+            return f"has lost {lost} of {self.trainer.done} steps"
+        was_changed = reduce(_chained, rows, "") != self.log
+        return "was changed: a row is not what was written" if was_changed else ""
 
     def _go_back(self) -> list[Path]:
         "Load the newest checkpoint before which all are sound; gives all after it."
         found = sound = checkpoints(self.out / "checkpoints")
+        self.log, told = None, {}
         for place, path in enumerate(found):  # all of them: the last ones may be averaged
             try:
-                unseal(path / "progress.json")
+                told[path] = typed(_Progress, _read_progress(path)["progress"], path)
+                if not 0 <= min(told[path]["position"]) <= max(told[path]["position"]) < 2**40:
+                    raise InputError(f"{path}: position cannot be {told[path]['position']}")
+                if told[path].get("settings", self._settings) != self._settings:
+                    raise _Misplaced(f"{path} is of a run with other settings; move it away")
+            except _Misplaced:  # nothing of a person's is removed
+                raise
             except InputError as error:
                 if place == 0:
                     raise InputError(f"{error}; remove {path} to go on without it") from error
@@ -315,13 +413,14 @@ class Run:
                 sound = found[:place]
                 break
         if sound:
-            progress = load_checkpoint(sound[-1], self.trainer.model, self.trainer.optimizer)
+            load_checkpoint(sound[-1], self.trainer.model, self.trainer.optimizer)
+            progress = told[sound[-1]]
             for name, was in progress["inputs"].items():
-                if self._hashes[name] != was:
+                if self._hashes.get(name) != was:
                     raise InputError(f"{self.out / name} was changed; put back what was there")
             self.trainer.done = progress["step"]
-            self.trainer.batches.position = tuple(progress["position"])
-            vars(self).update({name: progress[name] for name in _KEPT})
+            self.trainer.batches.position = progress["position"]
+            vars(self).update({name: progress[name] for name in _KEPT}, log=progress.get("log"))
         return found[len(sound) :]
 
     def train(self, on_step: Callable[[StepLog], Any] = lambda log: None) -> None:
@@ -341,6 +440,7 @@ class Run:
                     self.val_losses.append(row["val_loss"])
                     over = self.stop(self.val_losses)
                 file.write(json.dumps(row) + "\n")
+                self.log = _chained(self.log, row)
                 file.flush()
                 if (stopping := bool(asked)) or due:
                     self._save()
@@ -361,6 +461,7 @@ class Run:
             raise InputError(f"{self.out} was removed while the training ran")
         progress = {"step": trainer.done, "position": trainer.batches.position}
         progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._hashes}
+        progress |= {"log": self.log, "settings": self._settings}
         folder = self.out / "checkpoints"
         save_checkpoint(folder, trainer.model, trainer.optimizer, progress)
         self._prune()

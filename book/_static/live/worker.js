@@ -32,13 +32,25 @@ async function bytes(answer, told) {
   return new Blob(parts).arrayBuffer();
 }
 
+// A body becomes a model only if it has the SHA-256 that the model's config.json tells. Browsers compute one at safe
+// addresses: https, and this computer.
+async function check(file, body, expected) {
+  const digest = await globalThis.crypto.subtle?.digest("SHA-256", body);
+  const found = digest && [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (digest && found !== expected)
+    throw new Error(`${file} is not the file of this model: it is damaged, or of another edition. Reload the page`);
+}
+
 async function load({ name }, told) {
   const at = (file) => fetched(new URL(`models/${name}/${file}`, import.meta.url));
-  const [config, described, weights] = await Promise.all([
+  const [config, words, weights] = await Promise.all([
     at("config.json").then((answer) => answer.json()),
-    at("tokenizer.json").then((answer) => answer.json()),
+    at("tokenizer.json").then((answer) => answer.arrayBuffer()),
     at("model.safetensors").then((answer) => bytes(answer, (progress) => told({ progress }))),
   ]);
+  await check("tokenizer.json", words, config.files?.["tokenizer.json"]);
+  await check("model.safetensors", weights, config.files?.["model.safetensors"]);
+  const described = JSON.parse(new TextDecoder().decode(words));
   const tensors = readTensors(weights);
   const stored = new Set(Object.values(tensors).map(({ values }) => values)); // what is shared counts once
   const model = new MODELS[config.family ?? "transformer"](asTree(tensors), config.model);
