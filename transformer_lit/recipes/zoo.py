@@ -51,8 +51,8 @@ def load(
     when there is no such model or device, or files are damaged.
 
     Example:
-        >>> load("multi30k-en-de").translate(["A man is riding a bike."])
-        ['Ein Mann fährt auf einem Fahrrad.']
+        >>> load("everyday-en-de").translate(["A man is riding a bike."])
+        ['Ein Mann fährt ein Fahrrad.']
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
     if name_or_folder in PUBLISHED:
