@@ -710,10 +710,7 @@ def ask(
     from transformer_lit.course.files import cache_folder, file_sha256
     from transformer_lit.models.embed import ask_book, load_sentence_encoder
 
-    try:
-        folder = model or datasets.paths("minilm")[0].parent
-    except InputError as error:
-        raise InputError(f"{error}: transformer-lit data fetch minilm") from error
+    folder = model or datasets.paths("minilm")[0].parent
     encoder = load_sentence_encoder(folder)
     cache = cache_folder() / f"ask-{file_sha256(folder / 'model.safetensors')[:16]}.safetensors"
     book = paragraphs()

@@ -78,10 +78,7 @@ def load(
 
 
 def _fetched(name: str) -> Path:
-    try:
-        first, *more = paths(name)
-    except InputError as error:
-        raise InputError(f"{error}: transformer-lit data fetch {name}") from error
+    first, *more = paths(name)
     return first.parent if more else first  # a folder of files, or a file
 
 
