@@ -155,7 +155,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B T _"]:  # C, unless something else is its o_proj
         """Self-attention over `x` (and `cache`), or attention from `x` to `memory`.
 
-        `ValueError` for a memory beside a plug that compares positions, unless its keys are rotated.
+        `ValueError` for a plug that compares positions beside a memory whose keys have none.
         """
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")
