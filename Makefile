@@ -12,7 +12,7 @@ WORKERS = OMP_NUM_THREADS=$(THREADS) python -m pytest -q -n 2 --dist loadfile
 ISA_avx2 = ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 ISA_default = ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
-.PHONY: help setup check test package cells test-needs test-machinery test-book test-book-all \
+.PHONY: help setup locked lock check test package cells test-needs test-machinery test-book test-book-all \
 	test-default test-avx2 test-slow weekly book pdf serve lab handout copies run-copies export bench rerun lint clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -23,6 +23,18 @@ $(VENV)/.done: pyproject.toml $(CONSTRAINTS)
 	python -m pip install -q --no-compile -c $(CONSTRAINTS) $(PIP_ARGS) torch uv
 	uv pip install -q --python $(BIN)/python -c $(CONSTRAINTS) -e '.[dev]'
 	touch $@
+
+locked:  ## make .venv as CI does: each file that is installed has the hash that .ci/requirements.txt names
+	$(PYTHON) -m venv $(VENV)
+	python -m pip install -q --no-compile --require-hashes -r .ci/requirements.txt
+	python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $(VENV)/.done
+
+LOCK = uv pip compile -q --generate-hashes -c constraints.txt --custom-compile-command "make lock" \
+	--python-version 3.11.9 --python-platform x86_64-manylinux_2_28
+lock: setup  ## write the hashes of what CI installs, after a change of dependencies
+	$(LOCK) .ci/build.in -o .ci/build.txt
+	$(LOCK) .ci/build.in pyproject.toml --extra dev -o .ci/requirements.txt
 
 export: setup  ## write transformer_lit/ from the notebooks
 	python book/export.py

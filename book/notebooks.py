@@ -58,23 +58,32 @@ from pathlib import Path
 
 if not Path("../../results").is_dir():  # what was measured lies in the repository
     course = Path.home() / "{name}"
-    if not course.is_dir():
-        !git clone -q --depth 1 {code} "{{course}}"
+    if not (course / "results").is_dir():
+        !git init -q "{{course}}"
+        !git -C "{{course}}" fetch -q --depth 1 {code} {commit}
+        !git -C "{{course}}" checkout -q FETCH_HEAD
     %cd -q "{{course}}/{folder}"
 """
 START_PACKAGE = """
 if importlib.util.find_spec("{package}") is None:
-    %pip install -q git+{code}"""
+    %pip install -q git+{code}@{commit}"""
 START_OTHERS = """
 for package in {others}:
     if importlib.util.find_spec(package) is None:
         %pip install -q {{package}}"""
 
 
+@functools.cache
 def addresses(root: Path = ROOT) -> dict[str, str]:
-    "`pages`, the site of the course, and `code`, its repository."
+    """`pages`, the site of the course, `code`, its repository, `commit`, what copies are made of.
+
+    A branch would bring whatever it holds later. Without a history it is the tag of the version.
+    """
     found = cards.settings(root)
-    return {"pages": found["doc_host"] + found["doc_baseurl"], "code": found["git_url"]}
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    commit = f"v{found['version']}" if asked.returncode else asked.stdout.strip()
+    pages = found["doc_host"] + found["doc_baseurl"]
+    return {"pages": pages, "code": found["git_url"], "commit": commit}
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -295,14 +304,14 @@ def others(cells: list[dict], root: Path = ROOT) -> list[str]:
 
 def start(cells: list[dict], page: str, root: Path = ROOT) -> dict:
     "The first cell of a copy: it installs packages and gets records, where they are missing."
-    found, code = cards.settings(root), addresses(root)["code"]
+    found, where = cards.settings(root), addresses(root)
     needed, more = any(RECORDS in source(cell) for cell in cells), others(cells, root)
     text = (START + START_RECORDS if needed else START) + START_PACKAGE
     text += START_OTHERS if more else ""
     names = {"name": found["repo"], "package": found["lib_name"], "folder": Path(page).parent}
     names["others"] = json.dumps(more)
     cell = {"cell_type": "code", "id": "start", "metadata": {}, "outputs": []}
-    return with_text({**cell, "execution_count": None}, text.format(**names, code=code))
+    return with_text({**cell, "execution_count": None}, text.format(**names, **where))
 
 
 def copy(page: str, notebook: dict, root: Path = ROOT) -> dict:

@@ -29,7 +29,7 @@ from transformer_lit.course.files import file_sha256
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = dict(notebooks.chapters())
-SITE, CODE = notebooks.addresses()["pages"], notebooks.addresses()["code"]
+SITE, CODE, HEAD = (notebooks.addresses()[name] for name in ("pages", "code", "commit"))
 MODES = ("copies", "handout")
 MASKS, HOW_DO_I = "nbs/attention/02_masks", "nbs/recipes/08_how_do_i"
 
@@ -101,7 +101,7 @@ def test_records_are_there_where_a_chapter_reads_them(mode, made, folders):
     for page, cells in made[mode].items():
         start = source(cells[1]) if mode == "copies" else ""
         read = re.findall(r"(?:\.\./)+results[\w/.-]*", "\n".join(map(source, cells[2:])))
-        assert mode == "handout" or bool(read) == ("git clone" in start), page
+        assert mode == "handout" or bool(read) == ("git init" in start), page
         for found in read:
             assert (folders[mode] / page).parent.joinpath(found).exists(), (page, found)
 
@@ -209,15 +209,15 @@ from pathlib import Path
 
 shell, installed = InteractiveShell.instance(), []
 shell.register_magic_function(installed.append, magic_name="pip")
-importlib.util.find_spec = lambda name: next((x for x in installed if x.endswith(name)), None)
+names = lambda: [line.split("@")[0] for line in installed]
+importlib.util.find_spec = lambda name: [x for x in names() if x.endswith(name)] or None
 for _ in range(2):
     shell.run_cell(json.loads(CELL)).raise_error()
 print(json.dumps([installed, os.getcwd()]), file=sys.stderr)
 """
 GIT = """#!/bin/sh
 echo "$@" >> "$HOME/calls"
-for last; do :; done
-mkdir -p "$last/nbs/attention" "$last/results"
+mkdir -p "$HOME/transformer_lit/nbs/attention" "$HOME/transformer_lit/results"
 """
 
 
@@ -245,9 +245,14 @@ def test_the_first_cell_brings_what_is_missing_once(page, more, made, tmp_path):
         check=True,
     )
     installed, where = json.loads(said.stderr.splitlines()[-1])
-    assert installed == [f"install -q {name}" for name in (f"git+{CODE}", *more.split())]
+    assert installed == [f"install -q {name}" for name in (f"git+{CODE}@{HEAD}", *more.split())]
     if "04_fused" in page:  # it reads records
-        assert (home / "calls").read_text() == f"clone -q --depth 1 {CODE} {home}/transformer_lit\n"
+        course = home / "transformer_lit"
+        assert (home / "calls").read_text().splitlines() == [
+            f"init -q {course}",
+            f"-C {course} fetch -q --depth 1 {CODE} {HEAD}",
+            f"-C {course} checkout -q FETCH_HEAD",
+        ]
         assert Path(where) == home / "transformer_lit/nbs/attention"
     else:
         assert not (home / "calls").exists() and Path(where) == home
@@ -389,7 +394,7 @@ def test_every_exercise_stands_there_with_its_blank_and_only_answers_are_missing
 
 def test_the_readme_says_how_to_begin_and_in_which_order(folders):
     text = (folders["handout"] / "README.md").read_text()
-    assert f"pip install jupyterlab git+{CODE}\n" in text
+    assert f"pip install jupyterlab git+{CODE}@{HEAD}\n" in text
     assert "Python 3.11 or newer, and older than 3.14" in text
     order = re.findall(r"^\d+\. \[.*\]\((nbs/.*)\), \d+ minutes$", text, re.M)
     first = [path for path in cards.chapters().values() if cards.card(path)["pass"] == 1]

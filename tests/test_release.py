@@ -5,10 +5,13 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from transformer_lit import __version__
 
@@ -75,6 +78,20 @@ def test_the_wheel_translates_in_an_environment_of_its_own(clone, run):
     assert used.returncode == 0, used.stderr
     assert "Fahrrad" in used.stdout
     assert [*(clone / "dist/fresh").rglob("site-packages/transformer_lit/__init__.py")]
+
+
+@pytest.mark.parametrize("name", ["build", "requirements"])
+def test_what_ci_installs_has_hashes_and_is_what_the_constraints_say(name):
+    lines = (ROOT / f".ci/{name}.txt").read_text()
+    locked = dict(re.findall(r"^([\w-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lines, re.M))
+    assert len(locked) == len(re.findall(r"^\w", lines, re.M)) >= 4  # nothing else is a requirement
+    said = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M)
+    said = {canonicalize_name(package): version for package, version in said}
+    assert {package: said.get(package, v) for package, v in locked.items()} == locked
+    wanted = tomllib.loads(pyproject())["project"]
+    due = [*wanted["dependencies"], *wanted["optional-dependencies"]["dev"]]
+    due = {canonicalize_name(Requirement(one).name) for one in due if name == "requirements"}
+    assert due | {"build", "packaging", "setuptools"} <= locked.keys()
 
 
 def test_the_changes_begin_with_this_version():

@@ -67,7 +67,7 @@ def parts(model: nn.Module) -> dict[str, list[str]]:
     "The chapters that a model needs, in the book's order, each with the names that it takes there."
     found: dict[str, list[str]] = {}
     for part in model.modules():
-        plugs = getattr(part, "residual", 0), getattr(part, "attend", 0)
+        plugs = (getattr(part, name, None) for name in ("residual", "attend", "window"))
         form = ".models." in type(part).__module__  # of a part that another chapter has
         for kind in (*type(part).__mro__[: 1 + form], *map(type, plugs)):
             home, _, topic = kind.__module__.partition(".")

@@ -58,6 +58,7 @@ LAYERS = {  # a layer, and a cache for it
     "heads": (lambda: heads(n_kv_heads=H), GrowingCache),
     "grouped": (heads, full),
     "sink": (lambda: heads(SinkLogit(H)), full),
+    "sink and window": (lambda: heads(SinkLogit(H, Window(5))), lambda: WindowCache(5)),
     "capped": (lambda: with_norms(heads(SoftCap(0.7))), full),
     "window": (lambda: heads(Window(5)), lambda: WindowCache(5)),
     "window of 1": (lambda: heads(Window(1)), lambda: WindowCache(1)),

@@ -11,10 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.attention.steady import SoftCap
+from transformer_lit.attention.windows import SinkLogit
 
 B, H, D, E = 2, 6, 5, 11  # H = 6 can be grouped in four ways
 CAP = 1.5
-KERNELS = {"formula": attend, "fused": attend_fused, "capped": SoftCap(CAP)}
+SINK = SinkLogit(H)
+SINK.logit.data = torch.linspace(-1, 2, H)
+KERNELS = {"formula": attend, "fused": attend_fused, "capped": SoftCap(CAP), "sink": SINK}
 SIZES = [  # K, T, S, and the size of a value
     (6, 5, 5, D),  # where the kernel's own causal flag may be used
     (3, 5, 5, E),
@@ -58,7 +61,7 @@ def make_bias(kind, T, S):
     return bias.requires_grad_()
 
 
-def by_shares(q, k, v, *, mask, bias, causal, scale, cap=math.inf):
+def by_shares(q, k, v, *, mask, bias, causal, scale, cap=math.inf, sink=None):
     "Shares of e to the score over the keys that may be seen; none where no key may."
     groups = [h // (H // k.shape[1]) for h in range(H)]
     T, S = q.shape[2], k.shape[2]
@@ -73,6 +76,7 @@ def by_shares(q, k, v, *, mask, bias, causal, scale, cap=math.inf):
     scores = scores if cap == math.inf else cap * (scores / cap).tanh()
     shares = scores.exp() * visible
     total = shares.sum(-1, keepdim=True)
+    total = total if sink is None else total + sink.exp()[:, None, None]
     return shares / torch.where(total > 0, total, 1.0) @ v[:, groups]
 
 
@@ -81,13 +85,15 @@ def by_shares(q, k, v, *, mask, bias, causal, scale, cap=math.inf):
 @pytest.mark.parametrize("sizes", SIZES)
 def test_is_the_formula_and_so_are_its_gradients(sizes, masked, kernel):
     _, T, S, e = sizes
-    cap = {"cap": CAP} if isinstance(kernel, SoftCap) else {}
+    more = {"cap": CAP} if isinstance(kernel, SoftCap) else {}
+    more |= {"sink": SINK.logit} if kernel is SINK else {}
+    learned = [more["sink"]] if kernel is SINK else []
     for biased, causal, scale in itertools.product(BIASES, (False, True), (None, 0.0, -0.7)):
         leaves, bias = inputs(*sizes, requires_grad=True), make_bias(biased, T, S)
         options = {"mask": make_mask(masked, T, S), "bias": bias, "causal": causal, "scale": scale}
         upstream, found = torch.randn(B, H, T, e), []
-        for out in (kernel(*leaves, **options), by_shares(*leaves, **options, **cap)):
-            wanted = leaves if bias is None else [*leaves, bias]
+        for out in (kernel(*leaves, **options), by_shares(*leaves, **options, **more)):
+            wanted = leaves + learned if bias is None else [*leaves, *learned, bias]
             found.append((out, *torch.autograd.grad(out, wanted, upstream)))
         torch.testing.assert_close(*found)
 
@@ -197,6 +203,8 @@ def ones(*shape):
         (GOOD | {"v": (B, 1, 7, E)}, {}),  # values of other heads
         (GOOD | {"k": (B, 2, 7, E)}, {}),  # filled up with zeros, it would pass
         (GOOD, {"mask": ones(5, 7)}),  # with B = T, B × S would pass for T × S
+        (GOOD, {"mask": ones(1, 1, 5, 0)}),  # a mask without keys
+        (GOOD | {"k": (B, 2, 1, D), "v": (B, 2, 1, E)}, {"mask": ones(1, 1, 5, 0)}),
         (GOOD, {"mask": torch.ones(1, 1, 5, 7)}),  # would be added, and hide nothing
         (GOOD, {"bias": ones(1, H, 5, 7)}),  # would hide, or add 1 to what may be seen
         (GOOD, {"bias": torch.ones(5, 7)}),

@@ -49,6 +49,13 @@ def test_every_rule_is_the_form_of_the_papers_and_so_are_its_gradients(rule):
     assert_close(*found)
 
 
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_no_steps_give_no_outputs_and_the_state_as_it_was(rule):
+    *given, state = inputs()
+    out, after = rule(*(x[:, :, :0] for x in given), state)
+    assert out.shape == (B, H, 0, E) and torch.equal(after, state)
+
+
 def test_a_long_text_that_fades_fast_stays_finite():
     q, k, v, g, beta, _ = (x[:, :, :1].repeat(1, 1, 300, *[1] * (x.ndim - 3)) for x in inputs())
     given = [x.float() for x in (q, k, v, 0 * g - 9, beta)]  # e^-9 in each of 300 steps

@@ -82,12 +82,19 @@ def test_self_and_cross_attention_are_heads_side_by_side(kernel, kv_heads, bias)
         torch.testing.assert_close(m(x, memory), found)
 
 
-@pytest.mark.parametrize("plug", [Position, Turn, Content])
+@pytest.mark.parametrize("plug", [Position, Turn])
 def test_memory_made_of_x_itself_is_self_attention(plug):
     m, x = layer(causal=True, position=plug()), torch.randn(B, T, C)
     torch.testing.assert_close(m(x, m.keys_values(x, torch.arange(T))), m(x))
-    mask = torch.rand(B, 1, T, T) < 0.5
-    assert torch.equal(m(x, x, mask=mask), m(x, m.keys_values(x), mask=mask))
+
+
+@pytest.mark.parametrize("plug", [Turn, Content])
+def test_places_in_two_texts_are_not_compared(plug):
+    m, x, memory = layer(position=plug()), torch.randn(B, T, C), torch.randn(B, S, C)
+    both = [memory] if plug is Turn else [memory, m.keys_values(memory)]
+    for given in both:
+        with pytest.raises(ValueError, match=f"{plug.__name__} compares places in one text"):
+            m(x, given)
 
 
 def test_what_the_hooks_get():

@@ -1,9 +1,12 @@
-"""Windows by their sentence, what a sliding cache holds, and a sink beside masks and biases."""
+"""Windows by their sentence, what a sliding cache holds, and a sink beside a window."""
+
+import math
 
 import pytest
 import torch
 
 from transformer_lit.attention.attend import attend
+from transformer_lit.attention.steady import SoftCap
 from transformer_lit.attention.windows import SinkLogit, Window, WindowCache, window_mask
 
 B, H, K, D, T = 2, 6, 2, 4, 17
@@ -53,23 +56,24 @@ def test_a_cache_goes_back_only_while_it_holds_all():
     assert cache.length == 6
 
 
-def test_an_empty_window_is_refused():
-    with pytest.raises(ValueError, match="at least 1 position, got 0"):
-        Window(0)
-
-
-@pytest.mark.parametrize("inner", [{}, {"attend": attend}], ids=["fused", "formula"])
-def test_a_sink_learns_and_takes_bias_and_mask(inner):
+def test_a_sink_starts_at_0_and_no_window_hides_it():
     q, k, v = (torch.randn(B, n, T, D) for n in (H, K, K))
-    plug = SinkLogit(H, **inner)
-    assert not plug.logit.any()  # where training starts
-    plug.logit.data = torch.randn(H)
-    bias, keep = torch.randn(1, H, T, T), torch.rand(B, 1, 1, T) < 0.7
-    out = plug(q, k, v, mask=keep, bias=bias, causal=True)
-    visible = keep & torch.ones(T, T, dtype=torch.bool).tril()
-    scores = q @ k.repeat_interleave(H // K, 1).mT / D**0.5 + bias
-    up = scores.masked_fill(~visible, -torch.inf).exp()
-    total = plug.logit.exp()[:, None, None] + up.sum(-1, keepdim=True)
-    torch.testing.assert_close(out, up @ v.repeat_interleave(H // K, 1) / total)
-    out.sum().backward()
-    assert plug.logit.grad.abs().min() > 0
+    inside, outside = SinkLogit(H, Window(5, 2)), Window(5, 2, SinkLogit(H))
+    assert not inside.logit.any()  # where training starts
+    inside.logit.data = outside.attend.logit.data = torch.randn(H)
+    for causal in (False, True):
+        torch.testing.assert_close(inside(q, k, v, causal=causal), outside(q, k, v, causal=causal))
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (lambda: Window(0), "at least 1 position, got 0"),
+        (lambda: SinkLogit(H, Window(3, attend=SoftCap(2.0))), "its own softmax"),
+        (lambda: SoftCap(math.inf), "positive and finite, got inf"),
+        (lambda: SoftCap(-1.0), "positive and finite, got -1"),
+    ],
+)
+def test_what_could_not_be_computed_is_refused(new, said):
+    with pytest.raises(ValueError, match=said):
+        new()

@@ -37,6 +37,26 @@ def test_bleu_prints_and_logs_nothing_for_tokenised_text(capfd, caplog):
     assert capfd.readouterr() == ("", "") and not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("text", "tokenizer"),
+    [
+        ("Ein Mann fährt Fahrrad.", "13a"),
+        ("Человек едет на велосипеде. 1234567890", "13a"),
+        ("He wrote 自転車 and 自行车 on the board.", "13a"),
+        ("एक आदमी साइकिल चला रहा है।", "13a"),
+        ("一個男人在騎自行車。", "zh"),
+        ("他用 PyTorch 训练模型。", "zh"),
+        ("私はシンガポールが大好きです。", "char"),
+        ("남자가 자전거를 타고 있다.", "char"),
+        ("ผู้ชายกำลังขี่จักรยาน", "char"),
+        ("", "13a"),
+    ],
+)
+def test_the_writing_system_decides_what_a_word_is(text, tokenizer):
+    assert f"tok:{tokenizer}|" in bleu([text], [text]).signature
+    assert "tok:13a|" in bleu([text], [text], tokenize="13a").signature
+
+
 def test_scores_compare_by_value():
     assert bleu(HYPOTHESES, REFERENCES) == bleu(tuple(HYPOTHESES), tuple(REFERENCES))
     assert Score(1.0, "a") != Score(1.0, "b")
@@ -47,6 +67,7 @@ def test_scores_compare_by_value():
     [
         (HYPOTHESES, REFERENCES[:2], "list of 3 and 2"),
         ("Ein Mann", "Ein Rad.", "str of 8 and 8"),  # would be scored letter by letter
+        ([], [], "at least one sentence"),
     ],
 )
 def test_what_sacrebleu_would_score_in_silence_is_refused(hypotheses, references, found):

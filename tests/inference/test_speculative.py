@@ -5,6 +5,7 @@ The chapter proves the rule and shows three that are wrong: see tests/damages/in
 
 import math
 from collections import Counter
+from inspect import unwrap
 from itertools import product
 
 import pytest
@@ -235,6 +236,7 @@ def speculated(ids=((1,),), **settings):
         (lambda: speculated([[1, 2], [3, 4]]), r"\[2, 2\]"),  # one text at a time
         (lambda: speculated([[]]), r"\[1, 0\]"),  # with something to begin with
         (lambda: PromptLookup(7, n_gram=0), r"n_gram.*0"),
+        (lambda: unwrap(judge)(torch.ones(2, 5), torch.ones(1, 7), [3]), "among 7 .* among 5"),
         (lambda: expected_tokens(-0.1, 3), r"alpha=-0\.1.*n=3"),
         (lambda: expected_tokens(1.1, 3), r"alpha=1\.1.*n=3"),
         (lambda: expected_tokens(0.5, -1), r"alpha=0\.5.*n=-1"),

@@ -8,6 +8,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from torch.testing import assert_close
 
+from transformer_lit.course.files import InputError
 from transformer_lit.models import quantise
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.gguf import load_gguf
@@ -105,6 +106,29 @@ def test_a_layer_gives_the_formulas_numbers(weights, shape, dtype):
     room = 1.01 * 2**-7 if kernel or dtype == torch.bfloat16 else 16 * torch.finfo(dtype).eps
     assert y.dtype == found.bias.dtype and y.shape == expected.shape
     assert ((y - expected).abs() <= room * (x.double().abs() @ weight.abs().T + bias.abs())).all()
+
+
+@every
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_scale_that_float16_cannot_hold_is_refused(kind, place):
+    "It would be infinite, and every number of its block nan."
+    (quantised, dequantised), x = both(kind), torch.zeros(2, 64)
+    x[1, place] = 65504 * {"Q8_0": 127, "Q4_0": 8, "Q4_1": 15}[kind]
+    assert_close(dequantised(quantised(x)), x.float())
+    x[1, place] *= 1.001
+    with pytest.raises(InputError, match=r"float16 holds no scale of 6\.56e\+04"):
+        quantised(x)
+
+
+def test_int4_refuses_a_weight_that_int8_keeps():
+    wide = torch.nn.Linear(96, 48)
+    wide.weight.data[3, 5] = 1e6
+    x, expected = torch.randn(5, 96), wide.weight.data.clone()
+    with pytest.raises(InputError, match="int8"):
+        quantise.quantised(torch.nn.Sequential(wide), "int4")
+    kept = quantise.quantised(torch.nn.Sequential(wide), "int8")[0]
+    assert ((kept.weight - expected).abs() <= expected.abs().amax(-1, True) / 250).all()
+    assert kept(x).isfinite().all()
 
 
 SIZES = {"d_model": 24, "n_layers": 2, "n_heads": 2, "d_ff": 17}

@@ -182,3 +182,10 @@ def test_no_positions_no_heads():
 def test_heads_and_bases_that_spread_nothing_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         RoPE(*given)
+
+
+def test_an_export_holds_the_frequencies_once():
+    "ONNX warns of every other name that one tensor has."
+    model = Llama(LlamaConfig(31, d_model=24, n_layers=3, n_heads=2, d_ff=17)).eval()
+    held = torch.export.export(model, (torch.arange(7)[None],)).constants
+    assert [x.shape for x in held.values()] == [(6,)]

@@ -149,10 +149,11 @@ FAILURES = {
     "no GPU to score": ((*EVALUATE, "--dataset", "numbers", "--device", "cuda:99"), "'cuda:99'"),
     "no GPU to train": ((*TRAIN, "--device", "cuda:99"), "'cuda:99' is not available here"),
     "device that is none": (translate("x", "--device", "potato"), "'potato'"),
-    "blank sentence": (translate(" \t\n"), "sentence 1 is empty"),
+    "blank sentence": (translate(" \t\n"), "the sentence is empty"),
+    "blank sentence, skipped": (translate(" ", "--overlong", "skip"), "the sentence is empty"),
+    "more than a beam finds": (translate("x", "--n-best", "6"), "give --beam 6"),
     "sentence too long": (translate(LONG), "the model takes 30"),
-    "line too long": (translate("--file", "long.txt"), "long.txt, line 3"),
-    "nothing to translate": (translate(), "either a sentence or --file"),
+    "nothing to translate": (translate(), "(- reads standard input) or --file"),
     "missing file": (translate("--file", "nope.txt"), "cannot read nope.txt: No such file"),
     "file that is a folder": (translate("--file", "model"), "cannot read model"),
     "file that is not UTF-8": (translate("--file", "latin.txt"), "latin.txt is not UTF-8"),
@@ -397,7 +398,7 @@ class TestTranslate:
         monkeypatch.setattr(
             translation.Translator,
             "translate",
-            lambda self, sentences, *, beam, progress: [f"<{s.strip()}>\r\n" for s in sentences],
+            lambda self, sentences, **_: [[(f"<{s.strip()}>\r\n", 0.0)] for s in sentences],
         )
         (here / "in.txt").write_bytes(text.encode())
         code, out, err = run(*translate("--file", "in.txt"))
@@ -408,6 +409,45 @@ class TestTranslate:
         asked = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
         expected = [" ".join(f"<{a.strip()}>".splitlines()) if a.strip() else "" for a in asked]
         assert lines == expected[: len(lines)]
+
+    @pytest.mark.parametrize(
+        ("overlong", "code", "out", "said"),
+        [
+            (
+                "error",
+                2,
+                ["A", "", None],
+                "error: long.txt, line 3 has {}; or go on with --overlong",
+            ),
+            ("skip", 0, ["A", "", "", "A"], "long.txt, line 3 has {} (left empty)"),
+            ("cut", 0, ["A", "", "cut", "A"], "long.txt, line 3 has {} (cut)"),
+        ],
+    )
+    def test_a_line_that_is_too_long(self, run, here, tiny_translator, overlong, code, out, said):
+        ids = tiny_translator.tokenizer.encode(LONG.strip())
+        short = tiny_translator.tokenizer.decode(ids[:30])
+        (here / "long.txt").write_text(f"A\n\n{LONG}\nA\n")
+        found = run(*translate("--file", "long.txt", "--overlong", overlong))
+        told = {"A": "A", "cut": short}
+        expected = [
+            tiny_translator.translate([told[s]])[0] if s else s for s in out if s is not None
+        ]
+        assert found[0] == code and found[1].split("\n")[:-1] == [
+            " ".join(line.splitlines()) for line in expected
+        ]
+        assert said.format(f"{len(ids)} tokens, the model takes 30; split it") in found[2]
+
+    def test_several_translations_of_each_line_and_their_scores(self, run, here, tiny_translator):
+        (here / "in.txt").write_text(f"{SENTENCE}\n\nA\n")
+        best = tiny_translator.translate([SENTENCE, "A"], n_best=2, scores=True)
+        rows = [(" ".join(s.splitlines()), score) for row in best for s, score in row]
+        rows[2:2] = [("", None)] * 2
+        asked = translate("--file", "in.txt", "--n-best", "2")
+        assert run(*asked)[1].split("\n") == [*(said for said, _ in rows), ""]
+        lines = run(*asked, "--scores")[1].split("\n")
+        assert lines == [s if x is None else f"{x:.4f}\t{s}" for s, x in [*rows, ("", None)]]
+        found = [json.loads(line) for line in run(*asked, "--scores", "--json")[1].splitlines()]
+        assert [(row["target"], row["score"]) for row in found] == rows
 
 
 class TestGenerate:

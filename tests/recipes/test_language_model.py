@@ -1,10 +1,12 @@
 """Text in, text out: a rate that fits the steps, a loss by hand, a text of any length."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
+from transformer_lit.course.files import InputError
 from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
@@ -137,3 +139,26 @@ class TestWriting:
         )
         cut = "ä🚲bc".encode()[:max_new_tokens].decode(errors="replace")
         assert list(writer.stream("x", max_new_tokens=max_new_tokens, temperature=0)) == list(cut)
+
+
+@pytest.mark.parametrize("length", [5, 20, 100])
+def test_bits_are_shared_out_over_the_bytes_that_were_predicted(length):
+    text = "Zwei Männer fahren Rad. 自転車 " * 3
+    tokenizer = BPETokenizer.train([text], 280)
+    ids = tokenizer.encode_text(text)
+    sizes = {"d_model": 12, "n_layers": 1, "n_heads": 2, "d_ff": 17, "max_len": len(ids)}
+    model = Llama(LlamaConfig(tokenizer.vocab_size, **sizes)).double().eval()
+    length = min(length, len(ids) - 1)
+    found = LanguageModel(model, tokenizer, {"length": length}).score(text)
+    bits, n_bytes = 0.0, 0
+    for start in range(0, len(ids) - length, length):
+        log_probs = model(ids[None, start : start + length])[0].log_softmax(-1)
+        for row, target in zip(log_probs, ids[start + 1 : start + length + 1].tolist()):
+            bits -= row[target].item() / math.log(2)
+            n_bytes += len(tokenizer.decode_bytes([target]))
+    assert found["bits_per_byte"] == pytest.approx(bits / n_bytes)
+
+
+def test_one_token_predicts_nothing(writer):
+    with pytest.raises(InputError, match="'a' is one token"):
+        writer.score("a")

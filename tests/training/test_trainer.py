@@ -269,6 +269,18 @@ def test_evaluation_weighs_tokens_and_takes_another_step(model):
 # --- refused -------------------------------------------------------------------------------------
 
 
+def test_what_has_no_token_is_passed_over_and_a_mean_of_nothing_is_refused(model):
+    data, taken = batches(3, 0, 2), trainer(model, batches(0) * 100)
+    found, expected = trainer(model, data, lr=1), trainer(model, data[::2], lr=1)
+    logs = [[(log.step, log.loss, log.tokens) for log in t.run(2)] for t in (found, expected)]
+    assert logs[0] == logs[1] and found.done == 2
+    torch.testing.assert_close(found.model.state_dict(), expected.model.state_dict())
+    with pytest.raises(InputError, match="step 1: 100 steps in a row"):
+        next(taken.run(1))
+    with pytest.raises(InputError, match="has a token that counts"):
+        found.evaluate(batches(0))
+
+
 def test_where_the_batches_end_no_step_is_taken(model):
     t = trainer(model, batches(3, 3))
     with pytest.raises(ValueError, match="the batches ended after step 2 of 3"):

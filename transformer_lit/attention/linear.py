@@ -35,11 +35,11 @@ def linear_attention(
     a constant is RetNet's decay, and one from the token is Mamba-2's.
     """
     state = _empty(k, v) if state is None else state
-    c = g.cumsum(-1)[..., None]  # B H T 1
+    c = F.pad(g, (1, 0)).cumsum(-1)[..., None]  # B H 1+T 1, from 0
+    c, last = c[:, :, 1:], c[:, :, -1:]  # B H T 1, B H 1 1
     future = ~causal_mask(q.shape[2], device=q.device)  # T T
     left = (c - c.mT).masked_fill(future, -math.inf).exp()  # B H T T: of pair s at step t
     out = (q @ k.mT * left) @ v + c.exp() * (q @ state)  # B H T E
-    last = c[:, :, -1:]  # B H 1 1
     return out, last.exp() * state + ((last - c).exp() * k).mT @ v  # B H D E
 
 
@@ -59,7 +59,7 @@ def recurrent_gated_delta_rule(
 
     Source: Yang et al. 2024 (arXiv:2412.06464); with g = 0 it is DeltaNet (arXiv:2406.06484).
     """
-    state, outs = _empty(k, v) if state is None else state, []
+    state, outs = _empty(k, v) if state is None else state, [v[:, :, :0]]  # B H 0 E
     for t in range(q.shape[2]):
         q_t, k_t, v_t = (x[:, :, t, None] for x in (q, k, v))  # B H 1 D, B H 1 E
         alpha, beta_t = g[:, :, t, None, None].exp(), beta[:, :, t, None, None]  # B H 1 1

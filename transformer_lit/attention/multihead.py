@@ -104,7 +104,8 @@ class MultiHeadAttention(nn.Module):
         >>> x, keep = torch.randn(2, 5, 32), length_mask(torch.tensor([5, 3]))
         >>> attention(x, mask=padding_mask(keep)).shape
         torch.Size([2, 5, 32])
-        >>> attention(x, torch.randn(2, 7, 32)).shape  # attends to other vectors
+        >>> cross = MultiHeadAttention(32, 4)  # no positions: the two texts have none in common
+        >>> cross(x, torch.randn(2, 7, 32)).shape  # attends to other vectors
         torch.Size([2, 5, 32])
     """
 
@@ -152,9 +153,17 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T _"]:  # C, unless something else is its o_proj
-        "Self-attention over `x` (and `cache`), or attention from `x` to `memory`."
+        """Self-attention over `x` (and `cache`), or attention from `x` to `memory`.
+
+        `ValueError` for a plug that compares positions beside a memory whose keys have none.
+        """
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")
+        plug, whole = type(self.position), isinstance(memory, Tensor)
+        turns, compares = plug.rotate is not Position.rotate, plug.bias is not Position.bias
+        if memory is not None and (compares or (whole and turns)):  # whose keys have no place
+            advice = "give none, or for one that rotates, memory=keys_values(…, pos)"
+            raise ValueError(f"{plug.__name__} compares places in one text, not in two; {advice}")
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T

@@ -35,11 +35,16 @@ class PerHead(nn.Module):
 class SoftCap:
     """`attend` with logits between −cap and cap: cap · tanh(logit / cap), after scale and bias.
 
-    A mask comes after it, and a bias of −∞ still hides. Memory grows as T·S.
+    A mask comes after it, and a bias of −∞ still hides. `ValueError` for a cap that is not
+    positive and finite. Memory grows as T·S.
     Source: Gemma 2 (arXiv:2408.00118), section 2; its cap is 50.
     """
 
     cap: float
+
+    def __post_init__(self):
+        if not 0 < self.cap < math.inf:  # cap · tanh(logit / cap) would be nan, or hide nothing
+            raise ValueError(f"a cap is positive and finite, got {self.cap}; without one: attend")
 
     def __call__(
         self,

@@ -6,6 +6,7 @@
 __all__ = ['Heads', 'window_mask', 'Window', 'WindowCache', 'SinkLogit']
 
 # %% ../../nbs/attention/09_windows.ipynb #imports
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.attention.attend import check_attention
 from transformer_lit.attention.fused import attend_fused
 from transformer_lit.course.sizes import own_sizes
 
@@ -101,12 +103,16 @@ class WindowCache:
 class SinkLogit(nn.Module):
     """`attend` with one more logit in every softmax, learned for each head, that has no value.
 
-    `logit` has the shape H; training starts at 0. Source: gpt-oss (arXiv:2508.10925).
+    `logit` has the shape H; training starts at 0. No mask and no window hides it, since it is no
+    key; a row that may see nothing gives zeros. `ValueError` for a window around another softmax.
+    Memory grows as T·S. Source: gpt-oss (arXiv:2508.10925).
     """
 
-    def __init__(self, n_heads: int, attend: Callable[..., Tensor] = attend_fused):
+    def __init__(self, n_heads: int, window: Window | None = None):
         super().__init__()
-        self.logit, self.attend = nn.Parameter(torch.zeros(n_heads)), attend
+        if window is not None and window != Window(window.size, window.first):
+            raise ValueError(f"a sink has its own softmax; give it {Window(window.size)}")
+        self.logit, self.window = nn.Parameter(torch.zeros(n_heads)), window
 
     extra_repr = own_sizes
 
@@ -117,13 +123,24 @@ class SinkLogit(nn.Module):
         v: Heads,
         *,
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-        bias: Float[Tensor, "#B #H T S"] | None = None,
-        **rest: Any,
+        bias: Float[Tensor, "#B #H #T #S"] | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
     ) -> Heads:
-        (_, H, T, _), S = q.shape, k.shape[2]
-        k, v = (F.pad(x, (0, 0, 1, 0)) for x in (k, v))  # B K 1+S D: a key and a value of zeros
-        bias = q.new_zeros(1, H, T, S) if bias is None else bias.expand(-1, H, -1, -1)
-        column = self.logit.to(q.dtype).view(1, H, 1, 1).expand(len(bias), H, T, 1)
-        bias = torch.cat([column, bias], -1)  # 1|B H T 1+S
-        mask = None if mask is None else F.pad(mask, (1, 0), value=True)  # all see the sink
-        return self.attend(q, k, v, mask=mask, bias=bias, **rest)
+        check_attention(q, k, v, mask=mask, bias=bias)
+        T, S = q.shape[2], k.shape[2]
+        if causal or self.window is not None:
+            size, first = (S, 0) if self.window is None else (self.window.size, self.window.first)
+            near = window_mask(T, S, size, first, device=q.device)  # T S
+            mask = near if mask is None else mask & near
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        grouped = (q * scale).unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # B K H/K·T D
+        x = (grouped @ k.mT).unflatten(2, (-1, T)).flatten(1, 2)  # B H T S
+        x = x if bias is None else x + bias.expand_as(x)
+        x = x if mask is None else x.masked_fill_((~mask).expand_as(x), -math.inf)
+        sink = self.logit.to(x.dtype).view(-1, 1, 1).expand(*x.shape[:3], 1)  # B H T 1
+        weights = torch.cat([x, sink], -1).softmax(-1)[..., :S]  # B H T S
+        weights = F.dropout(weights, dropout, training=dropout > 0)
+        out = weights.unflatten(1, (k.shape[1], -1)).flatten(2, 3) @ v  # B K H/K·T E
+        return out.unflatten(2, (-1, T)).flatten(1, 2)  # B H T E

@@ -145,7 +145,7 @@ def beam_search(
         eos: the id with which it ends.
 
     Example:
-        >>> t = load("multi30k-en-de")
+        >>> t = load("everyday-en-de")
         >>> src = torch.tensor([[*t.tokenizer.encode("A man."), t.tokenizer.eos_id]])
         >>> ends = {"bos": t.tokenizer.bos_id, "eos": t.tokenizer.eos_id}
         >>> best = beam_search(t.model, src, None, beam=5, max_len=9, **ends)[0]

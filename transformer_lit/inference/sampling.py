@@ -173,6 +173,8 @@ def stream(
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be a tensor B T, got {got}; a text: load(…).generate(text)")
+    if not ids.shape[1]:
+        raise ValueError("ids hold no token to continue; give each row at least one")
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
     sampling = replace(sampling or Sampling(), **settings)

@@ -29,8 +29,12 @@ def judge(
     """What a round gives: the guesses that are kept, and one token of the target's, N = n + 1.
 
     p: the target's distribution at each guess and after the last. q: those that the guesses were
-    drawn from. Source: Leviathan et al. 2023 (arXiv:2211.17192), algorithm 1.
+    drawn from. `ValueError` for a q over another vocabulary.
+    Source: Leviathan et al. 2023 (arXiv:2211.17192), algorithm 1.
     """
+    if p.shape[-1] != q.shape[-1]:
+        sizes = f"the draft chooses among {q.shape[-1]} tokens, the model among {p.shape[-1]}"
+        raise ValueError(f"{sizes}; a draft needs the vocabulary of its model")
     column = torch.tensor(guesses, dtype=torch.long, device=p.device)[:, None]
     ratio = (p[:-1].gather(1, column) / q.gather(1, column)).squeeze(1)
     if not ratio.isfinite().all():

@@ -195,10 +195,15 @@ class Parts:
         return model
 
 # %% ../../nbs/models/14_decoders.ipynb #window
-def _windowed(c: Settings, kind: str, attend: Callable = attend_fused, first: int = 0) -> Callable:
-    "`attend`, behind a window in a near layer."
+def _window(c: Settings, kind: str, attend: Callable = attend_fused) -> Window | None:
+    "That of a near layer, around `attend`."
     size = c["sliding_window"] if kind == NEAR else None
-    return attend if size is None else Window(size, first, attend)
+    return None if size is None else Window(size, attend=attend)
+
+
+def _windowed(c: Settings, kind: str, attend: Callable = attend_fused) -> Callable:
+    "`attend`, behind a window in a near layer."
+    return _window(c, kind, attend) or attend
 
 # %% ../../nbs/models/14_decoders.ipynb #qwen2
 def _qwen_kinds(c: Settings) -> Sequence[str]:
@@ -541,8 +546,8 @@ GPT_OSS: Names = {
 # %% ../../nbs/models/14_decoders.ipynb #oss
 def _with_sink(c: Settings, kind: str, attn: MultiHeadAttention) -> MultiHeadAttention:
     C, H = c["hidden_size"], c["num_attention_heads"]
-    sink = SinkLogit(H, _windowed(c, kind, first=1))  # 1: the window keeps the sink
-    plugs = {"d_head": attn.d_head, "position": attn.position, "attend": sink}
+    plugs = {"d_head": attn.d_head, "position": attn.position}
+    plugs["attend"] = SinkLogit(H, _window(c, kind))
     return MultiHeadAttention(C, H, attn.n_kv_heads, causal=True, bias=True, **plugs)
 
 

@@ -81,10 +81,17 @@ class RoPE(Position):
         super().__init__()
         self.d_head, self.base, self.scaling = d_head, base, scaling
         plain = rope_frequencies(d_head, base), 1.0  # P
-        self.frequencies, self.factor = plain if scaling is None else scaling(d_head, base)
-        # Plain tensors, no buffers: `.to(torch.bfloat16)` would round them, and far angles go.
+        # Plain tensors, no buffers: `.to(torch.bfloat16)` would round them, and far angles go. In a
+        # tuple, or an export would list it for each layer that shares it, and ONNX warn of each.
+        frequencies, self.factor = plain if scaling is None else scaling(d_head, base)
+        self._once = (frequencies,)  # P
         every = torch.arange(ROWS, device="cpu")
         self.table = self._angles(every, torch.get_default_dtype())  # R 2 D
+
+    @property
+    def frequencies(self) -> Float[Tensor, "P"]:
+        "θ of each plane."
+        return self._once[0]
 
     def _angles(self, pos: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "... 2 D"]:
         # cos and (−sin, sin) of pos·θ: the cosine is even, the sine odd. Apple's GPU has no float64

@@ -39,6 +39,12 @@ class _Weights(StrEnum):
     int4 = "int4"
 
 
+class _Overlong(StrEnum):
+    error = "error"
+    skip = "skip"
+    cut = "cut"
+
+
 _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it
 
 
@@ -342,34 +348,75 @@ def _load(model: str, device: str, method: str, does: str, weights: str | None =
 def translate(
     text: Annotated[str | None, typer.Argument(help="A sentence; - is standard input.")] = None,
     file: Annotated[Path | None, typer.Option(help="A sentence a line; UTF-8; - as above.")] = None,
-    model: _Model = "multi30k-en-de",
+    model: _Model = "everyday-en-de",
     beam: _Beam = 5,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Translations of each sentence, a line each, best first.")
+    ] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write each one's score and a tab before it.")
+    ] = False,
+    overlong: Annotated[
+        _Overlong, typer.Option(help="Stop at a line that is too long, leave it empty, or cut it.")
+    ] = _Overlong.error,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
     "Translate a sentence or a file; one line out for each line in, on standard output."
     if (text is None) == (file is None):
-        raise InputError("give either a sentence or --file, one of the two")
+        raise InputError("give one of the two: a sentence (- reads standard input) or --file FILE")
+    if n_best > beam:
+        raise InputError(f"a beam of {beam} finds no {n_best} translations; give --beam {n_best}")
     if text == "-":
         text, file = None, Path("-")
     read = _typed_in if file == Path("-") else partial(read_text, file)
     lines = [text] if file is None else _lines(read())
     translator = _load(model, device, "translate", "translate")
     places = [place for place, line in enumerate(lines) if line.strip() or file is None]
+    ends, faults = len(lines), _faults(translator, lines, places, file)
+    if faults and (overlong == "error" or (file is None and not text.strip())):
+        ends = min(faults)
+    elif faults:
+        what = "left empty" if overlong == "skip" else "cut"
+        typer.echo("\n".join(f"{fault} ({what})" for fault in faults.values()), err=True)
+    wanted = [
+        bool(line.strip()) and not (overlong == "skip" and place in faults)
+        for place, line in enumerate(lines[:ends])
+    ]
+    blank = [("", None)] * n_best
+    how = {"beam": beam, "n_best": n_best, "scores": True, "cut": overlong == "cut"}
+    with _threads(len(places)), _bar(sum(wanted), "translate", delay=2) as bar:
+        for start in range(0, ends, _AT_ONCE):
+            some = list(zip(lines, wanted))[start : start + _AT_ONCE]
+            sentences = [line for line, is_wanted in some if is_wanted]
+            found = iter(translator.translate(sentences, progress=bar.update, **how))
+            for line, is_wanted in some:
+                best = next(found) if is_wanted else []
+                for said, score in [*best, *blank][:n_best]:
+                    said = " ".join(said.splitlines())  # a model may have learned to break lines
+                    if as_json:
+                        more = {"score": score} if scores else {}
+                        _print({"source": line, "target": said, **more})
+                    else:
+                        typer.echo(said if score is None or not scores else f"{score:.4f}\t{said}")
+            sys.stdout.flush()
+    if ends < len(lines):
+        advice = "; or go on with --overlong skip or cut" if file else ""
+        raise InputError(f"{faults[ends]}{advice}")
+
+
+def _faults(
+    translator: Any, lines: Sequence[str], places: Sequence[int], file: Path | None
+) -> dict[int, str]:
+    "By place: why a line cannot be translated as it is."
+    faults = {}
     for place in places:
         try:
             translator.encode([lines[place]])
         except InputError as error:
-            raise InputError(f"{file}, line {place + 1}: {error}" if file else error) from error
-    with _threads(len(places)), _bar(len(places), "translate", delay=2) as bar:
-        for start in range(0, len(lines), _AT_ONCE):
-            some = lines[start : start + _AT_ONCE]
-            sentences = [line for line in some if line.strip()]
-            found = iter(translator.translate(sentences, beam=beam, progress=bar.update))
-            for line in some:  # a model may have learned to break lines
-                said = " ".join(next(found).splitlines()) if line.strip() else ""
-                _print({"source": line, "target": said}) if as_json else typer.echo(said)
-            sys.stdout.flush()
+            where = f"{file}, line {place + 1}" if file else "the sentence"
+            faults[place] = str(error).replace("sentence 1", where, 1)
+    return faults
 
 
 @contextmanager
@@ -652,10 +699,7 @@ def ask(
     from transformer_lit.course.files import cache_folder, file_sha256
     from transformer_lit.models.embed import ask_book, load_sentence_encoder
 
-    try:
-        folder = model or datasets.paths("minilm")[0].parent
-    except InputError as error:
-        raise InputError(f"{error}: transformer-lit data fetch minilm") from error
+    folder = model or datasets.paths("minilm")[0].parent
     encoder = load_sentence_encoder(folder)
     cache = cache_folder() / f"ask-{file_sha256(folder / 'model.safetensors')[:16]}.safetensors"
     book = paragraphs()

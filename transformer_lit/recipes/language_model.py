@@ -178,15 +178,18 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
             raise InputError("there is no text to score")
         if self.lines:
             rows = line_rows(self.tokenizer, examples)
-            tokens, step, blocks = int((rows[:, 1:] >= 0).sum()), line_step, line_batches(rows, 64)
+            step, blocks = line_step, line_batches(rows, 64)
         else:
             ids = self.tokenizer.encode_text(examples)
+            if len(ids) < 2:
+                raise InputError(f"{examples!r} is one token; to predict one, give a longer text")
             longest = min(self.model.config.max_len, _SCORED, len(ids) - 1)
             length = self.info.get("length", longest)  # as it learned, where that is known
-            blocks = text_blocks(ids, length, 64)
-            tokens, step = len(ids), language_step
+            step, blocks = language_step, text_blocks(ids, length, 64)
         loss = mean_loss(self.model, (step(self.model, block.to(self.device)) for block in blocks))
-        in_bits = bits_per_byte(loss, tokens=tokens, n_bytes=len(examples.encode()))
+        predicted = [i for block in blocks for i in block.targets.flatten().tolist() if i >= 0]
+        tokens, n_bytes = len(predicted), len(self.tokenizer.decode_bytes(predicted))
+        in_bits = bits_per_byte(loss, tokens=tokens, n_bytes=n_bytes)
         progress(tokens)
         per_line = {"nats_per_line": loss * tokens / len(rows)} if self.lines else {}
         return {"val_loss": loss, "bits_per_byte": in_bits, **per_line}

@@ -48,8 +48,8 @@ class Translator(Trained):
     """A trained model with its tokenizer: raw text in, raw text out.
 
     Example:
-        >>> translator = load("multi30k-en-de")
-        >>> len(translator.translate(["A man is riding a bike."], n_best=3)[0])
+        >>> translator = load("everyday-en-de")
+        >>> len(translator.translate(["Where is the station?"], n_best=3)[0])
         3
     """
 
@@ -68,13 +68,18 @@ It knows the language of its data and little else. It has no notion of what it d
 What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 """
 
-    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        "Ids of each sentence; `InputError` for one that is empty or longer than the model allows."
+    def encode(self, sentences: Sequence[str], *, cut: bool = False) -> list[list[int]]:
+        """Ids of each sentence; `InputError` for one that is empty or longer than the model allows.
+
+        With `cut`, a sentence that is too long loses what the model cannot read.
+        """
         if isinstance(sentences, str):
             raise InputError("one text was given where a list of sentences is due; write [text]")
         rows = self.tokenizer.encode_all([sentence.strip() for sentence in sentences])
+        most = self.model.config.max_len - 1  # the end takes one
+        rows = [row[:most] for row in rows] if cut else rows
         for number, ids in enumerate(rows, 1):
-            _check_length(number, len(ids), self.model.config.max_len - 1)  # the end takes one
+            _check_length(number, len(ids), most)
         return rows
 
     def translate(
@@ -85,11 +90,12 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         alpha: float | None = None,  # strength of the length penalty; the model's own unless given
         n_best: int | None = None,  # so many of each sentence, in a list, best first
         scores: bool = False,  # (text, score) in place of each text: see `Hypothesis`
+        cut: bool = False,  # a sentence that is too long, where the model stops reading
         progress: Callable[[int], Any] = lambda done: None,  # told how many sentences were done
     ) -> list[Any]:
         "The best translation of each sentence. Sentences of similar length are searched together."
         alpha = self.info["alpha"] if alpha is None else alpha
-        rows, out = self.encode(sentences), [None] * len(sentences)
+        rows, out = self.encode(sentences, cut=cut), [None] * len(sentences)
         settings = {"beam": beam, "alpha": alpha, "n_best": 1 if n_best is None else n_best}
         lengths = [(len(row) + 1, 0) for row in rows]
         batches = bucket_by_length(lengths, max([_SEARCH_TOKENS, *(n for n, _ in lengths)]))
@@ -176,12 +182,9 @@ def _search(
     )
 
 # %% ../../nbs/recipes/02_translation.ipynb #score
-_WORDS = {"zh": "zh"}  # where no space parts them: what sacreBLEU takes for words of a language
-
-
 def _bleu(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[str, Any]:
     "Lower-cased BLEU; the form `tok` is scored as it stands, raw text with sacreBLEU's own words."
-    words = "none" if info["form"] == "tok" else _WORDS.get(info.get("target"), "13a")
+    words = "none" if info["form"] == "tok" else None  # the references' writing system decides
     result = bleu(found, expected, lowercase=True, tokenize=words)
     return {"bleu": result.value, "signature": result.signature}
 

@@ -51,8 +51,8 @@ def load(
     when there is no such model or device, or files are damaged.
 
     Example:
-        >>> load("multi30k-en-de").translate(["A man is riding a bike."])
-        ['Ein Mann fährt auf einem Fahrrad.']
+        >>> load("everyday-en-de").translate(["A man is riding a bike."])
+        ['Ein Mann fährt ein Fahrrad.']
     """
     folder, device = Path(name_or_folder), pick_device(str(device))
     if name_or_folder in PUBLISHED:
@@ -80,10 +80,7 @@ def load(
 
 
 def _fetched(name: str) -> Path:
-    try:
-        first, *more = paths(name)
-    except InputError as error:
-        raise InputError(f"{error}: transformer-lit data fetch {name}") from error
+    first, *more = paths(name)
     return first.parent if more else first  # a folder of files, or a file
 
 

@@ -26,7 +26,8 @@ def mean_gradient(
 ) -> tuple[Tensor, int]:
     """Leave the gradient of the mean over all tokens in `model`; return the sum and the tokens.
 
-    `losses` holds the summed loss of each batch and its number of tokens.
+    `losses` holds the summed loss of each batch and its number of tokens. Where there are no
+    tokens, there is no mean: the gradient is 0.
     """
     total, tokens = torch.zeros(()), 0
     for loss, count in losses:
@@ -34,7 +35,7 @@ def mean_gradient(
         total, tokens = total.to(loss.device) + loss.detach(), tokens + count
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     total, tokens = world.add(total, tokens, gradients)
-    torch._foreach_mul_(gradients, 1 / tokens)
+    torch._foreach_mul_(gradients, 1 / max(tokens, 1))
     return total, tokens
 
 # %% ../../nbs/training/04_trainer.ipynb #mean-loss
@@ -52,11 +53,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def mean_loss(model: nn.Module, losses: Iterable[tuple[Tensor, int]]) -> float:
-    "The mean over all tokens in nats, without dropout; every module's mode is put back."
+    """The mean over all tokens in nats, without dropout; every module's mode is put back.
+
+    `InputError` where there are no tokens.
+    """
     with evaluating(model):
         sums = [(loss, count) for loss, count in losses]
-    total = torch.stack([loss for loss, _ in sums]).tolist()
-    return sum(total) / sum(count for _, count in sums)
+    if not (tokens := sum(count for _, count in sums)):
+        raise InputError("none of these texts has a token that counts; give more text")
+    return sum(torch.stack([loss for loss, _ in sums]).tolist()) / tokens
 
 # %% ../../nbs/training/04_trainer.ipynb #parts
 @dataclass(frozen=True)
@@ -130,14 +135,23 @@ class Trainer:
         self.world.adopt(self.optimizer)
 
     def run(self, until: int) -> Iterator[StepLog]:
-        "Train up to step `until`, one `StepLog` for each step."
+        """Train up to step `until`, one `StepLog` for each step.
+
+        Batches without a token that counts are passed over; `InputError` after 100 of them in a
+        row.
+        """
         self.model.train()
-        stream = iter(self.batches)
+        stream, empty = iter(self.batches), 0
         while self.done < until:
             batches = list(islice(stream, self.accumulate))
             if len(batches) < self.accumulate:
                 raise ValueError(f"the batches ended after step {self.done} of {until}")
-            yield self.one_step(batches)
+            log = self.one_step(batches)
+            empty = 0 if log.tokens else empty + 1
+            if empty == 100:
+                raise InputError(f"step {self.done + 1}: 100 steps in a row had no token to learn")
+            if log.tokens:
+                yield log
 
     def one_step(self, batches: list[Any]) -> StepLog:
         "One optimiser step on the mean loss over the tokens of `batches`."
@@ -146,6 +160,9 @@ class Trainer:
         with self.world.round(len(batches)):
             shares = map(self.world.share, batches)
             total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
+        if not tokens:  # a step that changes nothing, and does not count
+            _clear(self.model, self.optimizer)
+            return StepLog(self.done, math.nan, lr, 0.0, 0, time.perf_counter() - began)
         weights = list(self.model.parameters())
         length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
         if not math.isfinite(norm := float(length)):  # before it reaches a weight
