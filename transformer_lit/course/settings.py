@@ -1,10 +1,9 @@
 """Settings that a person gives by name or a published file holds: whether each fits its type."""
 
 import inspect
-import json
 import math
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -105,7 +104,7 @@ def number(low: int | float = -1e9, high: int | float = 1e9) -> Key:
 def one_of(*values: Any) -> Key:
     "One of these values, of the same type."
     typed = {(type(value), value) for value in values}
-    words = " or ".join(map(json.dumps, values))
+    words = " or ".join(map(repr, values))
     return Key(words, lambda x: isinstance(x, Hashable) and (type(x), x) in typed)
 
 
@@ -132,6 +131,8 @@ class PublishedSettings(dict):
     key without an outcome. `InputError` names the place (the file) and the key.
     """
 
+    defaults: Mapping[str, Any] = {}  # of keys that a file may leave out
+
     def __init__(self, said: Mapping[str, Any], place: Any, known: Mapping[str, Key | str]):
         super().__init__(said)
         self.place, self.known, self.been_read, self.tables = place, known, set(), {}
@@ -139,34 +140,43 @@ class PublishedSettings(dict):
     def __getitem__(self, name: str) -> Any:
         self.been_read.add(name)
         key, value = self.known[name], super().get(name)
-        if value is None:
-            if name in self and key.null:
-                return None
-            return self.__missing__(name)
-        if not key.fits(value):
+        if value is None and not (name in self and key.null):
+            if name in self.defaults:
+                return self.defaults[name]
+            raise InputError(f"{self.place} does not say {name}")
+        if value is not None and not key.fits(value):
             raise InputError(f"{self.place} sets {name} to {shown(value)}; it must be {key.words}")
         return value
 
-    def __missing__(self, name: str) -> Any:
-        raise InputError(f"{self.place} does not say {name}")
-
     def get(self, name: str, default: Any = None) -> Any:
-        "The value of a key, or `default` where the file has none."
+        "The value of a key, or `default` where the file has none, or null."
         self.been_read.add(name)
-        return default if super().get(name) is None else self[name]
+        if super().get(name) is None and name not in self.defaults:
+            return default
+        return self[name]
+
+    def only(self, **settings: Any) -> None:
+        "`InputError` unless each key is missing, null, or what is built (one of a tuple)."
+        for name, values in settings.items():
+            self.been_read.add(name)
+            built = one_of(*(values if isinstance(values, tuple) else (values,)))
+            value = self.defaults.get(name) if super().get(name) is None else super().get(name)
+            if value is not None and not built.fits(value):
+                raise InputError(
+                    f"{self.place} sets {name} to {shown(value)}; built is only {built.words}"
+                )
 
     def table(self, name: str, known: Mapping[str, Key | str]) -> "PublishedSettings":
-        "The keys of a table in the table, which are read as these are; none where it is missing."
+        "The keys of a table in the table, which are read as these are."
         if name not in self.tables:
-            place = f"{name} in {self.place}"
-            self.tables[name] = PublishedSettings(self.get(name, {}), place, known)
+            self.tables[name] = PublishedSettings(self[name], f"{name} in {self.place}", known)
         return self.tables[name]
 
-    def refuse_unread(self) -> None:
+    def refuse_unread(self, ignored: Collection[str] = ()) -> None:
         "`InputError` for a key that was neither read nor is ignored by name; null says nothing."
         for name, value in self.items():
-            ignored = isinstance(self.known.get(name), str) or value is None
-            if name not in self.been_read and not ignored:
+            named = name in ignored or isinstance(self.known.get(name), str)
+            if value is not None and name not in self.been_read and not named:
                 raise InputError(
                     f"{self.place} sets {name} to {shown(value)}, and nothing here reads that; if "
                     f"the model does not depend on it, remove {name} from the file"
@@ -176,6 +186,5 @@ class PublishedSettings(dict):
 
 
 def shown(value: Any) -> str:
-    "A value as JSON has it, cut where it is long."
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    "A value in a message, cut where it is long."
+    return text if len(text := repr(value)) <= 60 else f"{text[:59]}…"
