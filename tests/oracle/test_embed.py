@@ -150,7 +150,7 @@ def more(tensors):
 MODES = '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}'
 REFUSED = [
     ("bert", lambda folder: reconfigure(folder, hidden_act="relu"), "hidden_act"),
-    ("roberta", lambda folder: reconfigure(folder, pad_token_id=0), "pad_token_id"),
+    ("roberta", lambda folder: reconfigure(folder, pad_token_id=-1), "pad_token_id to -1"),
     ("distilbert", lambda folder: reconfigure(folder, activation="relu"), "activation"),
     ("distilbert", lambda folder: reconfigure(folder, n_layers=10**9), "n_layers"),
     ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),

@@ -4,8 +4,9 @@ import inspect
 import math
 import re
 import reprlib
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -110,3 +111,121 @@ def _as(value: Any, kind: Any) -> Any:
     if not isinstance(value, origin or kind):
         raise TypeError(value)
     return value
+
+
+@dataclass(frozen=True)
+class Key:
+    "The values that a key of a published file may have; the functions below make the usual ones."
+
+    words: str  # behind "must be"
+    fits: Callable[[Any], bool]
+    null: bool = False  # whether null is a value; otherwise it counts as a key that is missing
+
+
+_LARGEST = 2**63  # no size of a model is larger, and no row of a table
+
+
+def whole(low: int = 0, high: int = _LARGEST) -> Key:
+    "A whole number from `low` to `high`."
+    words = f"of at least {low}" if high == _LARGEST else f"from {low} to {high}"
+    return Key(
+        f"a whole number {words}",
+        lambda x: isinstance(x, int) and not isinstance(x, bool) and low <= x <= high,
+    )
+
+
+def number(low: int | float = -1e9, high: int | float = 1e9) -> Key:
+    "A finite number from `low` to `high`."
+    return Key(
+        f"a number from {low:g} to {high:g}",
+        lambda x: isinstance(x, int | float) and not isinstance(x, bool) and low <= x <= high,
+    )
+
+
+def one_of(*values: Any) -> Key:
+    "One of these values, of the same type."
+    typed = {(type(value), value) for value in values}
+    words = " or ".join(map(repr, values))
+    return Key(words, lambda x: isinstance(x, Hashable) and (type(x), x) in typed)
+
+
+def listed(key: Key) -> Key:
+    "A list of such values."
+    return Key(f"a list, each {key.words}", lambda x: isinstance(x, list) and all(map(key.fits, x)))
+
+
+def either(*keys: Key) -> Key:
+    "What fits one of these keys; null too if it is a value of one."
+    words = " or ".join(key.words for key in keys)
+    return Key(words, lambda x: any(key.fits(x) for key in keys), any(key.null for key in keys))
+
+
+SWITCH, WORD = one_of(True, False), Key("a word", lambda x: isinstance(x, str))
+TABLE, NULL = Key("a table", lambda x: isinstance(x, dict)), Key("null", lambda x: False, True)
+
+
+class PublishedSettings(dict):
+    """What one published file says: each of its keys is read, ignored by name, or refused.
+
+    `known` gives the `Key` of what may be read, and the reason why another key is ignored. A key is
+    marked when it is read, and `refuse_unread` refuses those that nothing has read: so there is no
+    key without an outcome. `InputError` names the place (the file) and the key.
+    """
+
+    defaults: Mapping[str, Any] = {}  # of keys that a file may leave out
+
+    def __init__(self, said: Mapping[str, Any], place: Any, known: Mapping[str, Key | str]):
+        super().__init__(said)
+        self.place, self.known, self.been_read, self.tables = place, known, set(), {}
+
+    def __getitem__(self, name: str) -> Any:
+        self.been_read.add(name)
+        key, value = self.known[name], super().get(name)
+        if value is None and not (name in self and key.null):
+            if name in self.defaults:
+                return self.defaults[name]
+            raise InputError(f"{self.place} does not say {name}")
+        if value is not None and not key.fits(value):
+            raise InputError(f"{self.place} sets {name} to {shown(value)}; it must be {key.words}")
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        "The value of a key, or `default` where the file has none, or null."
+        self.been_read.add(name)
+        if super().get(name) is None and name not in self.defaults:
+            return default
+        return self[name]
+
+    def only(self, **settings: Any) -> None:
+        "`InputError` unless each key is missing, null, or what is built (one of a tuple)."
+        for name, values in settings.items():
+            self.been_read.add(name)
+            built = one_of(*(values if isinstance(values, tuple) else (values,)))
+            value = self.defaults.get(name) if super().get(name) is None else super().get(name)
+            if value is not None and not built.fits(value):
+                raise InputError(
+                    f"{self.place} sets {name} to {shown(value)}; built is only {built.words}"
+                )
+
+    def table(self, name: str, known: Mapping[str, Key | str]) -> "PublishedSettings":
+        "The keys of a table in the table, which are read as these are."
+        if name not in self.tables:
+            self.tables[name] = PublishedSettings(self[name], f"{name} in {self.place}", known)
+        return self.tables[name]
+
+    def refuse_unread(self, ignored: Collection[str] = ()) -> None:
+        "`InputError` for a key that was neither read nor is ignored by name; null says nothing."
+        for name, value in self.items():
+            named = name in ignored or isinstance(self.known.get(name), str)
+            if value is not None and name not in self.been_read and not named:
+                raise InputError(
+                    f"{self.place} sets {name} to {shown(value)}, and nothing here reads that; if "
+                    f"the model does not depend on it, remove {name} from the file"
+                )
+        for inner in self.tables.values():
+            inner.refuse_unread()
+
+
+def shown(value: Any) -> str:
+    "A value in a message, cut where it is long."
+    return text if len(text := repr(value)) <= 60 else f"{text[:59]}…"

@@ -63,14 +63,17 @@ class Bert(nn.Module):
         self.lm_head = self.tok_emb.tied_head()
         gpt2_init(self, config.n_layers)
 
+    def positions(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, "... T"]:
+        "The position of each token, counted from 0; a family may count in another way."
+        return torch.arange(ids.shape[1], device=ids.device)
+
     def encoder_states(
         self,
         ids: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,  # True = a token
     ) -> Float[Tensor, "B T C"]:
         "What the layers make of the text: a vector for each place, which has seen all others."
-        pos = torch.arange(ids.shape[1], device=ids.device)  # T
-        x = self.tok_emb(ids) + self.position(pos)  # B T C
+        x = self.tok_emb(ids) + self.position(self.positions(ids))  # B T C
         x = self.dropout(self.norm(x))
         for layer in self.layers:
             x = layer(x, mask=None if mask is None else padding_mask(mask))

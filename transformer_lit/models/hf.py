@@ -4,18 +4,31 @@
 
 # %% auto #0
 __all__ = ['LLAMA', 'Entry', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3_MOE', 'DEEPSEEK', 'T5', 'MARIAN', 'DEBERTA',
-           'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'Conversion',
-           'conversions_of', 'conversion_of', 'conv1d']
+           'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'FULL', 'NEAR',
+           'LINEAR', 'KEYS', 'ROPE', 'IGNORED', 'GENERATION', 'Conversion', 'conversions_of', 'conversion_of', 'conv1d']
 
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transformer_lit.course.files import InputError
+from transformer_lit.course.settings import (
+    NULL,
+    SWITCH,
+    TABLE,
+    WORD,
+    Key,
+    either,
+    listed,
+    number,
+    one_of,
+    whole,
+)
 
 # %% ../../nbs/models/08_hf.ipynb #llama-names
 LLAMA = {
@@ -93,12 +106,11 @@ GPT2: Names = {
 }
 
 # %% ../../nbs/models/08_hf.ipynb #bert-names
-BERT: Names = {
+BERT = {
     "tok_emb": "bert.embeddings.word_embeddings",
-    "position": Conversion(
-        ("bert.embeddings.position_embeddings", "bert.embeddings.token_type_embeddings"),
-        lambda position, segment: position + segment[:1],  # one text: the first segment
-    ),
+    "position": "bert.embeddings.position_embeddings",  # of a model without segments
+    "position.place": "bert.embeddings.position_embeddings",
+    "position.segment": "bert.embeddings.token_type_embeddings",
     "norm": "bert.embeddings.LayerNorm",
     "layers.{i}.attn.q_proj": "bert.encoder.layer.{i}.attention.self.query",
     "layers.{i}.attn.k_proj": "bert.encoder.layer.{i}.attention.self.key",
@@ -204,7 +216,7 @@ MARIAN: Names = {
 
 # %% ../../nbs/models/08_hf.ipynb #deberta-names
 DEBERTA: Names = {
-    **{x: y.replace("bert.", "deberta.") for x, y in BERT.items() if isinstance(y, str)},
+    **{x: y.replace("bert.", "deberta.") for x, y in BERT.items()},
     "layers.{i}.attn.q_proj": "deberta.encoder.layer.{i}.attention.self.query_proj",
     "layers.{i}.attn.k_proj": "deberta.encoder.layer.{i}.attention.self.key_proj",
     "layers.{i}.attn.v_proj": "deberta.encoder.layer.{i}.attention.self.value_proj",
@@ -238,3 +250,113 @@ GROUP_SIZES = {"n_group": "n_groups", "topk_group": "k_groups"}
 GPT2_SIZES = {"vocab_size": "vocab_size", "n_embd": "d_model", "n_inner": "d_ff"}
 GPT2_SIZES |= {"n_layer": "n_layers", "n_head": "n_heads", "n_positions": "max_len"}
 GPT2_SIZES |= {"resid_pdrop": "dropout"}
+
+# %% ../../nbs/models/08_hf.ipynb #keys
+def _table(rows: Mapping[Key | str, str]) -> dict[str, Any]:
+    "A row holds the names of several keys."
+    return {name: key for key, names in rows.items() for name in names.split()}
+
+
+_SIZE, _SHARE, _EPS = whole(1), number(0, 1), number(1e-30, 1)
+_SOME_LARGER = number(1e-9, 1e15)
+FULL, NEAR, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # kinds of layers
+KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
+    {
+        _SIZE: "vocab_size hidden_size num_attention_heads intermediate_size num_hidden_layers"
+        " max_position_embeddings n_embd n_inner n_layer n_head n_positions dim hidden_dim n_layers"
+        " n_heads d_model d_kv d_ff num_heads num_layers num_decoder_layers num_key_value_heads"
+        " relative_attention_num_buckets relative_attention_max_distance encoder_layers"
+        " decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim"
+        " decoder_ffn_dim global_attn_every_n_layers decoder_sparse_step moe_intermediate_size"
+        " shared_expert_intermediate_size num_experts_per_tok full_attention_interval n_group"
+        " topk_group kv_lora_rank qk_nope_head_dim v_head_dim linear_num_key_heads"
+        " linear_num_value_heads linear_key_head_dim sliding_window_pattern"
+        " _sliding_window_pattern original_max_position_embeddings",
+        whole(1, 2**16): "head_dim qk_rope_head_dim num_experts num_local_experts n_routed_experts",
+        whole(): "local_attention max_window_layers first_k_dense_replace n_shared_experts"
+        " type_vocab_size pad_token_id",
+        whole(-1): "max_relative_positions position_buckets",
+        listed(whole()): "mlp_only_layers",
+        either(_SIZE, NULL): "sliding_window q_lora_rank",
+        _EPS: "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps",
+        _SHARE: "hidden_dropout_prob resid_pdrop dropout dropout_rate attention_dropout"
+        " activation_dropout mlp_dropout embedding_dropout partial_rotary_factor",
+        _SOME_LARGER: "rope_theta rope_local_base_freq global_rope_theta local_rope_theta"
+        " query_pre_attn_scalar swiglu_limit swiglu_alpha routed_scaling_factor",
+        either(_SOME_LARGER, NULL): "attn_logit_softcapping final_logit_softcapping",
+        SWITCH: "tie_word_embeddings use_sliding_window norm_topk_prob rope_interleave"
+        " scale_embedding scale_decoder_outputs share_att_key",
+        WORD: "activation_function feed_forward_proj norm_rel_ebd",
+        either(WORD, listed(WORD), NULL): "pos_att_type",
+        listed(WORD): "architectures",
+        listed(one_of(FULL, NEAR, LINEAR)): "layer_types",
+        TABLE: "rope_parameters rope_scaling",
+    }
+)
+_NO_EFFECT = "positions are scaled as transformers does it, which does not read this"
+ROPE: dict[str, Key | str] = _table(  # the same for its table of rotary positions
+    {
+        one_of("default", "linear", "yarn", "llama3"): "type rope_type",
+        _SOME_LARGER: "rope_theta",
+        _SHARE: "partial_rotary_factor",
+        number(1, 1e6): "factor",
+        _SIZE: "original_max_position_embeddings",
+        number(1e-3, 1e6): "beta_fast beta_slow low_freq_factor high_freq_factor",
+        number(0, 1e6): "attention_factor mscale mscale_all_dim",
+        SWITCH: "truncate",
+        TABLE: f"{FULL} {NEAR}",
+        _NO_EFFECT: "attn_factor finetuned mrope_section",
+    }
+)
+IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, and why
+    {
+        "it tells who wrote the folder, and how": "_name_or_path _commit_hash model_type auto_map"
+        " transformers_version torch_dtype dtype is_llama_config transformers.js_config"
+        " tokenizer_class pruned_heads"
+        " _attn_implementation _attn_implementation_autoset attn_implementation"
+        " unsloth_fixed unsloth_version output_past directionality _num_labels",
+        "earlier versions of this package wrote it of a GGUF file": "value_dim rotated",
+        "it matters in training only": "initializer_range initializer_factor init_std"
+        " initializer_cutoff_factor attention_probs_dropout_prob attn_pdrop embd_pdrop"
+        " attention_dropout gradient_checkpointing pretraining_tp ep_size aux_loss_alpha seq_aux"
+        " output_router_logits router_aux_loss_coef router_jitter_noise encoder_layerdrop"
+        " decoder_layerdrop layerdrop sparse_prediction sparse_pred_ignore_index",
+        "it belongs to the head of another task": "id2label label2id num_labels problem_type"
+        " finetuning_task task_specific_params classifier_dropout classif_dropout"
+        " classifier_pooling summary_type summary_use_proj summary_activation"
+        " summary_proj_to_labels summary_first_dropout pooler_dropout"
+        " pooler_hidden_act pooler_hidden_size pooler_fc_size pooler_num_attention_heads"
+        " pooler_num_fc_layers pooler_size_per_head pooler_type qa_dropout seq_classif_dropout",
+        "the tokenizer and the caller know which ids begin, end and pad": "bos_token_id"
+        " eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id"
+        " decoder_start_token_id",
+        "the caller decides how the model is run": "use_cache cache_implementation return_dict"
+        " output_attentions output_hidden_states torchscript use_bfloat16 chunk_size_feed_forward"
+        " is_encoder_decoder tie_encoder_decoder deterministic_flash_attn reference_compile"
+        " repad_logits_with_grad reorder_and_upcast_attn use_flash_attn",
+    }
+)
+_IDS = either(whole(), listed(whole()), NULL)
+GENERATION: dict[str, Key | str] = _table(  # the same for generation_config.json
+    {
+        _IDS: "eos_token_id forced_eos_token_id",
+        listed(whole()): "suppress_tokens",
+        listed(listed(whole())): "bad_words_ids",
+        "the caller decides how a text is searched or drawn": "max_length max_new_tokens min_length"
+        " min_new_tokens early_stopping max_time stop_strings do_sample num_beams num_beam_groups"
+        " diversity_penalty temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff"
+        " repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size"
+        " encoder_no_repeat_ngram_size penalty_alpha num_return_sequences renormalize_logits"
+        " remove_invalid_values max_matching_ngram_size prompt_lookup_num_tokens is_assistant"
+        " num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold"
+        " low_memory token_healing dola_layers",
+        "the caller decides how the model is run": "use_cache cache_implementation cache_config"
+        " return_dict_in_generate return_legacy_cache output_attentions output_hidden_states"
+        " output_scores output_logits trust_remote_code chat_format max_window_size use_mtp"
+        " disable_compile compile_config prefill_chunk_size max_cache_len",
+        "the tokenizer and the caller know which ids begin and pad": "bos_token_id pad_token_id"
+        " decoder_start_token_id user_token_id assistant_token_id",
+        "it tells who wrote the folder, and how": "transformers_version _from_model_config"
+        " transformers.js_config",
+    }
+)
