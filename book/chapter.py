@@ -268,7 +268,7 @@ def clinic(root: Path) -> dict[str, list[str]]:
 
 def clinic_links(page: Page) -> None:
     if links := clinic(page.root).get(page.name):
-        said = f"*Told otherwise in texts, and settled in the clinic:* {', '.join(links)}."
+        said = f"*Statements about this, tested in the errata clinic:* {', '.join(links)}."
         page.below("Often confused", said) or page.below("Summary", said)
 
 

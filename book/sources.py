@@ -21,14 +21,15 @@ TEXTS = {
     "S2": "a blog post",
     "S3": "a lecture",
 }
-PAGES = {  # nbs/sources/ -> what the page settles
+PAGES = {  # nbs/sources/ -> the text whose statements the page has
     "01_primer_text": TEXTS["S0"],
     "02_reading": TEXTS["S1"],
     "03_blog": TEXTS["S2"],
     "04_lecture": TEXTS["S3"],
-    "05_more_than_one": "more of all four",
+    "05_more_than_one": "more from all four",
 }
-KINDS = {"✗": "false as printed", "◐": "half", "≡": "convention", "✓": "proven right"}
+KINDS = {"✗": "false as printed", "✎": "slip", "◐": "half true"}
+KINDS |= {"≡": "convention", "✓": "proven right"}
 HEADING = re.compile(r"### (\w+\.\d+) · (\S) ([^\n]+)\n")
 SOURCE = re.compile(r"^\*\*Source\.\*\* (S\d), ([^:\n]+): (.+)$", re.M)  # text, place, quotes
 QUOTE = re.compile(r"\$([^$]+)\$|「([^」]+)」")  # a formula as printed, a phrase of the text
@@ -144,14 +145,6 @@ def table(text: dict, clinic: dict[tuple[str, int], list[str]]) -> str:
     return "\n".join(lines)
 
 
-def sections_page(root: Path = ROOT) -> str:
-    "book/sources.md as it should be."
-    page, clinic = (root / "book/sources.md").read_text(), sourced(root)
-    for text in texts(root):
-        page = filled(page, text["text"], table(text, clinic))
-    return page
-
-
 def count(rows: list[dict]) -> str:
     "How many entries each page has of each kind, in Markdown."
     heads = [f"{mark} {name}" for mark, name in KINDS.items()]
@@ -190,12 +183,16 @@ def filled(page: str, name: str, text: str) -> str:
 
 def made(root: Path = ROOT) -> dict[str, str]:
     "Both pages as they should be: name of the file -> text."
-    rows = statements(root)
-    page = filled((root / "book/clinic.md").read_text(), "count", count(rows))
-    return {
-        "book/sources.md": sections_page(root),
-        "book/clinic.md": filled(page, "entries", entry_table(rows)),
+    rows, clinic = statements(root), sourced(root)
+    tables = {
+        "book/sources.md": {text["text"]: table(text, clinic) for text in texts(root)},
+        "book/clinic.md": {"count": count(rows), "entries": entry_table(rows)},
     }
+    pages = {name: (root / name).read_text() for name in tables}
+    for name, written in tables.items():
+        for mark, text in written.items():
+            pages[name] = filled(pages[name], mark, text)
+    return pages
 
 
 def main(root: Path = ROOT) -> None:
