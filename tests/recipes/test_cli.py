@@ -174,7 +174,7 @@ FAILURES = {
     "unknown optimiser": ((*TRAIN, "--set", "optimizer=sgd"), "sgd"),
     "parts of one": ((*TRAIN, "--shard"), "use torchrun"),
     "setting without a value": ((*WRITER, "--set", "steps"), "takes NAME=VALUE, got 'steps'"),
-    "file that is nowhere": ((*WRITER, "--text", "nowhere"), "cannot read nowhere: it is not a f"),
+    "file that is nowhere": ((*WRITER, "--text", "nowhere"), "cannot read nowhere: No such file"),
     "pairs for a text": ((*WRITER, "--pairs", "in.txt", "in.txt"), "training has no pairs"),
     "text for pairs": ((*TRAIN, "--text", "in.txt"), "training has no text"),
     "pairs without a tab": ((*TRAIN, "--pairs", "in.txt"), "in.txt, line 1 has no tab"),
