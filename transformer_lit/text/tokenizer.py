@@ -170,7 +170,10 @@ class BPETokenizer:
 
     @staticmethod
     def _bytes_of(token: str) -> bytes:
-        return bytes(_BYTES[char] for char in token)
+        try:
+            return bytes(_BYTES[char] for char in token)
+        except KeyError:  # in another's file: letters that stand for themselves
+            return token.encode()
 
     def tokens(self, text: str) -> list[str]:
         "The pieces of `text` as a reader wants to see them, one string for each id."
@@ -273,6 +276,27 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
     return BPETokenizer.load(path)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
+def _as_letters(said: str, marks: Iterable[str]) -> Backend:
+    "A backend that was written as JSON, for which these added tokens are letters in a text."
+    backend = Backend.from_str(said)
+    backend.add_special_tokens([*marks])
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _out_of_reach(said: str, words: set[str]) -> str:
+    "The same where these tokens are words, too: with a space in front, they are no part of a word."
+    table = json.loads(said)
+    model, names = table["model"], {word: f" {word}" for word in words}
+    for token in table["added_tokens"]:
+        if token["content"] in words:
+            token |= {"content": names[token["content"]], "special": True}
+    model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
+    merges = model["merges"]
+    model["merges"] = [(a, b) for a, b in merges if words.isdisjoint((a, b, a + b))]
+    return json.dumps(table)
+
+
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
@@ -338,15 +362,23 @@ class PublishedTokenizer(BPETokenizer):
         return torch.tensor(self.encode(text), dtype=torch.long)
 
     def encode_ordinary(self, text: str) -> list[int]:
-        "The ids of what a person typed: `<|im_end|>` in it is letters, and no token."
+        """The ids of what a person typed: `<|im_end|>` in it is letters, and no token.
+
+        That holds for every token that was added to the vocabulary, special or not, unless it is
+        only white space, which no chat is marked with.
+        """
         return self._ordinary.encode(_unicode(text), add_special_tokens=False).ids
 
     @cached_property
     def _ordinary(self) -> Backend:
         # a second one: the switch belongs to a backend, and another thread may use the first
-        backend = Backend.from_str(self.backend.to_str())
-        backend.encode_special_tokens = True
-        return backend
+        marks = [token for token in self.added if not token.replace("▁", " ").isspace()]
+        said, ids = self.backend.to_str(), [self.backend.token_to_id(mark) for mark in marks]
+        backend = _as_letters(said, marks)
+        rows = backend.encode_batch(marks, add_special_tokens=False)
+        words = {mark for mark, i, row in zip(marks, ids, rows) if i in row.ids}
+        words.discard(getattr(self.backend.model, "unk_token", None))
+        return _as_letters(_out_of_reach(said, words), {*marks} - words) if words else backend
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, and ids that a model has and no token."
