@@ -176,6 +176,7 @@ class PublishedSettings(dict):
 
 
 def shown(value: Any) -> str:
-    "A value as JSON has it, cut where it is long."
+    "A value as JSON has it, cut where it is long; nothing in it moves the terminal's cursor."
     text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    text = text if len(text) <= 60 else f"{text[:59]}…"
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
