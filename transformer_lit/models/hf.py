@@ -98,6 +98,7 @@ BERT: Names = {
     "position": Conversion(
         ("bert.embeddings.position_embeddings", "bert.embeddings.token_type_embeddings"),
         lambda position, segment: position + segment[:1],  # one text: the first segment
+        lambda position: (position, torch.zeros_like(position[:2])),  # which is 0 from then on
     ),
     "norm": "bert.embeddings.LayerNorm",
     "layers.{i}.attn.q_proj": "bert.encoder.layer.{i}.attention.self.query",
