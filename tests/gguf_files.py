@@ -74,8 +74,9 @@ def write_model(path, kind, model, stored="F32", **more):
     values = {f"{kind}.{name}": getattr(config, setting) for name, setting in SAID.items()}
     rope = config.rope_parameters
     values[f"{kind}.rope.freq_base"] = rope.get("full_attention", rope)["rope_theta"]
-    add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
-    add |= {list: writer.add_array, bool: writer.add_bool}
+    add = {str: writer.add_string, float: writer.add_float32, list: writer.add_array}
+    add |= {bool: writer.add_bool}
+    add[int] = lambda name, x: (writer.add_uint32 if x >= 0 else writer.add_int32)(name, x)
     weights = model.state_dict()
     if config.tie_word_embeddings:
         del weights["lm_head.weight"]

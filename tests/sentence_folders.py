@@ -53,7 +53,10 @@ def write_sentence_folder(
     told = [{"type": f"library.{kind}", "path": p} for kind, p in zip(kinds, places)]
     (folder / "modules.json").write_text(json.dumps(told))
     (folder / "1_Pooling").mkdir()
-    told = {f"pooling_mode_{mode}": mode in pooling for mode in ("mean_tokens", "cls_token", "max")}
+    told = {
+        f"pooling_mode_{mode}": mode in pooling
+        for mode in ("mean_tokens", "cls_token", "max_tokens")
+    }
     (folder / "1_Pooling/config.json").write_text(json.dumps(told))
     (folder / "sentence_bert_config.json").write_text(json.dumps(sentence))
     return folder

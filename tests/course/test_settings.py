@@ -69,6 +69,10 @@ def test_null_is_a_value_only_where_the_key_has_it():
         ({"inner": {"old": 5}}, None),
         ({"inner": {"kind": "yarn"}}, "inner in f/config.json sets kind to .yarn., and"),
         ({"inner": {"new": [1] * 99}}, r"inner in f/config.json sets new to \[1, .*…, and"),
+        (
+            {"unknown": "\x1b]0;\x9b\u202e"},
+            r'f/config.json sets unknown to "\\u001b\]0;\\x9b\\u202e"',
+        ),
     ],
 )
 def test_what_was_not_read_is_refused(more, words):

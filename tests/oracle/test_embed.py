@@ -133,6 +133,45 @@ def test_encode_uses_no_dropout_and_leaves_each_parts_mode(tmp_path):
         found.encode(WORDS, batch_size=0)
 
 
+@pytest.mark.parametrize("name", [*MODELS, "modernbert"])
+def test_what_it_writes_opens_again_and_in_the_reference(name, tmp_path):
+    "Length, prompt and width too; a model of logits is written as one of states."
+    folder = write_sentence_folder(tmp_path / "x", name, pooling="cls_token", max_seq_length=31)
+    use = {"prompts": {"query": "who is ", "none": ""}, "default_prompt_name": "query"}
+    (folder / USE).write_text(json.dumps(use | {"truncate_dim": 29}))
+    ours, texts = load_sentence_encoder(folder), sentences(13, 67)
+    expected = ours.encode(texts)
+    ours.save(tmp_path / "out")
+    again = load_sentence_encoder(tmp_path / "out")
+    assert torch.equal(again.encode(texts), expected) and expected.shape == (13, 29)
+    assert torch.equal(again.encode(texts, prompt="none"), ours.encode(texts, prompt="none"))
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = hf.AutoModel.from_pretrained(tmp_path / "out").eval()
+    assert tokenizer.model_max_length == 31
+    asked = [f"who is {text}" for text in texts]
+    whole = F.normalize(by_reference(model, tokenizer, asked, None, "cls_token"), dim=-1)
+    assert_close(expected, whole[:, :29], rtol=0, atol=1e-5)
+
+
+def test_an_encoder_of_your_own_is_written_too(tmp_path):
+    tokenizer = BPETokenizer.train(["A man is riding a bike."], 270)
+    bert = Bert(
+        BertConfig(tokenizer.vocab_size, d_model=12, n_layers=1, n_heads=2, d_ff=13, max_len=7)
+    )
+    found = SentenceEncoder(bert, tokenizer, normalise=False).float().eval()
+    texts = ["A man is riding <eos> bikes", "man"]
+    long = SentenceEncoder(bert, tokenizer, pool=lambda states, mask: states[:, 0])
+    assert_refused(long.save, tmp_path / "no", "mean_pool or first_state")
+    found.save(tmp_path / "out")
+    again = load_sentence_encoder(tmp_path / "out")
+    rows = [row[:7] for row in tokenizer.encode_all(texts)]
+    assert again.tokenizer.encode_all(texts) == rows
+    with torch.no_grad():
+        assert torch.equal(again.encode(texts), found(*found.batch(rows)))
+    with pytest.raises(ValueError, match=r"no prompt has the name 'query'; .* prompts: none"):
+        found.encode(texts, prompt="query")
+
+
 def says(file, content):
     return lambda folder: (folder / file).write_text(content)
 
@@ -147,7 +186,45 @@ def more(tensors):
     return {**tensors, "more.weight": torch.ones(3)}
 
 
+def modules(pooling):
+    return f'[{{"type": "x.Transformer", "path": ""}}, {{"type": "x.Pooling", {pooling}}}]'
+
+
+USE = "config_sentence_transformers.json"
 MODES = '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}'
+POOLED = {
+    MODES: "pools by mean and cls",
+    '{"pooling_mode_max_tokens": true}': "pooling_mode_max_tokens to true",
+    '{"pooling_mode": "max"}': "pooling_mode to .max.; it must be .mean. or .cls.",
+    '{"pooling_mode": ["mean", "max"]}': r"pooling_mode to \[",
+    '{"embedding_dimension": 41}': "embedding_dimension to 41; the model's states have 42",
+    '{"new": 5}': "sets new to 5, and nothing here reads",
+}
+USED = {
+    '{"prompts": ["a"]}': "prompts to",
+    '{"prompts": {"a": 5}}': "prompts in .* sets a to 5",
+    '{"prompts": {"a": "x"}, "default_prompt_name": "b"}': "default_prompt_name to 'b'",
+    '{"truncate_dim": 0}': "truncate_dim to 0",
+    '{"truncate_dim": 43}': "truncate_dim to 43",
+    '{"similarity_fn_name": "manhattan"}': "similarity_fn_name to .manhattan.",
+    '{"model_type": "SparseEncoder"}': "model_type to .SparseEncoder.",
+    '{"new": 5}': "sets new to 5, and nothing here reads",
+}
+MADE = {
+    '"path": "../x"': "path to .../x.",
+    '"path": ".."': "path to ....",
+    '"path": "/etc"': "path to ./etc.",
+    '"path": "a/b"': "path to .a/b.",
+    '"path": 5': "path to 5",
+    '"path": "1_Pooling", "kwargs": {"a": 1}': "sets kwargs to",
+}
+READ = {
+    '{"do_lower_case": true}': "do_lower_case to true",
+    '{"max_seq_length": 0}': "max_seq_length to 0",
+    '{"model_args": {"x": 1}}': "model_args to",
+    '{"query_length": 32}': "sets query_length to 32",
+    '{"modality_config": {"image": {}}}': "modality_config to",
+}
 REFUSED = [
     ("bert", lambda folder: reconfigure(folder, hidden_act="relu"), "hidden_act"),
     ("roberta", lambda folder: reconfigure(folder, pad_token_id=-1), "pad_token_id to -1"),
@@ -156,10 +233,14 @@ REFUSED = [
     ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),
     ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which is no encod"),
     ("bert", one_more_token, "25 tokens for 24 rows"),
-    ("bert", says("1_Pooling/config.json", '{"pooling_mode_max": true}'), "pools by"),
-    ("bert", says("1_Pooling/config.json", MODES), "pools by"),
+    *(("bert", says("1_Pooling/config.json", said), words) for said, words in POOLED.items()),
+    *(("bert", says(USE, said), words) for said, words in USED.items()),
+    *(("bert", says("modules.json", modules(said)), words) for said, words in MADE.items()),
+    *(("bert", says("sentence_bert_config.json", said), words) for said, words in READ.items()),
+    ("bert", says("tokenizer_config.json", '{"model_max_length": 0}'), "model_max_length to 0"),
+    ("bert", says("tokenizer_config.json", '{"truncation_side": "left"}'), "truncation_side to"),
+    ("bert", lambda folder: (folder / "library.py").touch(), "code in the folder"),
     ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer; b"),
-    ("bert", says("sentence_bert_config.json", '{"do_lower_case": true}'), "small"),
 ]
 for file in ("modules.json", "tokenizer.json", "1_Pooling/config.json", "config.json"):
     last = file.rpartition("/")[2]

@@ -1,11 +1,14 @@
 """Files that `load_gguf` opens have the reference's numbers, logits and ids; others are refused."""
 
+import math
+import os
 import random
 import re
 import struct
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import unicodedata
 import zlib
 from functools import cache
@@ -28,7 +31,8 @@ from transformer_lit.course.files import InputError
 from transformer_lit.exercises import answers
 from transformer_lit.exercises.my_transformer import solved_file
 from transformer_lit.inference.chat import Chat
-from transformer_lit.models.gguf import GGUF, KINDS, load_gguf, settings_of
+from transformer_lit.models import gguf as gguf_module
+from transformer_lit.models.gguf import GGUF, KINDS, LAYOUTS, load_gguf, settings_of, tokenizer_of
 from transformer_lit.models.hf import Conversion
 from transformer_lit.models.hf_build import load_published, save_hf
 from transformer_lit.models.quantise import Linear4, dequantise_q4_1, quantised
@@ -69,10 +73,12 @@ MORE |= {"tokenizer.ggml.add_bos_token": False}
 CAPPED = gemma(near=300.0, rope_type="linear", factor=8.0) | {"final_logit_softcapping": 2.0}
 PLAIN = {"rope_parameters": {**ROPE, "rope_theta": 10_000.0}, "num_key_value_heads": 6}
 UNSAID = {"llama.rope.freq_base": None, "llama.attention.head_count_kv": None}
+LINEAR = {"rope_parameters": {**ROPE, "rope_type": "linear", "factor": 4.0}}
 MODELS = {  # kind, settings of the reference, and what the file says beside them
     "llama": ("llama", {}, {}),
     "llama 3": ("llama", {**TIED, "rope_parameters": LLAMA3}, {}),
     "llama, little said": ("llama", PLAIN, UNSAID),
+    "llama, stretched": ("llama", LINEAR, {"llama.rope.scaling.factor": 4.0}),
     "qwen2": ("qwen2", {}, {}),
     "qwen2 tied": ("qwen2", TIED, {}),
     "qwen3": ("qwen3", {}, {}),
@@ -150,7 +156,9 @@ def test_it_goes_out_and_comes_back(name, tmp_path):
 
 
 def test_gemma3_of_62_layers_has_a_scale_of_its_own(tmp_path):
-    more = {f"blk.{i}.weight": np.ones(1) for i in range(2, 62)} | {"gemma3.block_count": 62}
+    names = [name for name in LAYOUTS["gemma3"][1].values() if "{i}" in name]
+    more = {f"{x.replace('{i}', str(i))}.weight": np.ones(1) for i in range(2, 62) for x in names}
+    more["gemma3.block_count"] = 62
     path = write_model(tmp_path / "x.gguf", "gemma3", written("gemma3")[1], **TURNS, **more)
     assert settings_of(GGUF(path))["query_pre_attn_scalar"] == 96 // 6
 
@@ -270,7 +278,7 @@ TEXTS += ["<start_of_turn>the thing\n\n", "  the   ant", "bike bikes", "e\u0301 
 TEXTS += drawn_texts("the the an ing it bike \n.äxé🚲'120123\u0301", 60)
 
 
-BYTES = ["gpt-2", "default", "smollm", "llama-bpe", "qwen2"]
+BYTES = ["gpt-2", "smollm", "llama-bpe", "qwen2"]
 
 
 @pytest.mark.parametrize("pre", [*BYTES, "gemma3", "gemma3 more"])
@@ -279,7 +287,7 @@ def test_ids_are_those_of_the_reference_and_give_the_text_back(tmp_path, pre):
     if "gemma3" in pre:  # a file may say that nothing is put in front
         path, marks, first = written(pre)[0], (0, 2, 1), [] if "more" in pre else [2]
     else:
-        path, marks, first = tmp_path / "x.gguf", (None, 1, 2), []
+        path, marks, first = tmp_path / "x.gguf", (None, 1, 2), [1] * (pre == "llama-bpe")
         write_model(path, "qwen3", theirs("qwen3"), **{"tokenizer.ggml.pre": pre})
     ours = load_gguf(path).tokenizer
     assert (ours.pad_id, ours.bos_id, ours.eos_id) == marks
@@ -296,45 +304,163 @@ def test_ids_are_those_of_the_reference_and_give_the_text_back(tmp_path, pre):
         assert not {*ours.encode_ordinary("".join(ours.specials))} & {*marks}
 
 
+TURN = SPECIALS[1]
+SAID = [  # keys of the metadata, and what the ids of a text are then: with the begin token or not
+    ("gpt-2", {"add_bos_token": True}, True),
+    ("qwen2", {"add_bos_token": True, "add_eos_token": False, "add_space_prefix": False}, True),
+    ("llama-bpe", {}, True),
+    ("llama-bpe", {"add_bos_token": False}, False),
+    ("gpt-2", {"bos_token_id": None, "unknown_token_id": 10**6}, False),
+    (
+        "gpt-2",
+        {"scores": [-math.inf] * len(TOKENS), "mask_token_id": 5, "token_type_count": 2},
+        False,
+    ),
+    ("gpt-2", {"remove_extra_whitespaces": False, "normalizer.lowercase": False}, False),
+    ("gpt-2", {"token_type": [4] * 3 + [1] * (len(TOKENS) - 3)}, False),
+    ("gpt-2", {"token_type": [2] * 3 + [1] * (len(TOKENS) - 4) + [5]}, False),
+]
+
+
+@pytest.mark.parametrize(("pre", "said", "first"), SAID)
+def test_settings_of_a_tokenizer_are_built_or_change_nothing(tmp_path, pre, said, first):
+    more = {f"tokenizer.ggml.{name}": value for name, value in said.items()}
+    more |= {"tokenizer.ggml.pre": pre, "tokenizer.chat_template.tools": "{{ tools }}"}
+    path = write_model(tmp_path / "x.gguf", "llama", theirs("llama"), **more)
+    opened, plain = load_gguf(path), reference_tokenizer(pre)
+    assert opened.chat_template == "{{ messages }}"
+    for text in (f"the {TURN}thing\n", "  ä 1234"):
+        expected = plain.encode(text, add_special_tokens=False).ids
+        assert opened.tokenizer.encode(text) == [1] * first + expected
+        letters = opened.tokenizer.encode_ordinary(text)
+        assert not {0, 1, 2} & {*letters} and opened.tokenizer.decode(letters) == text
+
+
+def test_a_turn_ends_where_any_of_three_keys_says_so(tmp_path):
+    more = {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 7}
+    assert load_gguf(write_model(tmp_path / "x.gguf", "llama", theirs("llama"), **more)).ends == (
+        2,
+        5,
+        7,
+    )
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
+LOSSY = {"tokenizer.ggml.tokens": [x.replace("<0x41>", "no") for x in PIECES]}
+LOSSY |= {"tokenizer.ggml.token_type": [3, *PIECE_KINDS[:3], *PIECE_KINDS[4:]]}
 REFUSED = [
-    ("llama", "general.architecture", "mamba", "'mamba'"),
-    ("llama", "llama.rope.scaling.type", "linear", "'linear'"),
+    ("llama", "general.architecture", "mamba", "sets general.architecture to .mamba."),
+    ("llama", "general.quantization_version", 1, "quantization_version to 1"),
+    ("llama", "split.count", 3, "split.count to 3"),
+    ("llama", "llama.rope.scaling.type", "yarn", "llama.rope.scaling.type to .yarn."),
+    ("llama", "llama.rope.scaling.factor", math.nan, "llama.rope.scaling.factor to NaN"),
+    ("llama", "llama.rope.freq_base", math.inf, "llama.rope.freq_base to Infinity"),
     ("llama", "llama.attention.head_count", None, "does not say llama.attention.head_count"),
     ("llama", "llama.attention.head_count", 5, "5 heads"),
-    ("llama", "llama.attention.head_count", 0, "0 heads"),
+    ("llama", "llama.attention.head_count", 0, "llama.attention.head_count to 0"),
     ("llama", "llama.attention.head_count_kv", 4, "not built"),
-    ("llama", "llama.block_count", 2**31, "block_count is 2147483648; its tensors say 2"),
-    ("llama", "llama.context_length", 0, "not built"),
+    ("llama", "llama.attention.head_count_kv", -1, "llama.attention.head_count_kv to -1"),
+    ("llama", "llama.attention.causal", False, "llama.attention.causal to false"),
+    (
+        "llama",
+        "llama.block_count",
+        2**31 - 1,
+        "lacks blk.2.attn_norm.weight, although .* 2147483647",
+    ),
+    ("llama", "llama.block_count", 1, "nothing reads: blk.1"),
+    ("llama", "llama.block_count", 2.0, "llama.block_count to 2.0"),
+    ("llama", "llama.context_length", 0, "llama.context_length to 0"),
+    ("llama", "llama.context_length", 2**31, "llama.context_length to 2147483648"),
     ("llama", "llama.rope.dimension_count", 8, "dimension_count"),
-    ("llama", "llama.attention.layer_norm_rms_epsilon", 0.0, "ε"),
-    ("llama", "tokenizer.ggml.model", "bert", "'bert'"),
-    ("llama", "tokenizer.ggml.pre", "tekken", "'tekken'"),
-    ("llama", "tokenizer.ggml.eos_token_id", 10**6, "1000000"),
+    ("llama", "llama.attention.layer_norm_rms_epsilon", 0.0, "rms_epsilon to 0.0"),
+    ("llama", "llama.attention.layer_norm_rms_epsilon", math.nan, "rms_epsilon to NaN"),
+    ("llama", "llama.expert_count", 8, "llama.expert_count to 8"),
+    ("llama", "llama.head_dimension", 8, "sets llama.head_dimension to 8, and nothing here reads"),
+    ("llama", "tokenizer.ggml.model", "bert", "tokenizer.ggml.model to .bert."),
+    ("llama", "tokenizer.ggml.pre", "tekken", "tokenizer.ggml.pre to .tekken."),
+    ("llama", "tokenizer.ggml.pre", "default", "tokenizer.ggml.pre to .default."),
+    ("llama", "tokenizer.ggml.pre", None, "does not say tokenizer.ggml.pre"),
+    ("llama", "tokenizer.ggml.eos_token_id", 10**6, "eos_token_id to 1000000"),
+    ("llama", "tokenizer.ggml.bos_token_id", -1, "bos_token_id to -1"),
+    ("llama", "tokenizer.ggml.eot_token_id", len(TOKENS), "eot_token_id"),
+    ("llama", "tokenizer.ggml.padding_token_id", -5, "padding_token_id to -5"),
     ("llama", "tokenizer.ggml.tokens", [*TOKENS[:-1], TOKENS[0]], "twice"),
     ("llama", "tokenizer.ggml.tokens", TOKENS[:-1], "without a kind"),
+    ("llama", "tokenizer.ggml.token_type", None, "does not say tokenizer.ggml.token_type"),
+    ("llama", "tokenizer.ggml.token_type", [0] * len(TOKENS), "of the kind 0"),
     ("llama", "tokenizer.ggml.merges", ["t h", "no such"], "merges"),
+    ("llama", "tokenizer.ggml.merges", None, "does not say tokenizer.ggml.merges"),
+    ("llama", "tokenizer.ggml.add_eos_token", True, "add_eos_token to true"),
+    ("llama", "tokenizer.ggml.add_sep_token", True, "add_sep_token to true"),
+    ("llama", "tokenizer.ggml.add_space_prefix", True, "a space in front"),
+    ("llama", "tokenizer.ggml.add_bos_token", "yes", "add_bos_token to .yes."),
+    ("llama", "tokenizer.ggml.suppress_tokens", [3], "suppress_tokens"),
+    ("llama", "tokenizer.ggml.precompiled_charsmap", [3], "precompiled_charsmap"),
+    ("llama", "tokenizer.chat_template", 3, "tokenizer.chat_template to 3"),
     ("llama", "general.alignment", 48, "an alignment of 48"),
+    ("llama", "\x1b]0;x", 3, r"has the name .\\u001b\]0;x"),
+    ("llama", "x" * 256, 3, "has the name .xxx"),
     ("llama", "rope_freqs.weight", np.ones(7), r"\(7,\)"),
     ("llama", "rope_freqs.weight", np.arange(16), "0 in it"),
+    ("llama, stretched", "rope_freqs.weight", np.ones(16), "in another way"),
+    ("qwen2", "rope_freqs.weight", np.ones(16), "nothing reads: rope_freqs.weight"),
     ("llama", "more.weight", np.ones(3), "nothing reads: more.weight"),
+    ("llama", "more\x9bweight", np.ones(3), r"has the name .more\\x9bweight"),
     ("llama", "blk.1.ffn_norm.weight", np.ones(3), r"\(3,\); .* makes it \(96,\)"),
     ("llama", "blk.1.ffn_norm.weight", None, "lacks blk.1.ffn_norm.weight"),
     ("llama", "blk.1.ffn_norm.weight", np.full(96, np.inf), "blk.1.ffn_norm.weight"),
-    ("gemma3", "gemma3.attention.sliding_window_pattern", [True, False], "no int"),
+    ("gemma3", "gemma3.attention.sliding_window", 0, "sliding_window to 0"),
+    (
+        "gemma3",
+        "gemma3.attention.sliding_window_pattern",
+        [True, False],
+        "sliding_window_pattern to",
+    ),
     ("gemma3", "gemma3.attn_logit_softcapping", 50.0, "sets gemma3.attn_logit_softcapping"),
-    ("gemma3", "gemma3.rope.scaling.type", "yarn", "'yarn'"),
+    ("gemma3", "gemma3.final_logit_softcapping", 0.0, "final_logit_softcapping to 0.0"),
+    ("gemma3", "gemma3.rope.scaling.type", "yarn", "gemma3.rope.scaling.type to .yarn."),
     ("gemma3", "tokenizer.ggml.scores", SCORES[:-1], "without a score"),
+    ("gemma3", "tokenizer.ggml.scores", [*SCORES[:-1], math.nan], "without a score"),
+    ("gemma3", "a token for a byte, or for what is unknown", LOSSY, "does not know"),
+    ("gemma3", "tokenizer.ggml.scores", None, "does not say tokenizer.ggml.scores"),
+    ("gemma3", "tokenizer.ggml.bos_token_id", None, "does not say tokenizer.ggml.bos_token_id"),
     ("gemma3", "tokenizer.ggml.add_space_prefix", True, "a space in front"),
+    ("gemma3", "tokenizer.ggml.add_space_prefix", None, "a space in front"),
 ]
 
 
 @pytest.mark.parametrize(("name", "key", "value", "words"), REFUSED)
 def test_what_is_not_built_is_one_line(tmp_path, name, key, value, words):
     (kind, more, said), path = MODELS[name], tmp_path / "x.gguf"
-    write_model(path, kind, theirs(kind, **more), **said | {key: value})
+    said = said | (value if isinstance(value, dict) else {key: value})
+    write_model(path, kind, theirs(kind, **more), **said)
     assert_refused(load_gguf, path, f"{re.escape(str(path))}.*{words}")
+
+
+def test_layers_are_compared_with_what_they_need_before_a_model_is_built(tmp_path, monkeypatch):
+    "A table of names alone costs little; layers would be built for each of them."
+    monkeypatch.setattr(gguf_module, "empty_module", None)
+    more = {f"blk.{i}.z.weight": np.ones(1) for i in range(2, 50)} | {"llama.block_count": 50}
+    path = write_model(tmp_path / "x.gguf", "llama", theirs("llama"), **more)
+    assert_refused(
+        load_gguf, path, "lacks blk.2.attn_norm.weight, although llama.block_count is 50"
+    )
+
+
+def test_a_long_token_takes_memory_for_a_few_copies_of_it(tmp_path):
+    n, said = 20_000, {name: x for name, x in GEMMA.items() if name.startswith("tokenizer.")}
+    said["tokenizer.ggml.tokens"] = [*PIECES[:-1], "a" * n]
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "gemma3")
+    for name, value in said.items():
+        if value is not None:
+            writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    file = GGUF(finished(writer, tmp_path / "x.gguf"))
+    tracemalloc.start()
+    tokenizer_of(file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * n  # all ways to cut it would be n times n letters
 
 
 def number(value, form="I"):
@@ -352,7 +478,7 @@ DAMAGES = [
     (b"llama.block_count" + number(4), b"llama.block_count" + number(13), "unknown kind 13"),
     (b"llama.block_count", b"llama.\xfflock_count", "not UTF-8"),
     (b"token_type" + number(9) + number(5), b"token_type" + number(9) + number(9), "kind 9"),
-    (b"llama.context_length", b"llama.head_dimension", "sets llama.head_dimension"),
+    (b"llama.context_length", b"llama.head_dimension", "does not say llama.context_length"),
     (KEY, b"blk.0.attn_q.weight", "'blk.0.attn_q.weight' twice"),
     (KEY + number(2), KEY + number(9), "9 axes"),
     (ROW, ROW[:-8] + number(0, "Q"), "of the shape"),
@@ -381,7 +507,8 @@ def test_a_file_that_is_cut_anywhere_or_is_none(tmp_path, good):
         path.write_bytes(whole[:size])
         assert_refused(load_gguf, path, re.escape(str(path)))
     path.write_text("GGUF is a file format")
-    for none in (path, tmp_path / "none.gguf", tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for none in (path, tmp_path / "none.gguf", tmp_path, tmp_path / "pipe.gguf", Path("/dev/zero")):
         assert_refused(load_gguf, none, re.escape(str(none)))
 
 

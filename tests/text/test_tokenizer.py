@@ -10,7 +10,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from transformer_lit.course.files import InputError
 from transformer_lit.text.tokenizer import (
@@ -18,6 +18,7 @@ from transformer_lit.text.tokenizer import (
     BPETokenizer,
     CharTokenizer,
     PublishedTokenizer,
+    byte_alphabet,
     load_tokenizer,
     readable,
     train_bpe,
@@ -148,6 +149,24 @@ class TestPublished:
         assert type(again) is PublishedTokenizer
         assert (again.pad_id, again.bos_id, again.eos_id) == (None, 2, 1)
         assert again.encode("<bos>bike ä") == tokenizer.encode("<bos>bike ä")
+
+    @pytest.mark.parametrize("ignore_merges", [False, True])
+    @pytest.mark.parametrize("text", ["<turn>a<|im|>", "### ab####", " ###abcd", "a  b\n\n###"])
+    def test_what_a_person_types_is_letters_whatever_kind_a_mark_is_of(self, text, ignore_merges):
+        "Some marks are words too, which merges make; runs of white space are no marks."
+        ids = {token: i for i, token in enumerate([*byte_alphabet(), "##", "###", "ab", "abc"])}
+        merges = [("#", "#"), ("##", "#"), ("a", "b"), ("ab", "c")]
+        backend = Tokenizer(models.BPE(ids, merges, ignore_merges=ignore_merges))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_tokens(["###", "<turn>", "  ", "\n\n"])
+        backend.add_special_tokens(["abc", "<|im|>"])
+        tokenizer = PublishedTokenizer(backend)
+        marks = {backend.token_to_id(mark) for mark in ("###", "<turn>", "abc", "<|im|>")}
+        spaces = {i for run in ("  ", "\n\n") if run in text for i in tokenizer.encode_part(run)}
+        found = tokenizer.encode_ordinary(text)
+        assert {*tokenizer.encode_part(text)} & marks and not {*found} & marks
+        assert spaces <= {*found} and tokenizer.decode(found) == text
 
 
 # --- refused -------------------------------------------------------------------------------------

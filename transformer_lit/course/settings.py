@@ -1,6 +1,7 @@
 """Settings, given by name or read from a file: what each means, and whether it fits its type."""
 
 import inspect
+import json
 import math
 import re
 import reprlib
@@ -227,5 +228,7 @@ class PublishedSettings(dict):
 
 
 def shown(value: Any) -> str:
-    "A value in a message, cut where it is long."
-    return text if len(text := repr(value)) <= 60 else f"{text[:59]}…"
+    "A value as JSON has it, cut where it is long; nothing in it moves the terminal's cursor."
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = text if len(text) <= 60 else f"{text[:59]}…"
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)

@@ -835,11 +835,13 @@ def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
         made = _conversions(ours, names)
         one = next((x for x in made if {*x.names} <= {*c.tensors}), made[0])  # as it was found
         cut.setdefault(one.names, (one, []))[1].append(model.get_parameter(ours[0]).detach())
-    for (name, *_), (one, parts) in cut.items():
+    for names, (one, parts) in cut.items():
         if one.convert and not one.revert:
             those = " and ".join(one.names)
             raise InputError(f"a {c.architecture} cannot be written: here {those} are one tensor")
-        weights[name] = one.revert(*parts).to(parts[0].dtype) if one.revert else parts[0]
+        made = one.revert(*parts) if one.revert else parts[0]
+        made = made if isinstance(made, tuple) else (made,)
+        weights |= zip(names, [x.to(parts[0].dtype) for x in made])
     return weights
 
 
@@ -884,6 +886,10 @@ def save_hf(
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}
     said |= {"num_nextn_predict_layers": 0} if "num_nextn_predict_layers" in said else {}
     said |= {"eos_token_id": [*ends]} if ends else {}
+    if c.architecture in ("BertModel", "RobertaModel"):  # one of states has bare names
+        weights = {name.removeprefix("bert."): x for name, x in weights.items()}
+    rows = [len(x) for name, x in weights.items() if name.endswith("token_type_embeddings.weight")]
+    said |= {"type_vocab_size": rows[0]} if rows else {}
     if tokenizer is not None:
         said |= {"bos_token_id": tokenizer.bos_id, "pad_token_id": tokenizer.pad_id}
     with atomic_path(folder) as temporary:

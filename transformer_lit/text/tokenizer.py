@@ -170,7 +170,10 @@ class BPETokenizer:
 
     @staticmethod
     def _bytes_of(token: str) -> bytes:
-        return bytes(_BYTES[char] for char in token)
+        try:
+            return bytes(_BYTES[char] for char in token)
+        except KeyError:  # in another's file: letters that stand for themselves
+            return token.encode()
 
     def tokens(self, text: str) -> list[str]:
         "The pieces of `text` as a reader wants to see them, one string for each id."
@@ -343,7 +346,11 @@ class PublishedTokenizer(BPETokenizer):
         return torch.tensor(self.encode(text), dtype=torch.long)
 
     def encode_ordinary(self, text: str) -> list[int]:
-        "The ids of what a person typed: `<|im_end|>` in it is letters, and no token."
+        """The ids of what a person typed: `<|im_end|>` in it is letters, and no token.
+
+        That holds for every token that was added to the vocabulary, special or not, unless it is
+        only white space, which no chat is marked with.
+        """
         return self._ordinary.encode(_unicode(text), add_special_tokens=False).ids
 
     @cached_property
