@@ -114,6 +114,13 @@ def _as(value: Any, kind: Any) -> Any:
     return value
 
 
+def shown(value: Any) -> str:
+    "A value as JSON has it, cut where it is long; nothing in it moves the terminal's cursor."
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = text if len(text) <= 60 else f"{text[:59]}…"
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+
+
 @dataclass(frozen=True)
 class Key:
     "The values that a key of a published file may have; the functions below make the usual ones."
@@ -146,7 +153,7 @@ def number(low: int | float = -1e9, high: int | float = 1e9) -> Key:
 def one_of(*values: Any) -> Key:
     "One of these values, of the same type."
     typed = {(type(value), value) for value in values}
-    words = " or ".join(map(repr, values))
+    words = " or ".join(map(shown, values))
     return Key(words, lambda x: isinstance(x, Hashable) and (type(x), x) in typed)
 
 
@@ -225,10 +232,3 @@ class PublishedSettings(dict):
                 )
         for inner in self.tables.values():
             inner.refuse_unread()
-
-
-def shown(value: Any) -> str:
-    "A value as JSON has it, cut where it is long; nothing in it moves the terminal's cursor."
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    text = text if len(text) <= 60 else f"{text[:59]}…"
-    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)

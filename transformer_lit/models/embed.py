@@ -49,7 +49,7 @@ from transformer_lit.course.tensors import load_tensors, save_tensors
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import BERT_SIZES
-from transformer_lit.models.hf_build import load_hf, save_hf
+from transformer_lit.models.hf_build import Segmented, load_hf, save_hf
 from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer
 
 # %% ../../nbs/models/13_embed.ipynb #pool
@@ -151,8 +151,11 @@ class SentenceEncoder(nn.Module):
             raise InputError(
                 "a folder can say only mean_pool or first_state; this encoder has another"
             )
-        bert, truncation = copy.copy(self.bert), self.tokenizer.backend.truncation or {}
+        bert, truncation = copy.deepcopy(self.bert), self.tokenizer.backend.truncation or {}
         bert.settings = _states_settings(bert)
+        if not hasattr(self.bert, "settings"):  # it is of your own, and files have segments
+            bert.position = Segmented(bert.position, 1, bert.config.d_model)
+            nn.init.zeros_(bert.position.segment.weight)
         kinds = ["Transformer", "Pooling", "Normalize"][: 2 + self.normalise]
         paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds) if i)]
         length = min(truncation.get("max_length", bert.config.max_len), bert.config.max_len)
@@ -293,7 +296,8 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
         "__version__": _WHO,
     }
     said = _settings(path, known)
-    prompts = said.table("prompts", dict.fromkeys(said.get("prompts", {}), WORD))
+    names = dict.fromkeys(said.get("prompts", {}), WORD)
+    prompts = said.table("prompts", names) if names else {}
     prompts = {name: prompts[name] for name in prompts}
     name = said.get("default_prompt_name")
     if name is not None and name not in prompts:
