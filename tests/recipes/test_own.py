@@ -90,7 +90,7 @@ def test_two_files_and_one_table_are_the_same_pairs():
 
 
 def test_what_is_held_out_stays_so_whatever_is_added(here):
-    "By the letters of the source alone; and no sentence of it is trained on, on either side."
+    "By the letters of the source alone. A target may occur again: labels and short answers do."
     parts = {split: pairs_from_files(["both.tsv"], split) for split in ("train", "val", "test")}
     lines = (here / "both.tsv").read_text().splitlines()
     more = [f"{a}\t{b}" for a, b in number_pairs("val")[:70]]
@@ -101,7 +101,12 @@ def test_what_is_held_out_stays_so_whatever_is_added(here):
     assert len(parts["train"]) + len(held) == 150 and 5 < len(held) < 30
     repeated = [f"{held[0][0]}\tetwas\n", f"something\t{held[0][1]}\n"]
     (here / "twice.tsv").write_text("\n".join([*lines, *map(str.strip, repeated)]))
-    assert pairs_from_files(["twice.tsv"], "train") == parts["train"]
+    answer = ("something", held[0][1])
+    assert pairs_from_files(["twice.tsv"], "train") == [*parts["train"], answer]
+    signs = ["".join(random.Random(n).choices("😀😁😂🤣", k=8)) for n in range(300)]
+    (here / "signs.tsv").write_text("".join(f"{source}\tlaughs\n" for source in signs))
+    counts = [len(pairs_from_files(["signs.tsv"], part)) for part in ("train", "val", "test")]
+    assert sum(counts) == 300 and min(counts) > 5
 
 
 def text(*files, **changes):
