@@ -1,18 +1,23 @@
 """Damages one line of a chapter's code and runs the chapter: which cell notices?
 
 python tests/damage.py tests/damages/attention.yml          # all rows: does the named cell notice?
+python tests/damage.py --draw 12 --seed 3                   # twelve rows of the whole table
 python tests/damage.py nbs/attention/03_attend.ipynb OLD NEW    # try one
 
 A row of a file in tests/damages has `label` (of the formula that the line carries; or the idea, in
 words), `notebook`, `old` and `new` (the line, and what it becomes) and `cell` (the id of the cell
-that must fail). Each run is a process of its own, so a damaged chapter can't spoil the next one.
+that must fail). A formula that no line of its own carries has only `label` and either `as`, the
+label whose line carries it too, or `text`, the reason why no line can. Each run is a process of its
+own, so a damaged chapter can't spoil the next one.
 """
 
+import argparse
 import contextlib
 import io
 import json
 import linecache
 import os
+import random
 import signal
 import sys
 import types
@@ -25,6 +30,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 NEVER = ("eval: false", "@exercise(")  # cells for show, and the solutions of exercises
 LIMIT = 600  # seconds for a chapter
+
+
+def table(paths=()):
+    "The rows of these files; of all files in tests/damages unless given."
+    paths = paths or sorted((ROOT / "tests/damages").glob("*.yml"))
+    return [row for path in paths for row in yaml.safe_load(Path(path).read_text("utf-8"))]
 
 
 def first_failure(notebook, old, new):
@@ -72,15 +83,22 @@ def in_fork(*job):
 
 
 def main(given):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", nargs="*", help="files of rows; or a notebook, OLD and NEW")
+    parser.add_argument("--draw", type=int, help="try this many of the rows, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    asked = parser.parse_args(given)
     os.environ["MPLBACKEND"] = "Agg"
     import matplotlib.pyplot  # noqa: F401
     import torch
 
     torch.set_num_threads(1)
-    if given[0].endswith(".ipynb"):
-        print(*in_fork(*given), sep=": ")
+    if asked.what and asked.what[0].endswith(".ipynb"):
+        print(*in_fork(*asked.what), sep=": ")
         return 0
-    rows = [row for path in given for row in yaml.safe_load(Path(path).read_text())]
+    rows = [row for row in table(asked.what) if "old" in row]
+    if asked.draw:
+        rows = random.Random(asked.seed).sample(rows, asked.draw)
     missed = 0
     for row in rows:
         cell, said = in_fork(row["notebook"], row["old"], row["new"])

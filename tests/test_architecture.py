@@ -6,14 +6,18 @@ Each rule is a function that yields the breaches it finds, of which there must b
 import ast
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections import Counter
+from datetime import date
 from functools import cache
 from pathlib import Path
 
 import answers
 import cards
 import chapter
+import damage
 import export
 import pytest
 from chapter import source
@@ -206,14 +210,30 @@ def scattered_addresses():
 
 
 def unproven_formulas():
-    "A displayed formula needs an assertion: no fewer assertions than formulas in a chapter."
-    proof = re.compile(r"\bassert\b|assert_close|gradcheck|raises")
+    "A formula has a label, and the table of damaged lines a row for it that can be tried."
+    rows, formulas, code = damage.table(), set(), {}
     for path in NOTEBOOKS:
-        text = "".join(source(c) for c in cells(path) if c["cell_type"] == "markdown")
-        formulas = text.count("$$") // 2 + text.count("```{math}")
-        proofs = sum(len(proof.findall(code)) for code, _ in code_cells(path))
-        if formulas > proofs:
-            yield f"{path.name} has {formulas} formulas and {proofs} assertions"
+        text = "\n".join(source(c) for c in cells(path) if c["cell_type"] == "markdown")
+        found = re.findall(r"^\$\$ \((eq-[\w-]+)\)$", text, re.M)
+        if text.count("$$") != 2 * len(found) or "```{math}" in text:
+            yield f"{path.name} has a formula without a label"
+        formulas |= {*found}
+        code[str(path.relative_to(ROOT))] = {cell["id"]: text for text, cell in code_cells(path)}
+    labels = {row["label"] for row in rows}
+    carried = {row["label"] for row in rows if "old" in row}
+    yield from (f"{label} has no row in tests/damages" for label in sorted(formulas - labels))
+    yield from (f"no formula is {x}" for x in sorted(labels - formulas) if x.startswith("eq-"))
+    if (reasons := sum("text" in row for row in rows)) > 40:
+        yield f"{reasons} formulas have a reason in place of a damaged line; 40 may"
+    for row in rows:
+        if "old" in row:
+            page = code[row["notebook"]]
+            if (count := sum(text.count(row["old"]) for text in page.values())) != 1:
+                yield f"{row['label']}: {row['old']!r} stands {count} times in {row['notebook']}"
+            if row["cell"] not in page:
+                yield f"{row['label']}: {row['notebook']} has no cell {row['cell']}"
+        elif not (row.get("as") in carried or row.get("text")):
+            yield f"{row['label']}: neither a line, nor a label that has one, nor a reason"
 
 
 def silent_figures():
@@ -328,3 +348,11 @@ def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     versions = {project["version"], cards.settings()["version"], transformer_lit.__version__}
     assert len(versions) == 1
+
+
+@pytest.mark.machinery
+def test_lines_that_are_damaged_at_random_are_noticed():
+    year, week, _ = date.today().isocalendar()  # another dozen each week
+    draw = ["tests/damage.py", "--draw", "12", "--seed", f"{year}{week:02}"]
+    done = subprocess.run([sys.executable, *draw], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(draw)}\n{done.stdout}{done.stderr}"
