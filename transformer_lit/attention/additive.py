@@ -21,11 +21,14 @@ def additive_attend(
     v: Float[Tensor, "B S C"],
     weight: Float[Tensor, "A"],
     *,
-    mask: Bool[Tensor, "#B #T S"] | None = None,  # True = may attend
+    mask: Bool[Tensor, "#B #T S"] | None = None,
 ) -> Float[Tensor, "B T C"]:
     """The mean of the values, weighted by the softmax of weight · tanh(q + k).
 
     Memory grows as T·S·A. Source: Bahdanau et al. 2015, appendix A.1.2.
+
+    Args:
+        mask: True where a query may attend.
     """
     if mask is not None and mask.ndim != 3:  # rows B S would be taken for T S
         raise ValueError(f"a mask has axes B T S, got {(*mask.shape,)}; of B S, mask[:, None]")

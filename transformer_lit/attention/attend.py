@@ -41,16 +41,22 @@ def attention_weights(
     q: Float[Tensor, "B H T D"],
     k: Float[Tensor, "B K S D"],
     *,
-    mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
-    bias: Float[Tensor, "#B #H #T #S"] | None = None,  # added to the scaled scores
-    causal: bool = False,  # aligned bottom-right
-    scale: float | None = None,  # 1/√D unless given
+    mask: Bool[Tensor, "#B #H #T #S"] | None = None,
+    bias: Float[Tensor, "#B #H #T #S"] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
 ) -> Float[Tensor, "B H T S"]:
     """The weight that each query gives to each key.
 
     A row sums to 1, or to 0 when a mask, a bias of −∞ or both hide every key. Query head h
     reads key head h // (H/K).
     Source: Vaswani et al. 2017, equation 1.
+
+    Args:
+        mask: True where a query may attend.
+        bias: added to the scaled scores.
+        causal: aligned bottom-right.
+        scale: 1/√D unless given.
     """
     check_attention(q, k, k, mask=mask, bias=bias)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

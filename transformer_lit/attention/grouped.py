@@ -18,16 +18,22 @@ from transformer_lit.attention.multihead import MultiHeadAttention
 # %% ../../nbs/attention/07_grouped.ipynb #cache-bytes
 def cache_bytes(
     n_layers: int,
-    n_kv_heads: int,  # K
-    d_head: int,  # D
-    length: int,  # S, positions held
+    n_kv_heads: int,
+    d_head: int,
+    length: int,
     *,
-    batch: int = 1,  # B, sequences
+    batch: int = 1,
     dtype: torch.dtype = torch.bfloat16,
 ) -> int:
     """Bytes that the keys and values of the past take: 2 · layers · B · K · S · D numbers.
 
     The number of query heads is not in it.
+
+    Args:
+        n_kv_heads: K.
+        d_head: D.
+        length: S, positions held.
+        batch: B, sequences.
     """
     return 2 * n_layers * batch * n_kv_heads * length * d_head * dtype.itemsize
 
@@ -56,15 +62,19 @@ def _pooled(
 # %% ../../nbs/attention/07_grouped.ipynb #code
 def to_grouped(
     attention: MultiHeadAttention,
-    n_kv_heads: int,  # K; 1 makes it multi-query
+    n_kv_heads: int,
     *,
-    pool: Callable[[Tensor], Tensor] = mean_heads,  # K group D … -> K D …
+    pool: Callable[[Tensor], Tensor] = mean_heads,
 ) -> MultiHeadAttention:
     """A new attention with fewer key/value heads, each made from a group of the old ones by `pool`.
 
     Queries' and output projection are copied; nothing is shared with `attention`, which stays as it
     is. The result computes another function, near the old one, and is meant to be trained a little
     further. Source: Ainslie et al. 2023.
+
+    Args:
+        n_kv_heads: K; 1 makes it multi-query.
+        pool: K group D … -> K D ….
     """
     old = attention.n_kv_heads
     if n_kv_heads < 1 or old % n_kv_heads:

@@ -27,6 +27,17 @@ class LatentAttention(nn.Module):
 
     Each head makes its keys and values from a position's latent; position enters by a part of its
     own, rotated, whose key all heads share. Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1.
+
+    Args:
+        rank: r, of the latent.
+        d_head: D, of queries and keys without their rotated part.
+        d_rope: R, of the rotated part.
+        d_value: E; D unless given.
+        q_rank: of a latent for queries; none unless given.
+        norm: on each latent.
+        position: rotates; the null plug unless given.
+        scale: 1/√(D+R) unless given.
+        dropout: on the attention weights, in training.
     """
 
     def __init__(
@@ -34,17 +45,17 @@ class LatentAttention(nn.Module):
         d_model: int,
         n_heads: int,
         *,
-        rank: int,  # r, of the latent
-        d_head: int,  # D, of queries and keys without their rotated part
-        d_rope: int = 0,  # R, of the rotated part
-        d_value: int | None = None,  # E; D unless given
-        q_rank: int | None = None,  # of a latent for queries; none unless given
-        norm: Callable[[int], nn.Module] = NORM,  # on each latent
+        rank: int,
+        d_head: int,
+        d_rope: int = 0,
+        d_value: int | None = None,
+        q_rank: int | None = None,
+        norm: Callable[[int], nn.Module] = NORM,
         causal: bool = False,
-        position: Position | None = None,  # rotates; the null plug unless given
+        position: Position | None = None,
         attend: Callable[..., Tensor] = attend_fused,
-        scale: float | None = None,  # 1/√(D+R) unless given
-        dropout: float = 0.0,  # on the attention weights, in training
+        scale: float | None = None,
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.n_heads, self.rank, self.d_head, self.d_rope = n_heads, rank, d_head, d_rope
@@ -77,10 +88,16 @@ class LatentAttention(nn.Module):
         self,
         x: Float[Tensor, "B T C"],
         *,
-        pos: Int[Tensor, "... T"] | None = None,  # 0, 1, … after what the cache holds, unless given
-        mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
+        pos: Int[Tensor, "... T"] | None = None,
+        mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
+        """Self-attention over `x`, and over the latents that `cache` holds.
+
+        Args:
+            pos: 0, 1, … after what the cache holds, unless given.
+            mask: True where a query may attend.
+        """
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T

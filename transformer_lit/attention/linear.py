@@ -51,13 +51,16 @@ def recurrent_gated_delta_rule(
     q: Heads,
     k: Heads,
     v: Float[Tensor, "B H T E"],
-    g: Numbers,  # log α, at most 0
+    g: Numbers,
     beta: Numbers,
     state: State | None = None,
 ) -> tuple[Float[Tensor, "B H T E"], State]:
     """One step after the other: outputs, and the state after them. For keys of length 1.
 
     Source: Yang et al. 2024 (arXiv:2412.06464); with g = 0 it is DeltaNet (arXiv:2406.06484).
+
+    Args:
+        g: log α, at most 0.
     """
     state, outs = _empty(k, v) if state is None else state, [v[:, :, :0]]  # B H 0 E
     for t in range(q.shape[2]):
@@ -148,15 +151,19 @@ class GatedDeltaNet(nn.Module):
     """A layer with a state in place of a cache; `n_key_heads` serve `n_heads` heads of values.
 
     Source: Yang et al. 2024 (arXiv:2412.06464), in the form of Qwen3-Next.
+
+    Args:
+        n_key_heads: of queries and keys; as many as n_heads unless given.
+        d_head: C/H unless given.
     """
 
     def __init__(
         self,
         d_model: int,
         n_heads: int,
-        n_key_heads: int | None = None,  # of queries and keys; as many as n_heads unless given
+        n_key_heads: int | None = None,
         *,
-        d_head: int | None = None,  # C/H unless given
+        d_head: int | None = None,
         rule: Callable[..., tuple[Tensor, Tensor]] = chunk_gated_delta_rule,
         eps: float = 1e-6,
     ):
@@ -185,10 +192,15 @@ class GatedDeltaNet(nn.Module):
         self,
         x: Float[Tensor, "B T C"],
         *,
-        pos: Any = None,  # not needed: the steps have an order
+        pos: Any = None,
         mask: Tensor | None = None,
         cache: StateCache | None = None,
     ) -> Float[Tensor, "B T C"]:
+        """The outputs for `x`; a state in `cache` goes on from where it was.
+
+        Args:
+            pos: not needed: the steps have an order.
+        """
         if mask is not None:  # it would be ignored in silence
             raise ValueError("a state has read all positions: it can hide none of them by a mask")
         cache = StateCache() if cache is None else cache

@@ -98,6 +98,12 @@ class MultiHeadAttention(nn.Module):
     Args:
         causal: nothing looks ahead; the last query is at the last key.
         attend: the function that combines the heads' queries, keys and values.
+        n_kv_heads: as many as n_heads unless given.
+        d_head: C/H unless given.
+        position: the null plug unless given.
+        scale: the plug's unless given; 1/√D if it has none.
+        dropout: on the attention weights, in training.
+        bias: in all four projections.
 
     Example:
         >>> attention = MultiHeadAttention(32, 4, n_kv_heads=2, position=RoPE(8))
@@ -113,15 +119,15 @@ class MultiHeadAttention(nn.Module):
         self,
         d_model: int,
         n_heads: int,
-        n_kv_heads: int | None = None,  # as many as n_heads unless given
+        n_kv_heads: int | None = None,
         *,
-        d_head: int | None = None,  # C/H unless given
+        d_head: int | None = None,
         causal: bool = False,
-        position: Position | None = None,  # the null plug unless given
+        position: Position | None = None,
         attend: Callable[..., Tensor] = attend_fused,
-        scale: float | None = None,  # the plug's unless given; 1/√D if it has none
-        dropout: float = 0.0,  # on the attention weights, in training
-        bias: bool = False,  # in all four projections
+        scale: float | None = None,
+        dropout: float = 0.0,
+        bias: bool = False,
     ):
         super().__init__()
         self.n_kv_heads, self.d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
@@ -147,15 +153,20 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "B T C"],
         memory: Float[Tensor, "B S C"]
         | tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]
-        | None = None,  # what to look at, or what `keys_values` made of it
+        | None = None,
         *,
-        pos: Int[Tensor, "... T"] | None = None,  # 0, 1, … after what the cache holds, unless given
-        mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
+        pos: Int[Tensor, "... T"] | None = None,
+        mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T _"]:  # C, unless something else is its o_proj
         """Self-attention over `x` (and `cache`), or attention from `x` to `memory`.
 
         `ValueError` for a plug that compares positions beside a memory whose keys have none.
+
+        Args:
+            memory: what to look at, or what `keys_values` made of it.
+            pos: 0, 1, … after what the cache holds, unless given.
+            mask: True where a query may attend.
         """
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")

@@ -74,12 +74,15 @@ class SoftCap:
 def z_loss(
     logits: Float[Tensor, "*N V"],
     *,
-    keep: Bool[Tensor, "*N"] | None = None,  # True = the token counts; all do unless given
+    keep: Bool[Tensor, "*N"] | None = None,
 ) -> Float[Tensor, ""]:
     """The mean over tokens of (log Z)², with Z the sum of e^logit.
 
     It is added to the loss with a weight, 1e-4 in its source. At least float32.
     Source: Chowdhery et al. 2022 (arXiv:2204.02311), section 5.
+
+    Args:
+        keep: True = the token counts; all do unless given.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
     log_z = logits.to(wide).logsumexp(-1)  # *N

@@ -70,10 +70,15 @@ class DecoderLayer(nn.Module):
         memory: tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]],
         *,
         pos: Int[Tensor, "... T"] | None = None,
-        mask: Bool[Tensor, "#B #H #T #U"] | None = None,  # U keys of self-attention
+        mask: Bool[Tensor, "#B #H #T #U"] | None = None,
         memory_mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
+        """Self-attention, a look at the memory, and the network, each inside its residual.
+
+        Args:
+            mask: U keys of self-attention.
+        """
         x = self.attn_residual(x, lambda x: self.attn(x, pos=pos, mask=mask, cache=cache))
         x = self.cross_residual(x, lambda x: self.cross_attn(x, memory, mask=memory_mask))
         return self.ffn_residual(x, self.ffn)

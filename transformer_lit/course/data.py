@@ -360,7 +360,7 @@ def load_pairs(
     split: str,
     *,
     form: str = "raw",
-    progressbar: bool = False,  # while a file that is not here is fetched
+    progressbar: bool = False,
 ) -> list[tuple[str, str]]:
     """Sentence pairs (source, target) of a parallel data set.
 
@@ -370,6 +370,9 @@ def load_pairs(
     val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
     test_mandarin (its lines in Mandarin), released (the training file with its overlap).
     `everyday`: languages en, de; splits train, val, test, which share no sentence.
+
+    Args:
+        progressbar: while a file that is not here is fetched.
     """
     dataset = _find(name, "pairs", "sentence pairs")
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)

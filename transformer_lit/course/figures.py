@@ -66,16 +66,24 @@ def contrast(one: Sequence[float], other: Sequence[float]) -> float:
 
 def heatmap(
     ax: Axes,
-    values: Any,  # rows by columns: lists, an array or a tensor
+    values: Any,
     *,
-    rows: list[str] | None = None,  # tick labels, top to bottom
-    columns: list[str] | None = None,  # tick labels, left to right
-    low: int | float | None = None,  # the value at the bottom of the colour scale
+    rows: list[str] | None = None,
+    columns: list[str] | None = None,
+    low: int | float | None = None,
     high: int | float | None = None,
     cmap: str = SEQUENTIAL,
-    digits: int | None = None,  # print each value with that many decimals
+    digits: int | None = None,
 ) -> AxesImage:
-    "Draw a matrix as coloured cells, row 0 on top; the labels of the columns stand above."
+    """Draw a matrix as coloured cells, row 0 on top; the labels of the columns stand above.
+
+    Args:
+        values: rows by columns: lists, an array or a tensor.
+        rows: tick labels, top to bottom.
+        columns: tick labels, left to right.
+        low: the value at the bottom of the colour scale.
+        digits: print each value with that many decimals.
+    """
     values = np.asarray(values, dtype=float)
     if values.ndim != 2:
         raise ValueError(f"a heatmap shows a matrix, got the shape {values.shape}")
@@ -206,16 +214,22 @@ class Sketch:
 
     def box(
         self,
-        x: Number,  # of the middle
+        x: Number,
         y: Number,
         text: str,
-        kind: str = "operation",  # see KINDS
+        kind: str = "operation",
         *,
         width: Number = 1.8,
         height: Number = 0.62,
-        size: Number = 10,  # of the text, in points
+        size: Number = 10,
     ) -> Box:
-        "A box with a text in its middle; the kind says what it stands for."
+        """A box with a text in its middle; the kind says what it stands for.
+
+        Args:
+            x: of the middle.
+            kind: see KINDS.
+            size: of the text, in points.
+        """
         if kind not in KINDS:
             raise ValueError(f"unknown kind {kind!r}; known are: {', '.join(KINDS)}")
         ground, border = KINDS[kind]
@@ -235,18 +249,25 @@ class Sketch:
 
     def tensor(
         self,
-        x: Number,  # of the middle of the front
+        x: Number,
         y: Number,
-        axes: str,  # its letters, the last for columns: "B T C"; "_" has none
-        size: Sequence[int],  # how many of each are drawn
+        axes: str,
+        size: Sequence[int],
         kind: str = "data",
         *,
         name: str = "",
         learned: bool = False,
-        slices: int = 1,  # parts of the columns: heads
+        slices: int = 1,
         cell: Number = 0.2,
     ) -> Box:
-        "A matrix of cells, with letters at its sides; a third axis is a stack of such matrices."
+        """A matrix of cells, with letters at its sides; a third axis is a stack of such matrices.
+
+        Args:
+            x: of the middle of the front.
+            axes: its letters, the last for columns: "B T C"; "_" has none.
+            size: how many of each are drawn.
+            slices: parts of the columns: heads.
+        """
         ground, border = KINDS[kind]
         *_, high, wide = size
         stack = size[0] if len(size) == 3 else 1
@@ -311,9 +332,13 @@ class Sketch:
         *,
         via: Sequence[Point] = (),
         text: str = "",
-        kind: str = "operation",  # whose border is its colour
+        kind: str = "operation",
     ) -> None:
-        "An arrow between two points, with corners at `via`; its text is beside its last part."
+        """An arrow between two points, with corners at `via`; its text is beside its last part.
+
+        Args:
+            kind: whose border is its colour.
+        """
         corners = [start, *via]
         for one, other in pairwise(corners):
             self.line(one, other, kind=kind)
@@ -355,9 +380,13 @@ class Sketch:
         *,
         size: Number = 10,
         align: str = "center",
-        turn: Number = 0,  # degrees
+        turn: Number = 0,
     ) -> None:
-        "Text without a box; $…$ is mathematics."
+        """Text without a box; $…$ is mathematics.
+
+        Args:
+            turn: degrees.
+        """
         self.ax.text(x, y, text, fontsize=size, ha=align, va="center", color="black", rotation=turn)
 
 

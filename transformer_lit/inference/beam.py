@@ -124,11 +124,11 @@ def beam_search(
     *,
     bos: int,
     eos: int,
-    max_len: int | Sequence[int],  # tokens, the end token included: of all, or of each sentence
+    max_len: int | Sequence[int],
     beam: int = 5,
-    n_best: int = 1,  # hypotheses to return for each sentence
-    alpha: float | int = 1.0,  # strength of the length penalty; 0 ranks by log-probability
-    sentence: Callable[..., _Sentence] = _Sentence,  # or one that keeps a trace: see the workshop
+    n_best: int = 1,
+    alpha: float | int = 1.0,
+    sentence: Callable[..., _Sentence] = _Sentence,
 ) -> list[list[Hypothesis]]:
     """For each source row up to `n_best` finished hypotheses, best first.
 
@@ -143,6 +143,10 @@ def beam_search(
         beam: the number of hypotheses that are kept at each step.
         bos: the id with which a hypothesis begins.
         eos: the id with which it ends.
+        max_len: tokens, the end token included: of all, or of each sentence.
+        n_best: hypotheses to return for each sentence.
+        alpha: strength of the length penalty; 0 ranks by log-probability.
+        sentence: or one that keeps a trace: see the workshop.
 
     Example:
         >>> t = load("everyday-en-de")

@@ -58,12 +58,15 @@ def bleu(
     references: Sequence[str],
     *,
     lowercase: bool = False,
-    tokenize: str | None = None,  # "none" for text that is tokenised already
+    tokenize: str | None = None,
 ) -> Score:
     """Corpus BLEU by sacreBLEU, one reference for each hypothesis; Post 2018 (arXiv:1804.08771).
 
     The writing system of the references decides how it cuts texts into words, unless `tokenize`
     says it; the signature tells. `ValueError` for no sentences, or lists of unequal length.
+
+    Args:
+        tokenize: "none" for text that is tokenised already.
 
     Example:
         >>> round(bleu(["the cat is on the mat"], ["the cat is on a mat"]).value, 1)

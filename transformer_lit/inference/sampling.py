@@ -142,9 +142,9 @@ def stream(
     model: nn.Module,
     ids: Int[Tensor, "B T"],
     *,
-    max_new_tokens: int,  # tokens of each row, at most
-    max_len: int | None = None,  # positions that the model can hold; None: as many as are needed
-    eos: int | Sequence[int] | None = None,  # a row that draws it, or one of them, is finished
+    max_new_tokens: int,
+    max_len: int | None = None,
+    eos: int | Sequence[int] | None = None,
     src: Int[Tensor, "B S"] | None = None,
     src_mask: Bool[Tensor, "B S"] | None = None,
     sampling: Sampling | None = None,
@@ -161,10 +161,13 @@ def stream(
         generator: what draws; one that begins at the seed of `sampling` unless given.
         src: ids of the source, where the model is an encoder–decoder.
         src_mask: True at the tokens of the source.
+        max_new_tokens: tokens of each row, at most.
+        max_len: positions that the model can hold; None: as many as are needed.
+        eos: a row that draws it, or one of them, is finished.
 
     Example:
         >>> writer = load("stories")
-        >>> ids = torch.tensor([writer.tokenizer.encode("\\nEva lives in a")])
+        >>> ids = torch.tensor([writer.tokenizer.encode("\nEva lives in a")])
         >>> for row in stream(writer.model, ids, max_new_tokens=2, temperature=0):
         ...     print(repr(writer.tokenizer.decode(row)))
         ' small'

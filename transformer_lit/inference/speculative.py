@@ -64,12 +64,12 @@ def probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
 def speculate(
     model: nn.Module,
     draft: Draft,
-    ids: Int[Tensor, "B T"],  # B = 1: one text
+    ids: Int[Tensor, "B T"],
     *,
     max_new_tokens: int,
-    ahead: int = 4,  # guesses in a round, at most
-    choice: Callable[[Tensor], Tensor] = probabilities,  # logits ... V -> probabilities ... V
-    eos: int | Sequence[int] | None = None,  # it, or one of them, ends the text and is not given
+    ahead: int = 4,
+    choice: Callable[[Tensor], Tensor] = probabilities,
+    eos: int | Sequence[int] | None = None,
     generator: torch.Generator | None = None,
     **source: Tensor,  # src and src_mask of a model that reads one
 ) -> Iterator[list[int]]:
@@ -78,6 +78,12 @@ def speculate(
     The text has the distribution that `model` alone gives it with the same `choice`. `model` is
     anything with `start`, `step` and a state that can `truncate`, in eval mode.
     `draft` is a quicker model with the same vocabulary.
+
+    Args:
+        ids: B = 1: one text.
+        ahead: guesses in a round, at most.
+        choice: logits ... V -> probabilities ... V.
+        eos: it, or one of them, ends the text and is not given.
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
         raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")

@@ -70,9 +70,13 @@ class Bert(nn.Module):
     def encoder_states(
         self,
         ids: Int[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"] | None = None,  # True = a token
+        mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        "What the layers make of the text: a vector for each place, which has seen all others."
+        """What the layers make of the text: a vector for each place, which has seen all others.
+
+        Args:
+            mask: True = a token.
+        """
         x = self.tok_emb(ids) + self.position(self.positions(ids))  # B T C
         x = self.dropout(self.norm(x))
         for layer in self.layers:

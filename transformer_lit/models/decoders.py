@@ -120,12 +120,18 @@ def _rope_settings(c: Settings) -> PublishedSettings:
 def make_rope(
     c: Settings,
     d_head: int,
-    said: PublishedSettings | None = None,  # of some layers; of all, unless given
+    said: PublishedSettings | None = None,
     *,
-    base: int | float | None = None,  # where they name none: that of the folder, unless given
-    share: int | float = 1,  # of a head, which d_head numbers are
+    base: int | float | None = None,
+    share: int | float = 1,
 ) -> RoPE:
-    "The rotary positions that settings describe, in either spelling."
+    """The rotary positions that settings describe, in either spelling.
+
+    Args:
+        said: of some layers; of all, unless given.
+        base: where they name none: that of the folder, unless given.
+        share: of a head, which d_head numbers are.
+    """
     said = _rope_settings(c) if said is None else said
     kind = said.get("rope_type", said.get("type", "default"))
     base = said.get("rope_theta", base or c.get("rope_theta", 10_000.0))

@@ -68,7 +68,13 @@ def first_state(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Fl
 
 # %% ../../nbs/models/13_embed.ipynb #encoder
 class SentenceEncoder(nn.Module):
-    "Texts to vectors: the states of a `Bert`, pooled, and divided by their length if asked for."
+    """Texts to vectors: the states of a `Bert`, pooled, and divided by their length if asked for.
+
+    Args:
+        prompts: what may be put in front of a text, by name.
+        prompt: the name of the one that is, unless `encode` is given another.
+        size: of each vector, its first numbers are kept; None: all.
+    """
 
     task = "sentence-encoder"
 
@@ -79,9 +85,9 @@ class SentenceEncoder(nn.Module):
         *,
         pool: Callable[[Tensor, Tensor], Tensor] = mean_pool,
         normalise: bool = True,
-        prompts: Mapping[str, str] | None = None,  # what may be put in front of a text, by name
-        prompt: str | None = None,  # the name of the one that is, unless `encode` is given another
-        size: int | None = None,  # of each vector, its first numbers are kept; None: all
+        prompts: Mapping[str, str] | None = None,
+        prompt: str | None = None,
+        size: int | None = None,
     ):
         super().__init__()
         if not isinstance(bert.lm_head, nn.Identity):  # it ends with its states, behind a last norm

@@ -30,6 +30,9 @@ class DecoderOnly(nn.Module):
 
     The parts are injected. `position` maps positions to vectors that are added to the token's; it
     is None where attention itself knows positions.
+
+    Args:
+        dropout: on embedding plus position.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class DecoderOnly(nn.Module):
         lm_head: nn.Module,
         *,
         position: nn.Module | None = None,
-        dropout: float = 0.0,  # on embedding plus position
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.tok_emb, self.position, self.dropout = tok_emb, position, nn.Dropout(dropout)
@@ -50,11 +53,16 @@ class DecoderOnly(nn.Module):
         self,
         ids: Int[Tensor, "B T"],
         *,
-        pos: Int[Tensor, "... T"] | None = None,  # 0, 1, … after what the state holds
-        mask: Bool[Tensor, "#B #H #T #S"] | None = None,  # True = may attend
+        pos: Int[Tensor, "... T"] | None = None,
+        mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         state: DecodingState | None = None,
     ) -> Float[Tensor, "B T C"]:
-        "What the output layer reads at each position."
+        """What the output layer reads at each position.
+
+        Args:
+            pos: 0, 1, … after what the state holds.
+            mask: True where a query may attend.
+        """
         caches = [None] * len(self.layers) if state is None else state.caches
         if pos is None:
             start = 0 if state is None else state.length
@@ -98,10 +106,14 @@ class DecoderOnly(nn.Module):
         ids: Int[Tensor, "B T"],
         state: DecodingState,
         *,
-        last: int | None = None,  # only after so many of the last ids; None: after each
+        last: int | None = None,
         **places: Tensor,  # pos, mask, as in `hidden`
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids; the state moves on by T."
+        """Logits after the next T ids; the state moves on by T.
+
+        Args:
+            last: only after so many of the last ids; None: after each.
+        """
         x = self.hidden(ids, state=state, **places)  # B T C
         return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 

@@ -859,12 +859,12 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
 
 
 def save_hf(
-    model: Any,  # a Llama, or what `load` gives: it brings what follows
+    model: Any,
     folder: str | Path,
     tokenizer: Tokenizer | None = None,
     *,
-    chat_template: str | None = None,  # in Jinja
-    ends: Sequence[int] = (),  # tokens that end a text; unless given, as in the folder it is from
+    chat_template: str | None = None,
+    ends: Sequence[int] = (),
 ) -> None:
     """Write what `load_hf` opened, or a `Llama`, to a new folder for `transformers`: equal logits.
 
@@ -872,6 +872,11 @@ def save_hf(
     gives the same ids there. What was opened is written with the `settings` that it came with, so
     don't exchange parts of it first; of your own models only a `Llama` with no part exchanged can
     be written. `InputError` for any other.
+
+    Args:
+        model: a Llama, or what `load` gives: it brings what follows.
+        chat_template: in Jinja.
+        ends: tokens that end a text; unless given, as in the folder it is from.
     """
     if not isinstance(model, nn.Module):
         marks = {"chat_template": chat_template or getattr(model, "chat_template", None)}

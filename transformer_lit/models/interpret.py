@@ -62,9 +62,13 @@ def cut(
     attention: MultiHeadAttention,
     heads: Sequence[int],
     *,
-    instead: Float[Tensor, "H D"] | None = None,  # a vector for each head of the layer; else zeros
+    instead: Float[Tensor, "H D"] | None = None,
 ) -> Iterator[None]:
-    "While it is open, these heads (counted from 0) answer every query with 0, or with `instead`."
+    """While it is open, these heads (counted from 0) answer every query with 0, or with `instead`.
+
+    Args:
+        instead: a vector for each head of the layer; else zeros.
+    """
     count = attention.n_heads
     gone = torch.zeros(count, 1, 1, dtype=torch.bool)
     gone[list(heads)] = True

@@ -63,11 +63,17 @@ class MultiToken(nn.Module):
 
 
 def mtp_loss(
-    logits: Sequence[Float[Tensor, "B _ V"]],  # what `MultiToken` gives
-    targets: Int[Tensor, "B T"],  # the next token at each position
-    weight: float = 0.3,  # λ
+    logits: Sequence[Float[Tensor, "B _ V"]],
+    targets: Int[Tensor, "B T"],
+    weight: float = 0.3,
 ) -> Float[Tensor, ""]:
-    "The loss of the next token, and λ times the mean of the others'; each is divided by B T."
+    """The loss of the next token, and λ times the mean of the others'; each is divided by B T.
+
+    Args:
+        logits: what `MultiToken` gives.
+        targets: the next token at each position.
+        weight: λ.
+    """
     main, *others = (
         F.cross_entropy(z.flatten(0, 1), targets[:, k:].flatten(), reduction="sum")
         / targets.numel()

@@ -100,17 +100,22 @@ class EncoderDecoder(nn.Module):
     It knows no padding id: `src_mask` (True = a token) says what is real. The target is padded on
     the right, where causal attention keeps padding out of sight of real tokens. `position` maps
     positions to vectors that are added; it is None where attention itself knows positions.
+
+    Args:
+        stacks: layers of encoder and decoder.
+        norms: behind each stack.
+        dropout: on embedding plus position.
     """
 
     def __init__(
         self,
         tok_emb: nn.Module,
-        stacks: tuple[Sequence[nn.Module], Sequence[nn.Module]],  # layers of encoder and decoder
-        norms: tuple[nn.Module, nn.Module],  # behind each stack
+        stacks: tuple[Sequence[nn.Module], Sequence[nn.Module]],
+        norms: tuple[nn.Module, nn.Module],
         lm_head: nn.Module,
         *,
         position: nn.Module | None = None,
-        dropout: float = 0.0,  # on embedding plus position
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.tok_emb, self.position, self.dropout = tok_emb, position, nn.Dropout(dropout)

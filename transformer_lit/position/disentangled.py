@@ -35,19 +35,28 @@ def _pick(
 
 def content_to_position(
     q: Float[Tensor, "B H T D"],
-    rel_k: Float[Tensor, "R K D"],  # a key for each of R distances
-    index: Int[Tensor, "#B 1 T S"],  # which of them lies between query t and key s
+    rel_k: Float[Tensor, "R K D"],
+    index: Int[Tensor, "#B 1 T S"],
 ) -> Float[Tensor, "B H T S"]:
-    "q_t · rel_k[index_ts]: R products for each query, of which each key picks one."
+    """q_t · rel_k[index_ts]: R products for each query, of which each key picks one.
+
+    Args:
+        rel_k: a key for each of R distances.
+        index: which of them lies between query t and key s.
+    """
     return _pick(_row_scores(q, rel_k), index)
 
 
 def position_to_content(
     k: Float[Tensor, "B K S D"],
-    rel_q: Float[Tensor, "R H D"],  # a query for each of R distances
+    rel_q: Float[Tensor, "R H D"],
     index: Int[Tensor, "#B 1 T S"],
 ) -> Float[Tensor, "B H T S"]:
-    "k_s · rel_q[index_ts]: R products for each key, of which each query picks one."
+    """k_s · rel_q[index_ts]: R products for each key, of which each query picks one.
+
+    Args:
+        rel_q: a query for each of R distances.
+    """
     return _pick(_row_scores(k, rel_q), index.mT).mT  # B H S R -> B H S T -> B H T S
 
 # %% ../../nbs/position/03_disentangled.ipynb #xl
@@ -57,6 +66,9 @@ class TransformerXLBias(Position):
     It adds [(q + v) · r + u · k] / √D: r is a projection of the sinusoids of the distance, u and v
     are learned vectors for each head. Keys may stand anywhere, but neighbours in a row of positions
     no more than one apart. Source: Dai et al. 2019, section 3.3.
+
+    Args:
+        causal: spare the work for keys after the query: no query will see them.
     """
 
     def __init__(
@@ -66,7 +78,7 @@ class TransformerXLBias(Position):
         n_kv_heads: int | None = None,
         *,
         d_head: int | None = None,
-        causal: bool = False,  # spare the work for keys after the query: no query will see them
+        causal: bool = False,
     ):
         super().__init__()
         n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
@@ -119,6 +131,13 @@ class DisentangledBias(Position):
     et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
     checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the plug.
     A distance beyond `max_distance` counts as `max_distance`.
+
+    Args:
+        n_buckets: as in DeBERTa's second version; none unless given.
+        terms: content to position, position to content.
+        causal: the table has no rows for keys after the query.
+        bias: of both projections.
+        weight: a table that layers share; a new one unless given.
     """
 
     def __init__(
@@ -128,12 +147,12 @@ class DisentangledBias(Position):
         n_kv_heads: int | None = None,
         *,
         max_distance: int = 128,
-        n_buckets: int | None = None,  # as in DeBERTa's second version; none unless given
-        terms: Sequence[str] = ("c2p", "p2c"),  # content to position, position to content
+        n_buckets: int | None = None,
+        terms: Sequence[str] = ("c2p", "p2c"),
         d_head: int | None = None,
-        causal: bool = False,  # the table has no rows for keys after the query
-        bias: bool = False,  # of both projections
-        weight: nn.Parameter | None = None,  # a table that layers share; a new one unless given
+        causal: bool = False,
+        bias: bool = False,
+        weight: nn.Parameter | None = None,
     ):
         super().__init__()
         n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)

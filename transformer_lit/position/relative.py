@@ -67,13 +67,16 @@ class T5Bias(Position):
 def alibi_slopes(
     n_heads: int,
     *,
-    dtype: torch.dtype | None = None,  # torch's default unless given
+    dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "H"]:
     """ALiBi's slope for each head: 2^{-8/n}, 2^{-16/n}, …, 2^{-8} where n, a power of two, is H.
 
     For another H, n is the power of two below it, and every second slope of 2n heads follows until
     there are H. Source: Press et al. 2022, section 3 and the program that came with it.
+
+    Args:
+        dtype: torch's default unless given.
     """
     n = 1 << (n_heads.bit_length() - 1)
     dtype = torch.get_default_dtype() if dtype is None else dtype

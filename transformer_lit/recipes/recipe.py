@@ -426,15 +426,19 @@ def open_training(
     *,
     seed: int = 0,
     device: str = "auto",
-    dtype: torch.dtype = torch.float32,  # or bfloat16, to compute under autocast
+    dtype: torch.dtype = torch.float32,
     resume: bool = False,
-    start: Trained | None = None,  # a model whose weights and tokenizer it begins with
+    start: Trained | None = None,
     world: World = ALONE,
 ) -> Run:
     """Set up a run in the folder `out`, or with `resume` go on from its newest checkpoint.
 
     A resumed run gives the losses of one that never stopped: bit by bit with as many CPU threads.
     `world` tells of the other processes, where several train together.
+
+    Args:
+        dtype: or bfloat16, to compute under autocast.
+        start: a model whose weights and tokenizer it begins with.
     """
     out, where = Path(out), pick_device(device)
     splits = dict.fromkeys(("train", "val", recipe.test))  # "val" may be the test split, too
@@ -578,7 +582,7 @@ def finish_training(
     name: str,
     command: str,
     results: str | Path,
-    extra: dict[str, Any] | None = None,  # more metrics
+    extra: dict[str, Any] | None = None,
     progress: Callable[[int], Any] = lambda done: None,
 ) -> Result | None:
     """Average the last checkpoints, save the model to `out/model`, score it, write its record.
@@ -586,6 +590,9 @@ def finish_training(
     Of several processes the first alone writes, scores and has a result.
     The record goes to the folder `results`; `command` is the line that repeats the run.
     `progress` is called with the number of examples that have been scored.
+
+    Args:
+        extra: more metrics.
     """
     recipe, trained, world = run.recipe, run.trained, run.trainer.world
     known = recipe.dataset in DATASETS

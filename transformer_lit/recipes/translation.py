@@ -87,13 +87,21 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         sentences: Sequence[str],
         *,
         beam: int = 5,
-        alpha: float | None = None,  # strength of the length penalty; the model's own unless given
-        n_best: int | None = None,  # so many of each sentence, in a list, best first
-        scores: bool = False,  # (text, score) in place of each text: see `Hypothesis`
-        cut: bool = False,  # a sentence that is too long, where the model stops reading
-        progress: Callable[[int], Any] = lambda done: None,  # told how many sentences were done
+        alpha: float | None = None,
+        n_best: int | None = None,
+        scores: bool = False,
+        cut: bool = False,
+        progress: Callable[[int], Any] = lambda done: None,
     ) -> list[Any]:
-        "The best translation of each sentence. Sentences of similar length are searched together."
+        """The best translation of each sentence. Sentences of similar length are searched together.
+
+        Args:
+            alpha: strength of the length penalty; the model's own unless given.
+            n_best: so many of each sentence, in a list, best first.
+            scores: (text, score) in place of each text: see `Hypothesis`.
+            cut: a sentence that is too long, where the model stops reading.
+            progress: told how many sentences were done.
+        """
         alpha = self.info["alpha"] if alpha is None else alpha
         rows, out = self.encode(sentences, cut=cut), [None] * len(sentences)
         settings = {"beam": beam, "alpha": alpha, "n_best": 1 if n_best is None else n_best}

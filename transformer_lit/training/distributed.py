@@ -232,13 +232,17 @@ class Sharded(Ranks):
 def join(
     device: torch.device | str,
     *,
-    shard: bool = False,  # FSDP2 instead of DDP
-    timeout: float = 1800.0,  # seconds that one process waits for another
+    shard: bool = False,
+    timeout: float = 1800.0,
 ) -> Iterator[World]:
     """The world of this process: `ALONE`, or under `torchrun` the processes that it started.
 
     An error in one ends all: the first process that fails raises what it met, the others leave
     with `SystemExit(2)` and say nothing.
+
+    Args:
+        shard: FSDP2 instead of DDP.
+        timeout: seconds that one process waits for another.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         if shard:

@@ -46,14 +46,18 @@ def cross_entropy(
     logits: Float[Tensor, "*N V"],
     targets: Int[Tensor, "*N"],
     *,
-    keep: Bool[Tensor, "*N"] | None = None,  # True = the token counts; all do unless given
-    smoothing: float = 0.0,  # the share of the target that is spread evenly over V
+    keep: Bool[Tensor, "*N"] | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], int]:
     """The summed loss in nats and the number of tokens in the sum.
 
     A sum and a count, not a mean: a mean over several batches or ranks must weigh tokens, and only
     the caller knows all of them. Smoothing: Szegedy et al. 2016, section 7. The derivative is the
     first one, backwards; there is none forwards (`torch.func.jvp`), no `func.grad` and no `vmap`.
+
+    Args:
+        keep: True = the token counts; all do unless given.
+        smoothing: the share of the target that is spread evenly over V.
 
     Example:
         >>> total, count = cross_entropy(torch.zeros(2, 5, 53), torch.zeros(2, 5).long())
