@@ -167,7 +167,7 @@ def stream(
 
     Example:
         >>> writer = load("stories")
-        >>> ids = torch.tensor([writer.tokenizer.encode("\nEva lives in a")])
+        >>> ids = torch.tensor([writer.tokenizer.encode("\\nEva lives in a")])
         >>> for row in stream(writer.model, ids, max_new_tokens=2, temperature=0):
         ...     print(repr(writer.tokenizer.decode(row)))
         ' small'
