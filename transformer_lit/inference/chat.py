@@ -59,7 +59,7 @@ def characters(tokens: Iterable[bytes]) -> Iterator[str]:
 
 # %% ../../nbs/inference/05_chat.ipynb #code
 # a role, what was said (a text, or the ids that the model wrote), and what else a table held
-Message = tuple
+Message = tuple[Any, ...]
 
 
 def _turn(message: dict[str, Any]) -> Message:
