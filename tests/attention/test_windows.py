@@ -63,6 +63,7 @@ def test_a_sink_starts_at_0_and_no_window_hides_it():
     inside.logit.data = outside.attend.logit.data = torch.randn(H)
     for causal in (False, True):
         torch.testing.assert_close(inside(q, k, v, causal=causal), outside(q, k, v, causal=causal))
+    assert inside(q[:, :, :0], k, v).shape == (B, H, 0, D)  # nothing was asked
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,10 @@ def test_what_never_ends_is_not_read(tmp_path, read, kind):
         read(path)
 
 
+def test_no_message_moves_the_cursor():
+    assert str(InputError("a \x1b]0;title\x07 ü\u202e")) == r"a \x1b]0;title\x07 ü\u202e"
+
+
 def test_sha256_gives_the_standard_s_example():
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256(b"abc") == expected  # FIPS 180-4's own example

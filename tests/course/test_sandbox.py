@@ -17,6 +17,13 @@ def found(function):
     return caught.value
 
 
+class Mute(Exception):
+    "Whose words fail themselves."
+
+    def __str__(self):
+        return self.args[5]
+
+
 @pytest.mark.parametrize(
     "error,words",
     [
@@ -29,6 +36,7 @@ def found(function):
         ),
         (ValueError("x" * 1009), "ValueError: " + "x" * 188),
         (ValueError(), "ValueError"),
+        (Mute(), "Mute"),
     ],
     ids=repr,
 )

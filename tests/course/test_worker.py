@@ -40,7 +40,11 @@ PROGRAMS = {
     "another holds the pipe": (AWAY, [], LATE),
     "it writes to every pipe": (PIPE.format("b'{]'"), [], ENDED),
     "it writes a deep list": (PIPE.format("b'[' * 60_000 + b'\\n'"), [], ENDED),
-    "it never stops to send": ("while True: send('x' * 2**20)", ["x" * 2**20] * 7, ENDED),
+    "it never stops to send": (
+        "while True: send('x' * 2**20)",
+        ["x" * 2**20] * 7,
+        "it sent more than 8 MB",
+    ),
     "it takes too much memory": (MEMORY, ["too much"], ""),
 }
 

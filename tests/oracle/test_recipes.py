@@ -182,11 +182,22 @@ REFUSED = [
     (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
     (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),
     (lambda to: tell(to / "tokenizer.json", decoder=None), "is no BPE over bytes or with bytes"),
-    (another_model, f"a tokenizer of {len(TOKENS) + 899} tokens, and {len(TOKENS)} rows"),
+    (another_model, f"a token with the id {len(TOKENS) + 898}, and {len(TOKENS)} rows"),
     *(
         (lambda to, name=name: (to / name).write_text("[3]"), f"{name} is not a table of settings")
         for name in ("tokenizer_config.json", "generation_config.json")
     ),
+    *(
+        (
+            lambda to, odd=odd: tell(to / "tokenizer_config.json", **odd),
+            f"sets {next(iter(odd))} to",
+        )
+        for odd in (
+            *({"bos_token": 5}, {"bos_token": {}}, {"eos_token": [1]}, {"pad_token": True}),
+            *({"chat_template": [5]}, {"chat_template": [{"name": "default"}]}),
+        )
+    ),
+    (lambda to: tell(to / "generation_config.json", eos_token_id=[[1]]), "sets eos_token_id to"),
 ]
 
 

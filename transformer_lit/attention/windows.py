@@ -129,18 +129,19 @@ class SinkLogit(nn.Module):
         dropout: float = 0.0,
     ) -> Heads:
         check_attention(q, k, v, mask=mask, bias=bias)
-        T, S = q.shape[2], k.shape[2]
+        H, T, D = q.shape[1:]
+        K, S = k.shape[1:3]
         if causal or self.window is not None:
             size, first = (S, 0) if self.window is None else (self.window.size, self.window.first)
             near = window_mask(T, S, size, first, device=q.device)  # T S
             mask = near if mask is None else mask & near
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        grouped = (q * scale).unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # B K H/K·T D
-        x = (grouped @ k.mT).unflatten(2, (-1, T)).flatten(1, 2)  # B H T S
+        scale = D**-0.5 if scale is None else scale
+        grouped = (q * scale).unflatten(1, (K, H // K)).flatten(2, 3)  # B K H/K·T D
+        x = (grouped @ k.mT).unflatten(2, (H // K, T)).flatten(1, 2)  # B H T S
         x = x if bias is None else x + bias.expand_as(x)
         x = x if mask is None else x.masked_fill_((~mask).expand_as(x), -math.inf)
         sink = self.logit.to(x.dtype).view(-1, 1, 1).expand(*x.shape[:3], 1)  # B H T 1
         weights = torch.cat([x, sink], -1).softmax(-1)[..., :S]  # B H T S
         weights = F.dropout(weights, dropout, training=dropout > 0)
-        out = weights.unflatten(1, (k.shape[1], -1)).flatten(2, 3) @ v  # B K H/K·T E
-        return out.unflatten(2, (-1, T)).flatten(1, 2)  # B H T E
+        out = weights.unflatten(1, (K, H // K)).flatten(2, 3) @ v  # B K H/K·T E
+        return out.unflatten(2, (H // K, T)).flatten(1, 2)  # B H T E

@@ -23,7 +23,14 @@ LARGEST = 200_000_000  # bytes that are read at once: the course's largest file 
 
 
 class InputError(ValueError):
-    "A failure that the user can mend; the command prints it as one line and exits with code 2."
+    """A failure that the user can mend; the command prints it as one line and exits with code 2.
+
+    Whatever it quotes from a file, nothing in it moves the terminal's cursor.
+    """
+
+    def __str__(self) -> str:
+        letters = super().__str__()
+        return "".join(x if x.isprintable() or x == "\n" else repr(x)[1:-1] for x in letters)
 
 
 @contextmanager

@@ -78,7 +78,9 @@ def printed(prints: io.StringIO) -> tuple[str, ...]:
 
 def explained(error: BaseException) -> str:
     "What a program raised and in which of its lines, in one line for its author."
-    name, text = type(error).__name__, str(error).strip()
+    name, text = type(error).__name__, ""
+    with contextlib.suppress(Exception):  # its author may have written its words
+        text = str(error).strip()
     words, *more = (f"{name}: {text}" if text else name).splitlines()
     if words.endswith(":"):  # what matters comes below, as when torch loads a state
         words = " ".join([words, *(line.strip() for line in more)])

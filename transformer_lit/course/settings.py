@@ -115,10 +115,9 @@ def _as(value: Any, kind: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    "A value as JSON has it, cut where it is long; nothing in it moves the terminal's cursor."
+    "A value as JSON has it, cut where it is long."
     text = json.dumps(value, ensure_ascii=False, default=repr)
-    text = text if len(text) <= 60 else f"{text[:59]}…"
-    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Worker:
     ):
         request = {"program": program, "args": args, "memory": memory, "imports": imports}
         request["folder"] = os.path.abspath(folder)
-        self.error, self._seconds = "", seconds
+        self.error, self._seconds, self._sent_too_much = "", seconds, False
         self._stream, self._pid = _start(json.dumps(request).encode())
         self._until = time.monotonic() + seconds
 
@@ -69,8 +69,10 @@ class Worker:
         except queue.Empty:
             self.error = f"it did not end within {self._seconds:g} seconds"
         except (ValueError, RecursionError):
-            pass  # the program wrote to the pipe itself
+            pass  # the program wrote to the pipe itself, or its last line was cut
         finally:
+            if self._sent_too_much:
+                self.error = f"it sent more than {LARGEST >> 20} MB: an answer is far too large"
             self._kill()
 
     def _listen(self, lines: queue.Queue) -> None:
@@ -79,6 +81,7 @@ class Worker:
         with suppress(OSError), self._stream:
             while line := self._stream.readline(room):  # of no room, nothing
                 room -= len(line)
+                self._sent_too_much = room <= 0
                 lines.put(line)
         lines.put(b"")
 

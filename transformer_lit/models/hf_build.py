@@ -40,7 +40,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import PublishedSettings
+from transformer_lit.course.settings import WORD, Key, PublishedSettings, either, listed
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
@@ -764,16 +764,25 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
         kind = type(model).__name__
         raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
     tokenizer = PublishedTokenizer.load(folder / "tokenizer.json")
-    own, rows = tokenizer.backend.get_vocab_size(with_added_tokens=False), model.config.vocab_size
-    if own > rows:
-        raise InputError(f"{folder} has a tokenizer of {own} tokens, and {rows} rows in its table")
+    own, rows = tokenizer.backend.get_vocab(with_added_tokens=False), model.config.vocab_size
+    if (most := max(own.values(), default=0)) >= rows:  # what was added may have no row
+        raise InputError(f"{folder} has a token with the id {most}, and {rows} rows in its table")
     return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer))
 
 
+def _is_named(one: Any) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(x), str) for x in ("name", "template"))
+
+
+_TEMPLATE = either(WORD, listed(Key("a template with its name", _is_named)))
+
+
 def _template(folder: Path) -> str | None:
+    place = folder / "tokenizer_config.json"
+    table = PublishedSettings(read_table(place, optional=True), place, {"chat_template": _TEMPLATE})
+    said = table.get("chat_template")
     if (file := folder / "chat_template.jinja").exists():
         return read_text(file)
-    said = read_table(folder / "tokenizer_config.json", optional=True).get("chat_template")
     if isinstance(said, list):  # several, by name
         said = {one["name"]: one["template"] for one in said}.get("default")
     return said
@@ -782,9 +791,9 @@ def _template(folder: Path) -> str | None:
 def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     "What the first file that names any names."
     files = (folder / name for name in ("generation_config.json", "config.json"))
-    said = (read_table(file, optional=True).get("eos_token_id") for file in files)
-    found = next((ids for ids in said if ids is not None), tokenizer.eos_id)
-    return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
+    tables = (PublishedSettings(read_table(x, optional=True), x, GENERATION) for x in files)
+    said = (table.get("eos_token_id") for table in tables)
+    return _ids(next((ids for ids in said if ids is not None), tokenizer.eos_id))
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
 _STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model

@@ -28,6 +28,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
+from transformer_lit.course.settings import Key, PublishedSettings
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
 SPECIALS = ("<pad>", "<bos>", "<eos>")
@@ -276,6 +277,7 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
     return BPETokenizer.load(path)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
+_TOKEN = Key("a token", lambda x: isinstance(x.get("content") if isinstance(x, dict) else x, str))
 _SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # of which a mark has at least one
 
 
@@ -311,8 +313,10 @@ class PublishedTokenizer(BPETokenizer):
         path, backend = Path(path), _read(path)
         backend.no_truncation()  # a file may ask for either
         backend.no_padding()
-        said = read_table(path.with_name("tokenizer_config.json"), optional=True)
-        named = {role: said.get(f"{role}_token") for role in ("pad", "bos", "eos")}
+        place, roles = path.with_name("tokenizer_config.json"), ("pad", "bos", "eos")
+        known = dict.fromkeys((f"{role}_token" for role in roles), _TOKEN)
+        said = PublishedSettings(read_table(place, optional=True), place, known)
+        named = {role: said.get(f"{role}_token") for role in roles}
         named = {role: x["content"] if isinstance(x, dict) else x for role, x in named.items()}
         ids = {role: x and backend.token_to_id(x) for role, x in named.items()}
         backend.add_special_tokens([named[role] for role, i in ids.items() if i is not None])
