@@ -372,6 +372,7 @@ class Run:
             damaged = self._go_back()
             world.wait()  # until all have read
             if world.rank:
+                self.log = ""  # the first process writes it
                 return
             for path in damaged:
                 remove_folder(path)
