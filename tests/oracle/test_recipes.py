@@ -230,6 +230,14 @@ def another_kind(folder):
     hf.BertForMaskedLM(hf.BertConfig(vocab_size=11, hidden_size=12)).save_pretrained(folder)
 
 
+def a_translator(folder):
+    sizes = {"d_model": 12, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 11}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 10}
+    told = hf.MarianConfig(**sizes, encoder_ffn_dim=17, decoder_ffn_dim=17, eos_token_id=0)
+    told.update({"decoder_start_token_id": 10, "forced_eos_token_id": 0})
+    hf.MarianMTModel(told).save_pretrained(folder)
+
+
 def another_model(folder):
     more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}
     tell(folder / "tokenizer.json", model={"type": "BPE", "vocab": more, "merges": []})
@@ -237,6 +245,7 @@ def another_model(folder):
 
 REFUSED = [
     (another_kind, "is a Bert, which continues no text; load_hf opens it"),
+    (a_translator, "is an encoder–decoder, .* with AutoTokenizer of transformers, .* beam_search"),
     (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
     (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),
     (lambda to: tell(to / "tokenizer.json", decoder=None), "is no BPE over bytes or with bytes"),

@@ -764,6 +764,11 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
     `InputError` where the model does not continue texts, and as in `load_hf`.
     """
     folder, model = Path(folder), load_hf(folder, dtype=dtype)
+    if isinstance(model, PublishedEncoderDecoder):
+        raise InputError(
+            f"{folder} is an encoder–decoder, whose texts nothing here cuts into tokens; cut them "
+            f"with AutoTokenizer of transformers, and give the ids to load_hf and beam_search"
+        )
     if not isinstance(model, DecoderOnly):
         kind = type(model).__name__
         raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
