@@ -38,6 +38,7 @@ DIRECTIVES = {
     "exercise-count": tables.count_of_exercises,  # how many there are of each kind and mark
     "family-tree": family_tree.family_tree,  # an entry for each model
     "family-parts": family_tree.family_parts,  # which model has which part
+    "family-opened": family_tree.family_opened,  # what `load_hf` opens
 }
 
 FIRST, THEN, LAST = 400, 500, 900  # before the theme and other extensions, among them, after them

@@ -71,6 +71,20 @@ def test_every_family_that_opens_has_a_leaf_and_a_row_of_ticks():
         assert ticked == has[name] & set(columns)
 
 
+def test_the_table_of_what_opens_has_a_row_for_each_family():
+    _, _, *rows = tree.opened()
+    rows = [row.strip("| ").split(" | ") for row in rows]
+    assert [f"`{name}`" for name in FAMILIES] == [name for name, _, _ in rows]
+    gives = {name.strip("`"): (models, what) for name, models, what in rows}
+    assert "Llama 3 <tree-llama-3>" in gives["LlamaForCausalLM"][0]
+    for name, words in (
+        ("GPT2LMHeadModel", "writes and chats"),
+        ("MarianMTModel", "your code cuts the texts"),
+        ("RobertaModel", "encodes texts"),
+    ):
+        assert words in gives[name][1]
+
+
 @pytest.mark.parametrize(
     ("name", "has", "has_not"),
     [

@@ -5,6 +5,7 @@ small configuration, and the classes of its parts lead to the chapters that expo
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
 
@@ -14,9 +15,11 @@ from shown import nested, raw
 from torch import nn
 
 from transformer_lit.attention.multihead import MultiHeadAttention
+from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Settings
+from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.models.hf_build import FAMILIES
-from transformer_lit.models.transformer import Transformer, TransformerConfig
+from transformer_lit.models.transformer import EncoderDecoder, Transformer, TransformerConfig
 
 SECTIONS = {"Encoder and decoder": (1,), "The encoder alone": (0,), "The decoder alone": (2, 3, 4)}
 NULL = ("Position", "Nothing")  # plugs that do nothing
@@ -139,6 +142,28 @@ def table(address) -> str:
         '<div class="family-parts" tabindex="0" role="group" aria-label="Models and their parts">'
         f"<table>{rows}</table></div>"
     )
+
+
+GIVES = {  # what `load_hf` returns, and what can be done with it
+    DecoderOnly: "a language model; `load` adds its tokenizer, and it writes and chats",
+    EncoderDecoder: "an encoder–decoder, from ids to logits; your code cuts the texts",
+    Bert: "an encoder; `load` opens a folder of sentence-transformers, which encodes texts",
+}
+
+
+def opened() -> Iterator[str]:
+    "A row for each family of `load_hf`: its name in config.json, its models, what opens."
+    yield from ("| `architectures` in config.json | Models | What opens |", "|---|---|---|")
+    for name in FAMILIES:
+        entries = [e for e in TREE if e.config and e.config["architectures"] == [name]]
+        gives = next(text for kind, text in GIVES.items() if isinstance(build(entries[0]), kind))
+        links = ", ".join(f"{{ref}}`{e.name} <{e.label}>`" for e in entries)
+        yield f"| `{name}` | {links} | {gives} |"
+
+
+def family_opened(directive):
+    "What `load_hf` opens."
+    return [nested(directive, opened(), "family-opened")]
 
 
 def family_parts(directive):

@@ -1,6 +1,8 @@
 """A folder of somebody else's opens as ours do, and says what the reference library says."""
 
 import io
+import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from transformer_lit.recipes import cli, zoo
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.recipe import finish_training, open_training
 from transformer_lit.recipes.zoo import load
+from transformer_lit.text.tokenizer import PublishedTokenizer
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks", "single")  # as a reader runs
 
@@ -104,6 +107,61 @@ def test_ends_stand_in_one_of_three_places(copy):
     assert load(copy).info["ends"] == ()
 
 
+FLAGS = {"content": "man", "lstrip": True, "rstrip": False, "normalized": False}
+NEW = {"__type": "AddedToken", **FLAGS}
+NAMED = {  # tokenizer_config.json, and special_tokens_map.json
+    "by the config": ({"bos_token": END, "eos_token": START}, {}),
+    "by the map": ({"bos_token": ..., "eos_token": ..., "pad_token": ...}, {"eos_token": END}),
+    "by both": ({"bos_token": START, "eos_token": START}, {"eos_token": END, "bos_token": None}),
+    "as tables": ({"bos_token": {**NEW, "content": END}}, {"eos_token": {"content": START}}),
+    "a new word": ({"eos_token": NEW}, {}),
+    "more": ({"extra_special_tokens": ["the", END]}, {}),
+    "by their ids": (
+        {
+            "added_tokens_decoder": {str(len(TOKENS)): {**FLAGS, "special": True}},
+            "eos_token": "man",
+        },
+        {"eos_token": END},
+    ),
+    "letters": ({"split_special_tokens": True}, {}),
+    "flags": ({"add_bos_token": True, "clean_up_tokenization_spaces": True}, {}),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("begins", [False, True])
+def test_special_tokens_are_those_of_the_reference(tmp_path, name, begins):
+    folder, (config, older) = write_folder(tmp_path / "x", begins=begins), NAMED[name]
+    tell(folder / "tokenizer_config.json", **config)
+    (folder / "special_tokens_map.json").write_text(json.dumps(older))
+    reader = hf.PreTrainedTokenizerFast.from_pretrained(folder)
+    for ours in (opened := PublishedTokenizer.load(folder / "tokenizer.json"), copy_of(opened)):
+        ids = reader.pad_token_id, reader.bos_token_id, reader.eos_token_id
+        assert (ours.pad_id, ours.bos_id, ours.eos_id) == ids
+        for text in (*TEXTS, "a man, the  man", f" {END} {START}the"):
+            ids = reader(text).input_ids
+            assert ours.encode(text) == ids
+            assert ours.decode(ids) == reader.decode(ids, skip_special_tokens=True)
+
+
+def copy_of(tokenizer):
+    return pickle.loads(pickle.dumps(tokenizer))
+
+
+def test_an_added_token_that_has_no_row_is_letters(copy):
+    "As in Gemma 3 of 1B: a token for pictures lies behind the last row of the table."
+    said, new = json.loads((copy / "tokenizer.json").read_text()), len(TOKENS)
+    extra = said["added_tokens"][-1] | {"id": new, "content": "<picture>"}
+    tell(copy / "tokenizer.json", added_tokens=[*said["added_tokens"], extra])
+    tell(copy / "tokenizer_config.json", extra_special_tokens={"image_token": "<picture>"})
+    tokenizer = load(copy).tokenizer
+    ids = tokenizer.encode_part("a <picture>")
+    assert ids == tokenizer.encode_ordinary("a <picture>") and max(ids) < new
+    tell(copy / "tokenizer_config.json", eos_token="<picture>")
+    with pytest.raises(InputError, match=f"has the id {new}, and the model's table has {new} rows"):
+        load(copy)
+
+
 TEMPLATES = {
     "white space is trimmed": TEMPLATE,
     "begins by itself": "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}"
@@ -172,6 +230,14 @@ def another_kind(folder):
     hf.BertForMaskedLM(hf.BertConfig(vocab_size=11, hidden_size=12)).save_pretrained(folder)
 
 
+def a_translator(folder):
+    sizes = {"d_model": 12, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 11}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 10}
+    told = hf.MarianConfig(**sizes, encoder_ffn_dim=17, decoder_ffn_dim=17, eos_token_id=0)
+    told.update({"decoder_start_token_id": 10, "forced_eos_token_id": 0})
+    hf.MarianMTModel(told).save_pretrained(folder)
+
+
 def another_model(folder):
     more = {token: i for i, token in enumerate([*TOKENS, *map(str, range(100, 999))])}
     tell(folder / "tokenizer.json", model={"type": "BPE", "vocab": more, "merges": []})
@@ -179,25 +245,40 @@ def another_model(folder):
 
 REFUSED = [
     (another_kind, "is a Bert, which continues no text; load_hf opens it"),
+    (a_translator, "is an encoder–decoder, .* with AutoTokenizer of transformers, .* beam_search"),
     (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
     (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),
     (lambda to: tell(to / "tokenizer.json", decoder=None), "is no BPE over bytes or with bytes"),
-    (another_model, f"a token with the id {len(TOKENS) + 898}, and {len(TOKENS)} rows"),
+    (another_model, rf"r\.json has the id {len(TOKENS) + 898}, and .* has {len(TOKENS)} rows"),
     *(
         (lambda to, name=name: (to / name).write_text("[3]"), f"{name} is not a table of settings")
         for name in ("tokenizer_config.json", "generation_config.json")
     ),
     *(
         (
-            lambda to, odd=odd: tell(to / "tokenizer_config.json", **odd),
-            f"sets {next(iter(odd))} to",
+            lambda to, file=file, said=said: (to / f"{file}.json").write_text(json.dumps(said)),
+            f"copy/{file}.json sets {next(iter(said))} to .*; it must be ",
         )
-        for odd in (
-            *({"bos_token": 5}, {"bos_token": {}}, {"eos_token": [1]}, {"pad_token": True}),
-            *({"chat_template": [5]}, {"chat_template": [{"name": "default"}]}),
+        for file, said in (
+            ("tokenizer_config", {"bos_token": 5}),
+            ("tokenizer_config", {"pad_token": {}}),
+            ("tokenizer_config", {"eos_token": {"content": "x", "lstrip": 5}}),
+            ("tokenizer_config", {"chat_template": [5]}),
+            ("tokenizer_config", {"chat_template": [{"name": "default"}]}),
+            ("tokenizer_config", {"added_tokens_decoder": {"x": {"content": "x"}}}),
+            ("tokenizer_config", {"extra_special_tokens": {"x": 5}}),
+            ("tokenizer_config", {"fix_mistral_regex": True}),
+            ("special_tokens_map", {"eos_token": [5]}),
+            ("special_tokens_map", {"additional_special_tokens": "x"}),
+            ("generation_config", {"eos_token_id": [[1]]}),
         )
     ),
-    (lambda to: tell(to / "generation_config.json", eos_token_id=[[1]]), "sets eos_token_id to"),
+    (lambda to: tell(to / "tokenizer_config.json", shiny=1), r"g\.json sets shiny to 1, and noth"),
+    (lambda to: tell(to / "tokenizer_config.json", pad_token="<new>"), "has the id 268, and the"),
+    (
+        lambda to: tell(to / "tokenizer_config.json", added_tokens_decoder={"7": {"content": "m"}}),
+        "gives 'm' the id .*, and the added_tokens_decoder of tokenizer_config.json 7",
+    ),
 ]
 
 

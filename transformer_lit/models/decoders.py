@@ -228,7 +228,7 @@ def _biased(c: Settings, kind: str, attn: MultiHeadAttention) -> MultiHeadAttent
 
 # %% ../../nbs/models/14_decoders.ipynb #qwen3
 def _normed_heads(c: Settings, kind: str, attn: MultiHeadAttention) -> MultiHeadAttention:
-    D, eps = c["head_dim"], c["rms_norm_eps"]
+    D, eps = attn.d_head, c["rms_norm_eps"]
     attn.q_proj = nn.Sequential(attn.q_proj, PerHead(RMSNorm(D, eps=eps), D))
     attn.k_proj = nn.Sequential(attn.k_proj, PerHead(RMSNorm(D, eps=eps), D))
     return attn

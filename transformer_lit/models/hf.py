@@ -315,6 +315,7 @@ IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, 
         " tokenizer_class pruned_heads"
         " _attn_implementation _attn_implementation_autoset attn_implementation"
         " unsloth_fixed unsloth_version output_past directionality _num_labels",
+        "max_position_embeddings says it": "max_sequence_length",
         "earlier versions of this package wrote it of a GGUF file": "value_dim rotated",
         "it matters in training only": "initializer_range initializer_factor init_std"
         " initializer_cutoff_factor attention_probs_dropout_prob attn_pdrop embd_pdrop"

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['DISTILBERT_SIZES', 'DISTILBERT', 'MODERNBERT', 'FAMILIES', 'WHOLE', 'INDEX', 'Segmented', 'PublishedEncoderDecoder',
            'Scaled', 'GainTyped', 'NotInHalf', 'Bounded', 'InBlocks', 'Nothing', 'Roberta', 'TwoSidedWindow', 'Tensors',
-           'shared_names', 'fill', 'empty_module', 'load_hf', 'Published', 'load_published', 'config_describes',
-           'save_hf']
+           'shared_names', 'fill', 'empty_module', 'read_generation', 'load_hf', 'Published', 'load_published',
+           'config_describes', 'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
@@ -40,7 +40,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import WORD, Key, PublishedSettings, either, listed
+from transformer_lit.course.settings import Key, PublishedSettings
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
@@ -76,7 +76,7 @@ from transformer_lit.position.disentangled import DisentangledBias
 from transformer_lit.position.relative import T5Bias
 from transformer_lit.position.rope import RoPE
 from transformer_lit.text.embedding import TokenEmbedding
-from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Tokenizer
+from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Specials, Tokenizer
 
 # %% ../../nbs/models/09_hf_build.ipynb #gpt2
 def _with_eps(model: nn.Module, eps: float) -> nn.Module:
@@ -684,13 +684,18 @@ def empty_module(c: Settings, place: str | Path, dtype: torch.dtype = torch.floa
         raise InputError(f"{place}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _read_generation(folder: Path, c: Settings) -> PublishedSettings:
+def read_generation(folder: Path, c: Settings) -> PublishedSettings:
     "What generation_config.json says; older folders say it in config.json."
     path = folder / "generation_config.json"
     if path.exists():
-        return PublishedSettings(read_table(path), path, GENERATION)
-    old = {name: value for name, value in c.items() if name in GENERATION}
-    return PublishedSettings(old, c.place, GENERATION)
+        said = PublishedSettings(read_table(path), path, GENERATION)
+    else:
+        old = {name: value for name, value in c.items() if name in GENERATION}
+        said = PublishedSettings(old, c.place, GENERATION)
+    for name, key in GENERATION.items():
+        _ = isinstance(key, Key) and said.get(name)  # of its type
+    said.refuse_unread()
+    return said
 
 
 def _ids(said: int | list[int] | None) -> tuple[int, ...]:
@@ -702,7 +707,6 @@ def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> Non
     ends, forced = (_ids(said.get(x)) for x in ("eos_token_id", "forced_eos_token_id"))
     words = [word for word in said.get("bad_words_ids", []) if word not in [[i] for i in ends]]
     never = (*said.get("suppress_tokens", []), *(word[0] for word in words))
-    said.refuse_unread()
     if not (never or forced):
         return
     if any(len(word) != 1 for word in words):
@@ -735,7 +739,7 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     c.check_layers()
     model = empty_module(c, folder, dtype)
     c.refuse_unread({**IGNORED, **GENERATION, **family.unused})
-    _restrict(model, _read_generation(Path(folder), c), c["vocab_size"])
+    _restrict(model, read_generation(Path(folder), c), c["vocab_size"])
     fill(model, tensors, family.names)
     tied = any(len(names) > 1 for names in shared_names(model) if names[-1].startswith("lm_head."))
     if not tied and getattr(getattr(model, "config", None), "tied", False):
@@ -760,40 +764,33 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
     `InputError` where the model does not continue texts, and as in `load_hf`.
     """
     folder, model = Path(folder), load_hf(folder, dtype=dtype)
+    if isinstance(model, PublishedEncoderDecoder):
+        raise InputError(
+            f"{folder} is an encoder–decoder, whose texts nothing here cuts into tokens; cut them "
+            f"with AutoTokenizer of transformers, and give the ids to load_hf and beam_search"
+        )
     if not isinstance(model, DecoderOnly):
         kind = type(model).__name__
         raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
-    tokenizer = PublishedTokenizer.load(folder / "tokenizer.json")
-    own, rows = tokenizer.backend.get_vocab(with_added_tokens=False), model.config.vocab_size
-    if (most := max(own.values(), default=0)) >= rows:  # what was added may have no row
-        raise InputError(f"{folder} has a token with the id {most}, and {rows} rows in its table")
+    tokenizer = PublishedTokenizer.load(folder / "tokenizer.json", model.config.vocab_size)
     return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer))
 
 
-def _is_named(one: Any) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(x), str) for x in ("name", "template"))
-
-
-_TEMPLATE = either(WORD, listed(Key("a template with its name", _is_named)))
-
-
 def _template(folder: Path) -> str | None:
-    place = folder / "tokenizer_config.json"
-    table = PublishedSettings(read_table(place, optional=True), place, {"chat_template": _TEMPLATE})
-    said = table.get("chat_template")
     if (file := folder / "chat_template.jinja").exists():
         return read_text(file)
-    if isinstance(said, list):  # several, by name
-        said = {one["name"]: one["template"] for one in said}.get("default")
-    return said
+    return Specials.read(folder).template
 
 
 def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     "What the first file that names any names."
     files = (folder / name for name in ("generation_config.json", "config.json"))
-    tables = (PublishedSettings(read_table(x, optional=True), x, GENERATION) for x in files)
-    said = (table.get("eos_token_id") for table in tables)
-    return _ids(next((ids for ids in said if ids is not None), tokenizer.eos_id))
+    said = (
+        PublishedSettings(read_table(file, optional=True), file, GENERATION).get("eos_token_id")
+        for file in files
+    )
+    found = next((ids for ids in said if ids is not None), tokenizer.eos_id)
+    return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
 _STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model
