@@ -304,7 +304,7 @@ REFUSED = [
     ("t5", {f"{BLOCK}.q.weight": (42, 55)}, rf"has {BLOCK}.q.weight \(42, 55\); a \(55, 42\)"),
     ("t5", {f"{BLOCK}.relative_attention_bias.weight": (14, 5)}, "are tied, and differ"),
     ("marian", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings"),
-    ("marian", {"decoder_vocab_size": 101}, "decoder_vocab_size to 101; built is only 103"),
+    ("marian", {"decoder_vocab_size": 101}, "decoder_vocab_size to 101; it must be 103"),
     ("marian", {"activation_function": "tanh"}, ".tanh."),
     ("marian", {"final_logits_bias": (1, 101)}, r"final_logits_bias \(1, 101\)"),
 ]

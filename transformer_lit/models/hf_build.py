@@ -39,7 +39,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import Key, PublishedSettings
+from transformer_lit.course.settings import PublishedSettings
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, no_memory, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
@@ -682,9 +682,7 @@ def read_generation(folder: Path, c: Settings) -> PublishedSettings:
     else:
         old = {name: value for name, value in c.items() if name in GENERATION}
         said = PublishedSettings(old, c.place, GENERATION)
-    for name, key in GENERATION.items():
-        _ = isinstance(key, Key) and said.get(name)  # of its type
-    said.refuse_unread()
+    said.check_all()
     return said
 
 
