@@ -267,7 +267,11 @@ BA = "model.layers.0.linear_attn.in_proj_ba.weight"
 REFUSED = [
     ("llama 1", {"hidden_act": "gelu"}, "hidden_act to .gelu."),
     ("llama 1", {"hidden_size": ...}, "does not say hidden_size"),
-    ("llama 1", {"hidden_size": 2**62}, "folder: "),  # whatever torch says, in one line
+    ("llama 1", {"hidden_size": 2**62}, "hidden_size to .*, the most that its tensors have"),
+    ("llama 1", {"head_dim": 10**5}, "head_dim to 100000; .*, the most that its tensors have"),
+    ("deepseek", {"qk_rope_head_dim": 10**5}, "to 100000; .*, the most that its tensors have"),
+    ("mixtral", {"num_local_experts": 10**5}, "to 100000; .*, the most that its tensors have"),
+    ("llama 1", {"vocab_size": 2**62}, "folder: "),  # whatever torch says, in one line
     ("llama 1", {"quantization_config": {"bits": 4}}, "quantised"),
     (
         "llama 1",
@@ -275,7 +279,7 @@ REFUSED = [
         "rope_type to .dynamic.; it must be .default. or",
     ),
     ("llama 1", rope(partial_rotary_factor=0.5), "0.5 of each head"),
-    ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; tensors are of 3"),
+    ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; .* 1 to 3, the most"),
     ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
     ("llama 1", {"architectures": ["MambaForCausalLM"]}, "Mamba.* not built; built are: .*GPT2LM"),
     ("llama 1", {"architectures": None}, "None.* not built"),

@@ -282,7 +282,7 @@ REFUSED = [
     ("bert states", {"more.weight": (3,)}, "holds what nothing reads: more.weight"),
     ("roberta", {"pad_token_id": 71}, r"max_len must be .* -1"),
     ("distilbert", {"activation": "relu"}, "activation to .relu."),
-    ("distilbert", {"n_layers": 10**9}, "n_layers to 1000000000; tensors are of 3"),
+    ("distilbert", {"n_layers": 10**9}, "n_layers to 1000000000; .* 1 to 3, the most"),
     ("modernbert", {"norm_bias": True}, "norm_bias to true"),
     ("modernbert", {"decoder_bias": False}, "decoder_bias to false"),
     ("modernbert", {"hidden_activation": "silu"}, "hidden_activation to .silu."),
@@ -304,7 +304,7 @@ REFUSED = [
     ("t5", {f"{BLOCK}.q.weight": (42, 55)}, rf"has {BLOCK}.q.weight \(42, 55\); a \(55, 42\)"),
     ("t5", {f"{BLOCK}.relative_attention_bias.weight": (14, 5)}, "are tied, and differ"),
     ("marian", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings"),
-    ("marian", {"decoder_vocab_size": 101}, "decoder_vocab_size to 101; built is only 103"),
+    ("marian", {"decoder_vocab_size": 101}, "decoder_vocab_size to 101; it must be 103"),
     ("marian", {"activation_function": "tanh"}, ".tanh."),
     ("marian", {"final_logits_bias": (1, 101)}, r"final_logits_bias \(1, 101\)"),
 ]

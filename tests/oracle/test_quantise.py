@@ -1,6 +1,7 @@
 """Blocks have ggml's bits and stay within their bound; a model computes with what it keeps."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -75,8 +76,29 @@ REFUSED = [
 ]
 
 
+def broken(number):
+    x = torch.randn(16, 64)
+    x[3, 5] = number
+    return x
+
+
+def broken_model(number):
+    linear = torch.nn.Linear(64, 16)
+    linear.weight.data = broken(number)
+    return torch.nn.Sequential(linear)
+
+
+FINITE = [*(both(kind)[0] for kind in KINDS), quantise.quantise_rows]
+for bad in (torch.nan, torch.inf, -torch.inf):
+    REFUSED += [(partial(f, broken(bad)), "not finite") for f in FINITE]
+    REFUSED += [
+        (partial(quantise.quantised, broken_model(bad), weights), r"0\.weight .*not finite")
+        for weights in quantise.KEEP
+    ]
+
+
 @pytest.mark.parametrize(("call", "words"), REFUSED)
-def test_what_has_no_blocks_is_refused(call, words):
+def test_what_cannot_be_kept_in_blocks_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 

@@ -10,9 +10,10 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from transformer_lit.course.files import InputError
+from transformer_lit.text import tokenizer as module
 from transformer_lit.text.tokenizer import (
     SPECIALS,
     BPETokenizer,
@@ -194,6 +195,24 @@ class TestPublished:
 def test_what_no_text_or_id_could_be_is_refused(call, words):
     with pytest.raises(ValueError, match=words):  # InputError is one
         call()
+
+
+EXPLODES = [r"(a+)+[bc]", r"[ab]+[ab]*[ab]*(?<!a)"]
+
+
+@pytest.mark.parametrize("pattern", EXPLODES)
+@pytest.mark.parametrize("use", ["encode", "encode_part", "encode_ordinary", "encode_text"])
+def test_a_pattern_that_takes_for_ever_is_one_sentence(monkeypatch, pattern, use):
+    "The library panics at the first, and would compute for seconds at the second."
+    monkeypatch.setattr(module, "SECONDS", 0.3)
+    tokenizer = PublishedTokenizer(Tokenizer.from_str(TOKENIZER.backend.to_str()))
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    for backend in (tokenizer.backend, tokenizer._ordinary):
+        backend.pre_tokenizer = pre_tokenizers.Sequence([split, words])
+    with pytest.raises(InputError, match=r"tokenizer\.json cannot cut this text \(.*(over|0 s)\)$"):
+        getattr(tokenizer, use)("a" * 320)
+    assert tokenizer.decode(tokenizer.encode("b b")) == "b b"
 
 
 def other_specials():

@@ -10,14 +10,16 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from transformer_lit.course.worker import in_thread
 
 LARGEST = 200_000_000  # bytes that are read at once: the course's largest file has 98 million
 
@@ -309,23 +311,14 @@ def _download(file: DataFile, url: str, progressbar: bool) -> bytes:
 
     # A thread waits for the network, and we for the thread: no timeout of a socket bounds the sum.
     received = _Received(LARGEST if file.unpack else file.size + 9_999)  # gzip may make it longer
-    plain, failed = {"Accept-Encoding": "identity"}, []
+    plain = {"Accept-Encoding": "identity"}
     fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30, headers=plain)
-
-    def receive() -> None:
-        try:
-            fetch(url, received, None)
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=receive, daemon=True)
-    thread.start()
+    fetching = in_thread(lambda: fetch(url, received, None))
     try:
-        _wait(lambda seconds: thread.join(seconds) or not thread.is_alive(), received.tell)
+        _wait(lambda seconds: bool(wait([fetching], seconds).done), received.tell)
     finally:
         received.limit = 0  # who still receives, ends
-    if failed:
-        raise failed[0]
+    fetching.result()
     return received.getvalue()
 
 

@@ -189,9 +189,9 @@ class PublishedSettings(dict):
         self.been_read.add(name)
         key, value = self.known[name], super().get(name)
         if value is None and not (name in self and key.null):
-            if name in self.defaults:
-                return self.defaults[name]
-            raise InputError(f"{self.place} does not say {name}")
+            if name not in self.defaults:
+                raise InputError(f"{self.place} does not say {name}")
+            value = self.defaults[name]
         if value is not None and not key.fits(value):
             raise InputError(f"{self.place} sets {name} to {shown(value)}; it must be {key.words}")
         return value
@@ -206,19 +206,21 @@ class PublishedSettings(dict):
     def only(self, **settings: Any) -> None:
         "`InputError` unless each key is missing, null, or what is built (one of a tuple)."
         for name, values in settings.items():
-            self.been_read.add(name)
             built = one_of(*(values if isinstance(values, tuple) else (values,)))
-            value = self.defaults.get(name) if super().get(name) is None else super().get(name)
-            if value is not None and not built.fits(value):
-                raise InputError(
-                    f"{self.place} sets {name} to {shown(value)}; built is only {built.words}"
-                )
+            self.known = self.known | {name: built}
+            self.get(name)
 
     def table(self, name: str, known: Mapping[str, Key | str]) -> "PublishedSettings":
         "The keys of a table in the table, which are read as these are."
         if name not in self.tables:
             self.tables[name] = PublishedSettings(self[name], f"{name} in {self.place}", known)
         return self.tables[name]
+
+    def check_all(self) -> None:
+        "`InputError` for a key that does not fit, or that is unknown."
+        for name, key in self.known.items():
+            _ = isinstance(key, Key) and self.get(name)
+        self.refuse_unread()
 
     def refuse_unread(self, ignored: Collection[str] = ()) -> None:
         "`InputError` for a key that was neither read nor is ignored by name; null says nothing."

@@ -1,6 +1,5 @@
 """Sizes that cannot be are refused where they are given, with their name and value."""
 
-import math
 from dataclasses import fields
 from typing import Any
 
@@ -37,5 +36,5 @@ def check_sizes(config: Any) -> None:
             positive(**{field.name: value})
         if field.name.endswith("dropout"):
             share(**{field.name: value})
-        if field.name == "eps" and not 0 < value < math.inf:
-            raise ValueError(f"eps must be a finite number above 0, got {value!r}")
+        if field.name == "eps" and not 1e-30 <= value <= 1:
+            raise ValueError(f"eps must be a number from 1e-30 to 1, got {value!r}")

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -21,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from transformer_lit.course.files import InputError
+from transformer_lit.course.worker import launch
 
 SECONDS, MEGABYTES = 10.0, 512  # that a template may take; a published one takes milliseconds
 LONGEST = 2**26  # letters of an answer from its process
@@ -216,15 +216,8 @@ _lock, _servers = threading.Lock(), {}
 def _server() -> subprocess.Popen:
     "The process for templates, which begins with the first and ends with this one."
     if (server := _servers.get(os.getpid())) is None:  # a forked process has no part in it
-        paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
-        server = _servers[os.getpid()] = subprocess.Popen(
-            [sys.executable, "-P", "-m", __spec__.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": paths},
-            encoding="utf-8",
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        server = _servers[os.getpid()] = launch(__name__, "_serve", **pipes, encoding="utf-8")
     return server
 
 
@@ -268,7 +261,3 @@ def write(template: str, handed: dict[str, Any], known: dict[str, Any]) -> Said:
     if isinstance(found, str):
         raise InputError(f"the chat template fails: {found}")
     return Said(*found)
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,6 +1,6 @@
 """Safetensors, read and written here alone: shared storage once, and checked when read."""
 
-__all__ = ["check_finite", "check_fit", "load_tensors", "open_tensors", "save_tensors"]
+__all__ = ["check_finite", "check_fit", "load_tensors", "no_memory", "open_tensors", "save_tensors"]
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transformer_lit.course.files import InputError
 
@@ -64,6 +65,22 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
         return tensors | {alias: tensors[name] for alias, name in json.loads(aliases).items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is damaged: {aliases!r} are no aliases") from error
+
+
+class _NoInit(TorchFunctionMode):
+    "No first weights: on the meta device `normal_` alone would load 800 modules of a compiler."
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ == "normal_":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs or {})
+
+
+@contextmanager
+def no_memory() -> Iterator[None]:
+    "A module that is built inside has its shapes, and neither memory nor first weights."
+    with torch.device("meta"), _NoInit():
+        yield
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:

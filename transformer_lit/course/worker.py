@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,26 @@ MEMORY = 4 * 2**30  # bytes of its own that it may have; Linux only
 LARGEST = 8 * 2**20  # bytes that it may send
 _ENDED = "it ended its process, or something ended it"
 _FORKS = sys.platform == "linux"  # elsewhere, libraries that torch uses don't survive a fork
+
+
+def in_thread(work: Callable[[], Any]) -> Future:
+    """A future of what `work` returns, in a thread that nothing waits for when Python ends.
+
+    For a library's call that may take for ever, and that lets others run meanwhile. What a library
+    raises to end all of Python comes as a RuntimeError.
+    """
+    future: Future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        except BaseException as error:
+            future.set_exception(RuntimeError(str(error)))
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class Worker:
@@ -94,10 +115,10 @@ class Worker:
                 os.killpg(self._pid, signal.SIGKILL)
 
 
-def _launch(call: str, **more: Any) -> subprocess.Popen:
-    "Another Python, which finds the modules that this one finds."
-    path = os.pathsep.join(filter(None, sys.path))
-    line = [sys.executable, "-P", "-c", f"from {__name__} import {call}; {call}()"]
+def launch(module: str, call: str, **more: Any) -> subprocess.Popen:
+    "Another Python, which finds the modules that this one finds, and calls a function of one."
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    line = [sys.executable, "-P", "-c", f"from {module} import {call}; {call}()"]
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.Popen(line, env=env, stderr=subprocess.DEVNULL, **more)
 
@@ -106,7 +127,7 @@ def _start(request: bytes) -> tuple[Any, int]:
     "The stream that the program writes to, and the id of its process."
     if not _FORKS:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        process = _launch("_run_one", **pipes, start_new_session=True)
+        process = launch(__name__, "_run_one", **pipes, start_new_session=True)
         with process.stdin:
             process.stdin.write(request)
         return process.stdout, process.pid
@@ -144,7 +165,7 @@ class _Server:
             return
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = _launch("_serve", stdin=theirs, stdout=subprocess.DEVNULL)
+            self._process = launch(__name__, "_serve", stdin=theirs, stdout=subprocess.DEVNULL)
         self._link.settimeout(SECONDS)
 
     def end(self) -> None:

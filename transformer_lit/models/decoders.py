@@ -31,7 +31,7 @@ from transformer_lit.block.feedforward import GatedFeedForward, get_activation
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.block.wiring import SandwichNorm
 from transformer_lit.course.files import InputError, read_table
-from transformer_lit.course.settings import PublishedSettings
+from transformer_lit.course.settings import Key, PublishedSettings, whole
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.models.hf import (
     DEEPSEEK,
@@ -86,17 +86,20 @@ class Settings(PublishedSettings):
         "What is said under the names of a table theirs -> ours, under our names."
         return {name: self[theirs] for theirs, name in ours.items()}
 
-    def check_layers(self) -> None:
-        "`InputError` for more layers than the tensors are of: to build them may take for ever."
-        found = (re.search(r"(?:^|\.)(\d+)\.", name) for name in self.tensors)
-        held = len({number[1] for number in found if number})
-        for name in _DEPTHS:
-            if (n := self.get(name, 0)) > held:
-                raise InputError(f"{self.place} sets {name} to {n}; tensors are of {held}")
+    def fit(self, tensors: Mapping[str, Tensor]) -> None:
+        "No size may be larger than these have: to build what only a file says may take all memory."
+        found = (re.search(r"(?:^|\.)(\d+)\.", name) for name in tensors)
+        depth = len({number[1] for number in found if number})
+        longest = max((n for x in tensors.values() for n in x.shape), default=0)
+        self.tensors = frozenset(tensors)
+        for names, most in ((_DEPTHS, depth), (_WIDTHS, longest)):
+            words = f"a whole number from 1 to {most}, the most that its tensors have"
+            self.known = self.known | dict.fromkeys(names.split(), Key(words, whole(1, most).fits))
 
 
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
-_DEPTHS += ("encoder_layers", "decoder_layers")
+_DEPTHS = "num_hidden_layers n_layer n_layers num_layers num_decoder_layers encoder_layers"
+_DEPTHS += " decoder_layers"
+_WIDTHS = "hidden_size head_dim qk_rope_head_dim num_experts num_local_experts n_routed_experts"
 
 # %% ../../nbs/models/14_decoders.ipynb #rope
 _SCALED_BY = {  # what each kind of scaling is made from

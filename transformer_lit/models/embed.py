@@ -275,8 +275,7 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
     path = folder / "config.json"
     said = PublishedSettings(read_table(path), path, POOLING_KEYS)
     old = [mode for name, mode in _MODES.items() if said.get(name)]
-    for mode in _UNBUILT:
-        said.get(f"pooling_mode_{mode}")
+    said.check_all()
     if len(old) > 1 and "pooling_mode" not in said:
         raise InputError(f"{path} pools by {' and '.join(old)}; built is only one of them")
     for name in ("embedding_dimension", "word_embedding_dimension"):
@@ -286,7 +285,6 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
         said.get("pooling_mode", (old or ["mean"])[0]),
         said.get("include_prompt", True),
     )
-    said.refuse_unread()
     return POOLINGS[mode], with_prompt
 
 
@@ -310,21 +308,15 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
         raise InputError(
             f"{path} sets default_prompt_name to {name!r}, which is none of its prompts"
         )
-    for other in ("similarity_fn_name", "model_type"):
-        said.get(other)
-    size = said.get("truncate_dim")
-    said.refuse_unread()
-    return {"prompts": prompts, "prompt": name, "size": size}
+    said.check_all()
+    return {"prompts": prompts, "prompt": name, "size": said.get("truncate_dim")}
 
 
 def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     "The folder's tokenizer; it cuts what is too long and pads nothing."
     files = [folder / f"sentence_{x}_config.json" for x in ("bert", "roberta", "distilbert")]
     said = _settings(next((file for file in files if file.exists()), files[0]), READING_KEYS)
-    for name, key in READING_KEYS.items():
-        if isinstance(key, Key):
-            said.get(name)
-    said.refuse_unread()
+    said.check_all()
     told = _settings(folder / "tokenizer_config.json", LENGTH_KEYS)  # the rest: as tokenizer.json
     for name in LENGTH_KEYS:
         told.get(name)
@@ -376,10 +368,7 @@ def load_sentence_encoder(
     if not with_prompt and any(use["prompts"].values()):
         raise InputError(f"{folder} leaves its prompts out of the pooling, which is not built")
     if normalise := "Normalize" in modules:
-        said = _settings(modules["Normalize"] / "config.json", NORMALIZE_KEYS)
-        for name in NORMALIZE_KEYS:
-            said.get(name)
-        said.refuse_unread()
+        _settings(modules["Normalize"] / "config.json", NORMALIZE_KEYS).check_all()
     return SentenceEncoder(bert, tokenizer, pool=pool, normalise=normalise, **use).eval()
 
 # %% ../../nbs/models/13_embed.ipynb #search

@@ -271,8 +271,8 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         " shared_expert_intermediate_size num_experts_per_tok full_attention_interval n_group"
         " topk_group kv_lora_rank qk_nope_head_dim v_head_dim linear_num_key_heads"
         " linear_num_value_heads linear_key_head_dim sliding_window_pattern"
-        " _sliding_window_pattern original_max_position_embeddings",
-        whole(1, 2**16): "head_dim qk_rope_head_dim num_experts num_local_experts n_routed_experts",
+        " _sliding_window_pattern original_max_position_embeddings head_dim qk_rope_head_dim"
+        " num_experts num_local_experts n_routed_experts",
         whole(): "local_attention max_window_layers first_k_dense_replace n_shared_experts"
         " type_vocab_size pad_token_id",
         whole(-1): "max_relative_positions position_buckets",

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.cache import DecodingState
@@ -40,9 +39,9 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import Key, PublishedSettings
+from transformer_lit.course.settings import PublishedSettings
 from transformer_lit.course.sizes import own_sizes
-from transformer_lit.course.tensors import check_finite, open_tensors, save_tensors
+from transformer_lit.course.tensors import check_finite, no_memory, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.decoders import (
     DECODERS,
@@ -664,19 +663,10 @@ def fill(
     module.load_state_dict(weights, assign=True, strict=False)  # what was kept is there
 
 # %% ../../nbs/models/09_hf_build.ipynb #load
-class _NoInit(TorchFunctionMode):
-    "No first weights: on the meta device `normal_` alone would load 800 modules of a compiler."
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func.__name__ == "normal_":
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs or {})
-
-
 def empty_module(c: Settings, place: str | Path, dtype: torch.dtype = torch.float32) -> nn.Module:
     "The module that the settings of `place` describe: shapes, and no memory."
     try:
-        with torch.device("meta"), _NoInit():
+        with no_memory():
             return FAMILIES[c.architecture].build(c).to(dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, InputError) and isinstance(c.place, Path):
@@ -692,9 +682,7 @@ def read_generation(folder: Path, c: Settings) -> PublishedSettings:
     else:
         old = {name: value for name, value in c.items() if name in GENERATION}
         said = PublishedSettings(old, c.place, GENERATION)
-    for name, key in GENERATION.items():
-        _ = isinstance(key, Key) and said.get(name)  # of its type
-    said.refuse_unread()
+    said.check_all()
     return said
 
 
@@ -735,8 +723,7 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     family = FAMILIES[c.architecture]
     last = re.escape(str(c.get("num_hidden_layers")))
     tensors = Tensors(folder, family.ignored.replace("LAST", last), family.spellings)
-    c.tensors = frozenset(tensors.mapped)
-    c.check_layers()
+    c.fit(tensors.mapped)
     model = empty_module(c, folder, dtype)
     c.refuse_unread({**IGNORED, **GENERATION, **family.unused})
     _restrict(model, read_generation(Path(folder), c), c["vocab_size"])

@@ -14,6 +14,7 @@ from jaxtyping import BFloat16, Float, Int, Int8, UInt8
 from torch import Tensor, nn
 
 from transformer_lit.course.files import InputError
+from transformer_lit.course.tensors import check_finite
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/11_quantise.ipynb #tools
@@ -36,6 +37,7 @@ def as_bytes(x: Tensor) -> Bytes:
 
 def as_half(scales: Numbers) -> Bytes:
     "Their bytes in float16, which ends at 65,504; `InputError` for a scale that it cannot hold."
+    check_finite({"a block": scales}, "what is to be quantised")
     if not (half := scales.half()).isfinite().all():
         most = f"{float(scales.abs().max()):.3g}"
         raise InputError(f"float16 holds no scale of {most}; int8 has scales that reach further")
@@ -142,10 +144,11 @@ def quantise_rows(
 ) -> tuple[Int8[Tensor, "N C"], BFloat16[Tensor, "N"]]:
     """Integers from -127 to 127, and for each row the scale that makes them weights again.
 
-    No weight moves further than half of its row's scale.
+    No weight moves further than half of its row's scale. `InputError` for one that is not finite.
     """
     low, high = w.aminmax(dim=-1)
     d = (torch.maximum(-low, high) / 127 * (1 + 2**-7)).bfloat16()  # N, rounded up
+    check_finite({"a row": d}, "what is to be quantised")
     d = torch.where(d == 0, 1, d)  # of a row of zeros
     q, exact = torch.empty_like(w, dtype=torch.int8), torch.promote_types(w.dtype, torch.float32)
     parts = zip(w.split(512), d[:, None].split(512), q.split(512))
@@ -294,10 +297,12 @@ def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
     With `weights` "int4" they keep 4 bits and two numbers a block, see `keep_int4`. A token table
     that an output layer shares goes along, in 8 bits, and stays one. The rest is as it was: other
     tables, norms, biases. For inference: no parameter has a gradient any more. `ValueError` for
-    other `weights`; `InputError` for what `keep_int4` refuses, after the layers before it.
+    other `weights`; `InputError` for numbers that are not finite, and for what
+    `keep_int4` refuses, after the layers before it.
     """
     if weights not in KEEP:
         raise ValueError(f"weights can be kept as {' or '.join(KEEP)}, not as {weights!r}")
+    check_finite(model.state_dict(), "the model")
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)  # a tied table has two

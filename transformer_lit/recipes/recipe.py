@@ -9,6 +9,7 @@ __all__ = ['MODELS', 'build', 'read_description', 'Trained', 'Recipe', 'preset',
 # %% ../../nbs/recipes/01_recipe.ipynb #imports
 import hashlib
 import json
+import math
 import re
 import shlex
 import tomllib
@@ -46,7 +47,7 @@ from transformer_lit.course.records import (
 )
 from transformer_lit.course.settings import field_words, fitted, nearest, typed
 from transformer_lit.course.sizes import check_sizes
-from transformer_lit.course.tensors import check_finite, check_fit, load_tensors
+from transformer_lit.course.tensors import check_finite, check_fit, load_tensors, no_memory
 from transformer_lit.course.text_files import hash_files
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.bert import Bert, BertConfig
@@ -129,10 +130,13 @@ def _open_model(folder: Path, family: str, sizes: dict[str, Any]) -> nn.Module:
     path, about = folder / "model.safetensors", folder / "config.json"
     sizes, tensors = typed(_known(family)[1], sizes, about), load_tensors(path)
     check_finite(tensors, path)
-    if sizes.get("n_layers", 0) > len(tensors):
-        raise InputError(f"{about}: {path.name} has not so many tensors as n_layers")
+    longest = max((n for x in tensors.values() for n in x.shape), default=0)
+    for name, size in sizes.items():  # what only a file says may take all memory to build
+        most = {"n_layers": len(tensors), "max_len": math.inf}.get(name, longest)
+        if type(size) is int and size > most:
+            raise InputError(f"{about}: {name} is {size}; the tensors of {path.name} have {most}")
     try:
-        with torch.device("meta"):  # shapes alone: what they ask for may be more than there is
+        with no_memory():
             check_fit(build(family, **sizes), tensors, path)
         model = build(family, **sizes)
     except InputError:
