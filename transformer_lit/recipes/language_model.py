@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text, text_lines
 from transformer_lit.course.files import InputError
-from transformer_lit.course.text_files import text_from_files
+from transformer_lit.course.text_files import read_text_files, text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import Sampling, stream, until
@@ -226,7 +226,7 @@ class LanguageModeling(Recipe):
     given_sizes = ("vocab_size", "max_len")
     more_ids: ClassVar[int] = 0  # of the model, beyond those of the tokenizer
     kind = LanguageModel
-    remembers = ("dataset", "paths", "lines", "length")
+    remembers = (*Recipe.remembers, "lines", "length")
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
@@ -243,8 +243,12 @@ class LanguageModeling(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
         if self.dataset == "own":
-            return text_from_files(self.paths, split)
+            return text_from_files(self.paths, split, val=self.val_paths, test=self.test_paths)
         return load_text(self.dataset, split, progressbar=progressbar)
+
+    @staticmethod
+    def read_files(paths: Sequence[str]) -> str:
+        return "\n".join(read_text_files(paths))
 
     def train_tokenizer(self, examples: str) -> Tokenizer:
         if self.tokens == "characters":
