@@ -1,6 +1,7 @@
 """Data of your own: read, split by a rule, hashed, refused in a line; the sizes that you want."""
 
 import contextlib
+import importlib
 import io
 import json
 import random
@@ -19,6 +20,7 @@ from transformer_lit.course.data import number_pairs
 from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.course.settings import field_words
 from transformer_lit.course.text_files import hash_files, pairs_from_files, text_from_files
+from transformer_lit.inference.metrics import bleu
 from transformer_lit.models.llama import LlamaConfig
 from transformer_lit.recipes.cli import _spread, main
 from transformer_lit.recipes.language_model import LanguageModeling
@@ -302,6 +304,42 @@ class TestStart:
         scores = [one.score(read)["perplexity"] for one in (run.trained, start)]
         start.info["length"] = 5
         assert scores[0] == start.score(read)["perplexity"] != scores[1]
+
+
+def test_own_text_in_another_writing_system_comes_out_whole(here):
+    chinese = "".join(random.Random(0).choices("我你他在是学习注意力，。\n", k=900))
+    (here / "zh.txt").write_text(chinese)
+    run = open_training(text("zh.txt", tokens=270), "run", device="cpu")
+    tokenizer = run.trained.tokenizer
+    assert all("\ufffd" not in tokenizer.decode([i]) for i in tokenizer.encode(chinese))
+    assert not run.notes
+    start = load("stories")
+    like = LanguageModeling.from_files("zh.txt", like=start, steps=1)
+    (note,) = open_training(like, "tuned", device="cpu", start=start).notes
+    assert re.match(
+        r"a character of this text takes [23]\.\d tokens, .* --from learns its own", note
+    )
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_what_only_scores_and_figures_need_may_be_missing(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    monkeypatch.delitem(sys.modules, "transformer_lit.course.figures", raising=False)
+    run = open_training(text("mytext"), "run", device="cpu")
+    run.train()
+    finish_training(run, name="n", command="c", results="results")
+    assert "matplotlib: pip install matplotlib" in run.notes[0]
+    assert (here / "run/model").exists() and not (here / "run/curve.svg").exists()
+    with pytest.raises(InputError, match=r"A figure needs matplotlib, .*: pip install matplotlib$"):
+        importlib.import_module("transformer_lit.course.figures")
+    with pytest.raises(InputError, match=r"BLEU needs sacrebleu, .*: pip install sacrebleu$"):
+        open_training(pairs("both.tsv"), "pairs", device="cpu")
+    with pytest.raises(InputError, match="BLEU needs sacrebleu"):
+        bleu(["a"], ["a"])
+    assert not (here / "pairs").exists()
+    assert load("everyday-en-de").translate(["A man is riding a bike."])
 
 
 class TestLonger:

@@ -304,7 +304,9 @@ def train(
         start = start or said.get("from")
         begin = load(start) if start else None
         if begin and not issubclass(kind.kind, type(begin)):
-            raise InputError(f"{start} is a {begin.task} model; it starts no {kind.kind.task} training")
+            raise InputError(
+                f"{start} is a {begin.task} model; it starts no {kind.kind.task} training"
+            )
         given = {"source": source, "target": target, "form": form, "steps": steps, "every": every}
         given |= {"text": text, "pairs": pairs} | _settings(changes or ())
         given["paths"] = given.pop(kind.reads)

@@ -217,7 +217,9 @@ class LanguageModeling(Recipe):
     lines: bool = False  # each line is a text of its own, and a row
     batch_size: int  # blocks of a step
     final: float = 0.1  # share of the peak rate at the end
-    tokens: Literal["characters"] | int = "characters"  # or the size of a BPE vocabulary
+    tokens: Literal["characters"] | int = (
+        "characters"  # or the size of a BPE vocabulary; other than ASCII comes on top
+    )
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
@@ -253,7 +255,20 @@ class LanguageModeling(Recipe):
     def train_tokenizer(self, examples: str) -> Tokenizer:
         if self.tokens == "characters":
             return CharTokenizer.train(examples)
-        return BPETokenizer.train(examples.splitlines(keepends=True), self.tokens)
+        lines = examples.splitlines(keepends=True)
+        if self.paths:  # in any writing system
+            return BPETokenizer.train_whole(lines, self.tokens)
+        return BPETokenizer.train(lines, self.tokens)
+
+    def remarks(self, tokenizer: Tokenizer, examples: str) -> list[str]:
+        some = examples[:20_000]
+        per_character = len(tokenizer.encode_text(some)) / len(some)
+        if per_character <= 1:
+            return []
+        return [
+            f"a character of this text takes {per_character:.1f} tokens, because they were learned "
+            "from another writing system; a training without --from learns its own"
+        ]
 
     def stream(self, tokenizer: Tokenizer, examples: str, seed: int) -> TextStream:
         how = {"batch_size": self.batch_size, "seed": seed}

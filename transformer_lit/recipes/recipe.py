@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
@@ -321,6 +322,10 @@ class Recipe(ABC):
         "The same for validation; that of training unless a task has another."
         return self.step(model, batch)
 
+    def remarks(self, tokenizer: Tokenizer, examples: Any) -> list[str]:
+        "What a person should know of the training examples before a run begins."
+        return []
+
     @abstractmethod
     def schedule(self) -> Callable[[int], float]:
         "The learning rate at a step from 1."
@@ -510,6 +515,9 @@ def open_training(
         trained=recipe.kind(model, tokenizer, info),
         data=data,
     )
+    run.notes += recipe.remarks(tokenizer, examples["train"])
+    if find_spec("matplotlib") is None:
+        run.notes.append("the curve will not be drawn; it needs matplotlib: pip install matplotlib")
     run.restore()
     if before != recipe.steps and not world.rank:
         write_json(out / "run.json", read_table(out / "run.json") | settings)
@@ -689,9 +697,10 @@ def finish_training(
         if sample := trained.sample(examples):
             write_text(run.out / "sample.txt", f"{sample}\n")
         rows = read_log(run.out / "log.jsonl")
-        from transformer_lit.course.figures import draw_curve  # drawing is slow to import
+        if find_spec("matplotlib"):
+            from transformer_lit.course.figures import draw_curve  # drawing is slow to import
 
-        draw_curve(learning_curve(rows), run.out / "curve.svg", title=name)
+            draw_curve(learning_curve(rows), run.out / "curve.svg", title=name)
         if fault := run.log_fault(rows):
             measured["log"] = fault
         result = Result(
