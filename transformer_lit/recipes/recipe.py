@@ -591,13 +591,18 @@ def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> 
     return found
 
 
-class _Begun(TypedDict):
-    "The fields of `run.json` that are no setting of a recipe, and its steps."
+class _Steps(TypedDict):
+    "The field of `run.json` that may change."
 
     steps: int
+
+
+class _Begun(_Steps):
+    "And those that are no settings of a recipe."
+
     seed: int
     dtype: Literal["float32", "bfloat16"]
-    train: NotRequired[dict[str, Any]]  # not in earlier versions
+    train: NotRequired[dict[str, str | None]]  # not in earlier versions
 
 
 def read_run(
@@ -615,7 +620,7 @@ def read_run(
     if begun is None:
         raise InputError(f"{path} doesn't name its recipe; write it behind the word train")
     if task not in (None, begun) or begun not in kinds:
-        raise InputError(f"{out} holds a {begun} training, not one of {task or list(kinds)}")
+        raise InputError(f"{out} holds a {begun} training, not one of {task or ', '.join(kinds)}")
     kind = kinds[begun]
     settings = {f.name: about[f.name] for f in fields(kind) if f.name in about}
     settings = typed(kind, settings, path)
@@ -636,7 +641,7 @@ def read_run(
 def _steps_before(out: Path, recipe: Recipe) -> int:
     "The steps that a run was begun for. More are `InputError` where its rates were made for those."
     path = out / "run.json"
-    before = typed(_Begun, read_table(path), path)["steps"]
+    before = typed(_Steps, read_table(path), path)["steps"]
     if before < 1:
         raise InputError(f"{path}: steps must be a positive whole number, got {before}")
     if before < recipe.steps:

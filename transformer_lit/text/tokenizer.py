@@ -92,6 +92,13 @@ def _is_ours(backend: Backend) -> bool:
     )
 
 # %% ../../nbs/text/01_tokenizer.ipynb #training
+def _byte_level(model: models.BPE) -> Backend:
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
     """Learn merges from `texts` until there are `vocab_size` tokens.
 
@@ -103,9 +110,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
         raise ValueError(f"vocab_size is {vocab_size}; special tokens and bytes take {least}")
     if isinstance(texts, str):  # would be read as many texts of one character, without a merge
         raise ValueError(f"texts is the one string {texts[:20]!r}; give a list of strings")
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIALS),
@@ -157,9 +162,7 @@ def train_whole_bpe(texts: Iterable[str], vocab_size: int, *, most: int = 8000) 
     for pair in json.loads(learner.to_str())["model"]["merges"]:
         if whole.issuperset(chain(*pair)):
             add(*map(written, pair))
-    backend = Backend(models.BPE(vocab=known, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
+    backend = _byte_level(models.BPE(vocab=known, merges=merges))
     backend.add_special_tokens(list(SPECIALS))
     return backend
 
