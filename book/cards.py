@@ -12,6 +12,7 @@ import configparser
 import functools
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -36,6 +37,13 @@ def settings(root: Path = ROOT) -> configparser.SectionProxy:
     found = configparser.ConfigParser()
     found.read(root / "settings.ini", encoding="utf-8")
     return found["DEFAULT"]
+
+
+def pythons(root: Path = ROOT) -> str:
+    "Which Python, as every page says it; soupsieve, a tool of the site, asks for 3.11.5."
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    oldest, too_new = re.fullmatch(r">=([\d.]+),<3\.(\d+)", project["requires-python"]).groups()
+    return f"Python {oldest} to 3.{int(too_new) - 1} (at least 3.11.5 to build the book)"
 
 
 @functools.cache  # the book asks for the same contents some thousand times

@@ -67,7 +67,7 @@ if not Path("../../results").is_dir():  # what was measured lies in the reposito
 """
 START_PACKAGE = """
 if importlib.util.find_spec("{package}") is None:
-    %pip install -q git+{code}@{commit}"""
+    %pip install -q '{package}[evaluation,figures] @ git+{code}@{commit}'"""
 START_OTHERS = """
 for package in {others}:
     if importlib.util.find_spec(package) is None:
@@ -291,7 +291,9 @@ TOLD = re.compile(r"`pip install ([\w ]+)`")
 def others(cells: list[dict], root: Path = ROOT) -> list[str]:
     "What the cells need beside our package: what they import, and what the page says to install."
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    brought = {re.match(r"\w+", line)[0] for line in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["evaluation"], *extras["figures"]]
+    brought = {re.match(r"\w+", line)[0] for line in lines}
     brought |= {cards.settings(root)["lib_name"], "IPython", *sys.stdlib_module_names}
     found = {name for cell in cells for line in TOLD.findall(source(cell)) for name in line.split()}
     code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
@@ -381,8 +383,6 @@ def lesson(page: str, notebook: dict, root: Path = ROOT) -> dict:
 def handout_readme(root: Path = ROOT) -> str:
     "How a student begins, in which order, and what to hand in."
     files, known = cards.chapters(root), book(False, root)
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    oldest, too_new = re.fullmatch(r">=([\d.]+),<([\d.]+)", project["requires-python"]).groups()
     first = []
     for number, (name, card) in enumerate(ways.first_pass(root).items(), 1):
         page = cards.page(files[name], root)
@@ -392,8 +392,7 @@ def handout_readme(root: Path = ROOT) -> str:
     return readme(
         "handout",
         root,
-        oldest=oldest,
-        too_new=too_new,
+        python=cards.pythons(root),
         first="\n".join(first),
         folders=", ".join(f"`{folder}`" for folder in folders),
         steps=len(STEPS),

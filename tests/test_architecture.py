@@ -199,13 +199,17 @@ def printing_modules():
 
 
 def scattered_addresses():
-    "The address stands in settings.ini alone; copies of the chapters get it when they are made."
+    """The address is in settings.ini only; copies of the chapters get it when they are made.
+
+    A package index needs it in README.md and pyproject.toml: test_pages and test_release compare.
+    """
     address = cards.settings()["git_url"].removeprefix("https://")
     patterns = ("*.*", "book/*.*", "book/_ext/*.py", "tests/**/*.py", "transformer_lit/**/*.py")
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     texts = (".md", ".yml", ".toml", ".py", ".cff", ".bib")
     for path in [*NOTEBOOKS, *(path for path in files if path.suffix in texts)]:
-        if address in path.read_text(encoding="utf-8"):
+        published = path.parent == ROOT and path.name in ("README.md", "pyproject.toml")
+        if not published and address in path.read_text(encoding="utf-8"):
             yield f"{path.relative_to(ROOT)} spells out the repository's address"
 
 

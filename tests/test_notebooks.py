@@ -209,7 +209,7 @@ from pathlib import Path
 
 shell, installed = InteractiveShell.instance(), []
 shell.register_magic_function(installed.append, magic_name="pip")
-names = lambda: [line.split("@")[0] for line in installed]
+names = lambda: [line.split("@")[0].split("[")[0] for line in installed]
 importlib.util.find_spec = lambda name: [x for x in names() if x.endswith(name)] or None
 for _ in range(2):
     shell.run_cell(json.loads(CELL)).raise_error()
@@ -245,7 +245,8 @@ def test_the_first_cell_brings_what_is_missing_once(page, more, made, tmp_path):
         check=True,
     )
     installed, where = json.loads(said.stderr.splitlines()[-1])
-    assert installed == [f"install -q {name}" for name in (f"git+{CODE}@{HEAD}", *more.split())]
+    package = f"'transformer_lit[evaluation,figures] @ git+{CODE}@{HEAD}'"
+    assert installed == [f"install -q {name}" for name in (package, *more.split())]
     if "04_fused" in page:  # it reads records
         course = home / "transformer_lit"
         assert (home / "calls").read_text().splitlines() == [
@@ -394,8 +395,8 @@ def test_every_exercise_stands_there_with_its_blank_and_only_answers_are_missing
 
 def test_the_readme_says_how_to_begin_and_in_which_order(folders):
     text = (folders["handout"] / "README.md").read_text()
-    assert f"pip install jupyterlab git+{CODE}@{HEAD}\n" in text
-    assert "Python 3.11 or newer, and older than 3.14" in text
+    package = f"'transformer_lit[evaluation,figures] @ git+{CODE}@{HEAD}'"
+    assert f"pip install jupyterlab {package}\n" in text and cards.pythons() in text
     order = re.findall(r"^\d+\. \[.*\]\((nbs/.*)\), \d+ minutes$", text, re.M)
     first = [path for path in cards.chapters().values() if cards.card(path)["pass"] == 1]
     assert order == [str(p.relative_to(ROOT)) for p in first if p.parent.name != "base"]

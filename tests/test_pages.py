@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from xml.etree import ElementTree
 
+import cards
 import pytest
 from chapter_widgets import FIRST
 from family_tree import TREE
@@ -310,11 +311,32 @@ def test_the_first_page_says_how_large_its_models_are():
 
 def test_links_between_files_of_the_repository_lead_somewhere():
     folders = "results/README.md", "benchmarks/README.md"
-    for page in (README, "CONTRIBUTING.md", "WEIGHTS-NOTICE.md", *folders):
+    for page in ("CONTRIBUTING.md", "WEIGHTS-NOTICE.md", *folders):
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:)([^)#]+)|src(?:set)?=\"([^\"]+)", text):
             there = (ROOT / page).parent / "".join(target)
             assert there.exists(), f"{page} links to {there}"
+
+
+def test_links_of_the_readme_work_on_a_package_index_too():
+    "They are absolute, built from the address in settings.ini, and lead to files that exist."
+    known, text = cards.settings(), (ROOT / README).read_text(encoding="utf-8")
+    code = f"{known['git_url']}/blob/{known['branch']}/"
+    raw = code.replace("//github.com", "//raw.githubusercontent.com").replace("/blob/", "/")
+    links = re.findall(r"\]\(([^)#]+)", text)
+    pictures = re.findall(r'src(?:set)?="([^"]+)', text)
+    ours = [link for link in links if link.startswith(known["git_url"])]
+    assert len(ours) > 10 and len(pictures) == 2
+    assert all(link.startswith("https://") for link in links)
+    for base, targets in ((code, ours), (raw, pictures)):
+        for target in targets:
+            assert target.startswith(base) and (ROOT / target.removeprefix(base)).exists(), target
+
+
+@pytest.mark.parametrize("page", [README, "CONTRIBUTING.md", "book/use.md"])
+def test_every_page_says_the_same_of_python(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert len(re.findall(r"Python 3\.\d", text)) == text.count(cards.pythons()) == 1
 
 
 def texts():

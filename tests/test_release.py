@@ -6,8 +6,10 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from itertools import chain
 from pathlib import Path
 
+import cards
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -89,9 +91,26 @@ def test_what_ci_installs_has_hashes_and_is_what_the_constraints_say(name):
     said = {canonicalize_name(package): version for package, version in said}
     assert {package: said.get(package, v) for package, v in locked.items()} == locked
     wanted = tomllib.loads(pyproject())["project"]
-    due = [*wanted["dependencies"], *wanted["optional-dependencies"]["dev"]]
+    extras = wanted["optional-dependencies"]
+    (ours,) = [one for one in map(Requirement, extras["dev"]) if one.name == wanted["name"]]
+    due = [*wanted["dependencies"], *extras["dev"], *chain(*map(extras.get, ours.extras))]
     due = {canonicalize_name(Requirement(one).name) for one in due if name == "requirements"}
+    due -= {ours.name}
     assert due | {"build", "packaging", "setuptools"} <= locked.keys()
+
+
+def test_the_addresses_are_those_of_settings_ini():
+    known, project = cards.settings(), tomllib.loads(pyproject())["project"]
+    assert project["urls"] == {
+        "Documentation": f"{known['doc_host']}{known['doc_baseurl']}/",
+        "Source": known["git_url"],
+        "Issues": f"{known['git_url']}/issues",
+        "Changelog": f"{known['git_url']}/blob/{known['branch']}/CHANGELOG.md",
+    }
+    oldest = re.match(r">=([\d.]+),", project["requires-python"])[1]
+    versions = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
+    assert oldest == known["min_python"] == versions[0]
+    assert cards.pythons().startswith(f"Python {versions[0]} to {versions[-1]} (")
 
 
 def test_the_changes_begin_with_this_version():

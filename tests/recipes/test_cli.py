@@ -140,6 +140,8 @@ FAILURES = {
     "unknown model": (("translate", "x", "--model", "nope"), "no model 'nope'"),
     "folder without a model": (("translate", "x", "--model", "empty"), "holds no model"),
     "evaluate what": (("evaluate",), "--checkpoint"),
+    "train what": (("train",), "name what to train: translation, language-model"),
+    "nothing to go on with": (("train", "--resume", "--out", "empty"), "name what to train"),
     "no data, no network": (("data", "fetch", "multi30k"), "connect to the network"),
     "no data to train on": ((*TRAIN, "--preset", "multi30k-tiny"), "is not in"),
     "no data to evaluate on": (EVALUATE, "is not in"),

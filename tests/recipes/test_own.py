@@ -1,21 +1,26 @@
 """Data of your own: read, split by a rule, hashed, refused in a line; the sizes that you want."""
 
+import contextlib
+import importlib
 import io
 import json
 import random
 import re
+import shutil
 import signal
 import sys
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from transformer_lit import __version__
 from transformer_lit.course.data import number_pairs
-from transformer_lit.course.files import InputError, read_json
+from transformer_lit.course.files import InputError, read_json, write_json
 from transformer_lit.course.settings import field_words
 from transformer_lit.course.text_files import hash_files, pairs_from_files, text_from_files
+from transformer_lit.inference.metrics import bleu
 from transformer_lit.models.llama import LlamaConfig
 from transformer_lit.recipes.cli import _spread, main
 from transformer_lit.recipes.language_model import LanguageModeling
@@ -37,6 +42,7 @@ BAD = {
     "short": b"A man is riding.",
     "few": b"one\ntwo\n",
     "one.tsv": b"one\teins\n",
+    "qa.jsonl": b'{"question": "Who?", "answer": "Me."}\n' * 30,
 }
 
 
@@ -109,6 +115,36 @@ def test_what_is_held_out_stays_so_whatever_is_added(here):
     assert sum(counts) == 300 and min(counts) > 5
 
 
+@pytest.mark.parametrize("read", [text_from_files, pairs_from_files])
+@pytest.mark.parametrize("given", [("val",), ("test",), ("val", "test")])
+def test_files_to_validate_and_test_on_are_whole_and_take_nothing_from_the_others(
+    here, read, given
+):
+    whole = {"mytext/a.txt": "mytext/a.txt", "mytext/b/c.txt": "mytext/b/c.txt"}
+    names = ["both.tsv", "few.tsv"] if read is pairs_from_files else [*whole]
+    (here / "few.tsv").write_text("\n".join((here / "both.tsv").read_text().splitlines()[::9]))
+    own = {split: [names[1]] for split in given}
+    parts = {}
+    for split in {"train", "val", *given}:
+        parts[split] = read([names[0]], split, **own)
+    if read is text_from_files:
+        assert all(parts[split] == (here / names[1]).read_text() for split in given)
+        assert "val" in given or parts["train"] + parts["val"] == (here / names[0]).read_text()
+        assert "val" not in given or parts["train"] == (here / names[0]).read_text()
+        return
+    few = [tuple(line.split("\t")[:2]) for line in (here / names[1]).read_text().splitlines()]
+    assert all(parts[split] == few for split in given)
+    rest = [
+        pair
+        for split in {"train", "val", "test"} - {*given}
+        for pair in read(names[:1], split, **own)
+    ]
+    assert not {source for source, _ in few} & {source for source, _ in parts["train"]}
+    assert {*rest, *few} == {
+        pair for split in ("train", "val", "test") for pair in read(names[:1], split)
+    }
+
+
 def text(*files, **changes):
     return LanguageModeling.from_files(*files, **{**SMALL, **FEW, **changes})
 
@@ -122,6 +158,15 @@ REFUSED = [  # what is asked for, how, and the words of the one line
     (text, ["empty"], {}, "empty is empty"),
     (text, ["binary"], {}, "binary is no text: it holds a zero byte"),
     (text, ["mixed"], {}, "mixed is not UTF-8"),
+    (
+        text,
+        ["qa.jsonl"],
+        {},
+        "qa.jsonl holds a record in each line: .* to a .txt file, and give that",
+    ),
+    (text, ["mytext"], {"val_paths": ["qa.jsonl"]}, "qa.jsonl holds a record"),
+    (text, ["mytext"], {"test_paths": ["none.txt"]}, "cannot read none.txt"),
+    (text, [], {"val_paths": ["mytext"]}, "need files to train on: give --text FILE"),
     (text, ["short"], {}, "is too short for blocks of|has no block of"),
     (text, [], {}, "give your files: --text"),
     (text, ["mytext"], {"n_heads": 3}, "n_heads=3 is not a multiple of n_kv_heads=2"),
@@ -261,6 +306,42 @@ class TestStart:
         assert scores[0] == start.score(read)["perplexity"] != scores[1]
 
 
+def test_own_text_in_another_writing_system_comes_out_whole(here):
+    chinese = "".join(random.Random(0).choices("我你他在是学习注意力，。\n", k=900))
+    (here / "zh.txt").write_text(chinese)
+    run = open_training(text("zh.txt", tokens=270), "run", device="cpu")
+    tokenizer = run.trained.tokenizer
+    assert all("\ufffd" not in tokenizer.decode([i]) for i in tokenizer.encode(chinese))
+    assert not run.notes
+    start = load("stories")
+    like = LanguageModeling.from_files("zh.txt", like=start, steps=1)
+    (note,) = open_training(like, "tuned", device="cpu", start=start).notes
+    assert re.match(
+        r"a character of this text takes [23]\.\d tokens, .* --from learns its own", note
+    )
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_what_only_scores_and_figures_need_may_be_missing(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    monkeypatch.delitem(sys.modules, "transformer_lit.course.figures", raising=False)
+    run = open_training(text("mytext"), "run", device="cpu")
+    run.train()
+    finish_training(run, name="n", command="c", results="results")
+    assert "matplotlib: pip install matplotlib" in run.notes[0]
+    assert (here / "run/model").exists() and not (here / "run/curve.svg").exists()
+    with pytest.raises(InputError, match=r"A figure needs matplotlib, .*: pip install matplotlib$"):
+        importlib.import_module("transformer_lit.course.figures")
+    with pytest.raises(InputError, match=r"BLEU needs sacrebleu, .*: pip install sacrebleu$"):
+        open_training(pairs("both.tsv"), "pairs", device="cpu")
+    with pytest.raises(InputError, match="BLEU needs sacrebleu"):
+        bleu(["a"], ["a"])
+    assert not (here / "pairs").exists()
+    assert load("everyday-en-de").translate(["A man is riding a bike."])
+
+
 class TestLonger:
     "A run that has ended goes on to more steps where the rates of its steps stay what they were."
 
@@ -363,11 +444,108 @@ class TestCommand:
         code, out, _ = run("train", task, "--help")
         assert code == 0
         for name, said in field_words(RECIPES[task]).items():
-            assert name in ("paths", "sizes") or (f"  {name}=" in out and said in out)
+            assert name in ("paths", "val_paths", "test_paths", "sizes") or (
+                f"  {name}=" in out and said in out
+            )
         assert "  d_model=" in out and f"Presets: {next(iter(RECIPES[task].presets))}" in out
+
+    @pytest.mark.parametrize("task", RECIPES)
+    def test_the_help_shows_the_preset_that_is_named_or_that_files_take(self, run, task):
+        kind = RECIPES[task]
+        named = [((f"--preset={n}",), n) if n < "o" else (("--preset", n), n) for n in kind.presets]
+        files = [(("src",), "own"), ((f"--{kind.reads}", "src"), "own")]
+        for words, name in [((), next(iter(kind.presets))), *named, *files]:
+            code, out, _ = run("train", task, *words, "--help")
+            assert code == 0 and f"\nSettings of {name}:\n" in out
+            for setting in ("steps", "lr", "dataset"):
+                value = getattr(kind.presets[name], setting)
+                assert f"  {setting}={value} " in out, (name, setting)
 
     def test_the_help_of_train_names_every_recipe(self, run):
         assert all(task in run("train", "--help")[1] for task in RECIPES)
+
+    def test_a_run_goes_on_by_its_folder(self, run, here):
+        "All that began it is in the folder: recipe, files, start, seed, type; more must agree."
+        train = (*FEW_LM, "steps=2", "--every", "1")
+        assert run(*train, "--out", "first", "--results", "r1")[0] == 0
+        more = ("--text", "mytext/b", "--valid", "mytext/a.txt", "--from", "first", "--seed", "5")
+        more += ("--steps", "3", "--every", "1", "--dtype", "bfloat16", "--results", "r2")
+        code, out, _ = run("train", "language-model", *more, "--out", "run", "--json")
+        assert code == 0
+        whole, command = json.loads(out), ("train", "--resume", "--out", "run")
+        for checkpoint in checkpoints("run/checkpoints")[1:]:
+            shutil.rmtree(checkpoint)
+        before = read_json("run/run.json")
+        for words in ((), ("--seed", "5"), ("--set", "lr=0.004"), more):
+            recipe = ("language-model",) if words else ()
+            code, out, err = run(command[0], *recipe, *command[1:], *words, "--json")
+            assert code == 0 and err.endswith(" is done\n") and read_json("run/run.json") == before
+            again = json.loads(out)
+            assert again["metrics"] == whole["metrics"] and again["name"] == whole["name"]
+        assert len(list((here / "r2").iterdir())) == 1 and not (here / "results").exists()
+        contradictions = {
+            "lr 0.004 → 0.5": ("--set", "lr=0.5"),
+            "seed 5 → 6": ("--seed", "6"),
+            "dtype 'bfloat16' → 'float32'": ("--dtype", "float32"),
+            "val_paths": ("--valid", "src"),
+            "paths": ("--text", "mytext"),
+            "of start": ("--from", "stories"),
+            "has no pairs": ("--pairs", "src"),
+            "1250 steps are another training": ("--preset", "stories"),
+        }
+        for told, words in contradictions.items():
+            code, out, err = run(*command, *words)
+            assert code == 2 and told in err and err.count("\n") == 1, (told, err)
+        code, _, err = run("train", "translation", *command[1:])
+        assert code == 2 and "holds a language-model training, not one of translation" in err
+        del before["train"]  # as an earlier version wrote it
+        write_json("run/run.json", before)
+        assert "run.json doesn't name its recipe" in run(*command)[2]
+
+    def test_files_to_test_on_are_scored_then_and_later(self, run, here):
+        train = (*FEW_LM, "steps=2", "--test", "mytext/b", "mytext/a.txt", "--out", "run")
+        code, out, err = run(*train)
+        assert code == 0, err
+        (record,) = (json.loads(path.read_text()) for path in (here / "results").iterdir())
+        assert record["split"] == "test" and "--test mytext/b mytext/a.txt" in record["command"]
+        assert {"mytext", "mytext/b", "mytext/a.txt"} == {*record["data_sha256"]}
+        assert run("evaluate", "--checkpoint", "run")[1].strip() == out.split(";")[0]
+        files = ("--text", "mytext/b", "mytext/a.txt")
+        assert run("evaluate", "--checkpoint", "run", *files)[1].strip() == out.split(";")[0]
+        for words in (("--pairs", "both.tsv"), (*files, "--split", "val")):
+            code, out, err = run("evaluate", "--checkpoint", "run", *words)
+            assert (code, out) == (2, "") and err.endswith("or on files: --text FILE\n")
+        with open("mytext/a.txt", "a") as file:
+            file.write("It is another file.\n")
+        assert "to score them: --text FILE" in run("evaluate", "--checkpoint", "run")[2]
+
+    def test_tensorboard_reads_the_log(self, run, here, monkeypatch):
+        "By torch's writer; this one stands in for it, since the package may not be installed."
+        told = []
+
+        class SummaryWriter(contextlib.nullcontext):
+            def __init__(self, folder, purge_step):
+                super().__init__(self)
+                told.append((folder, purge_step))
+
+            def add_scalar(self, name, value, step):
+                told.append((name, value, step))
+
+        train = (*FEW_LM, "steps=3", "--every", "2", "--tensorboard", "--out", "run")
+        monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+        monkeypatch.setitem(sys.modules, "tensorboard", None)
+        code, _, err = run(*train)
+        assert code == 2 and err.endswith(", which is not installed: pip install tensorboard\n")
+        assert not (here / "run").exists()
+        module = SimpleNamespace(SummaryWriter=SummaryWriter)
+        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+        assert run(*train)[0] == 0
+        rows, names = read_log("run/log.jsonl"), ("loss", "lr", "grad_norm", "val_loss")
+        expected = [(n, row[n], row["step"]) for row in rows for n in names if n in row]
+        assert told == [("run/tensorboard", 1), *expected] and len(expected) == 3 * 3 + 2
+        shutil.rmtree(checkpoints("run/checkpoints")[-1])
+        assert run("train", "--resume", "--out", "run", "--tensorboard")[0] == 0
+        assert told[len(expected) + 1 :] == [("run/tensorboard", 3), *expected[-4:]]
 
     def test_words_belong_to_the_option_before_them(self):
         words = ["x", "--set", "a=1", "b=2", "--out", "o", "--text", "-", "f"]
@@ -401,8 +579,8 @@ class TestCommand:
         assert (code, out) == (130, "")
         told, last = err.splitlines()
         assert last == "interrupted" and told.startswith("step-0000002 is saved; go on with: ")
-        assert told.endswith(" --out cut --resume")
-        code, out, err = run(*train, "cut", "--resume")
+        assert told.endswith(": transformer-lit train --resume --out cut")
+        code, out, err = run("train", "--resume", "--out", "cut")
         assert (code, err) == (0, "step 2 is done\n")
         ends = [checkpoints(f"{name}/checkpoints") for name in ("cut", "whole")]
         assert [path.name for path in ends[0]] == ["step-0000006", "step-0000007"]

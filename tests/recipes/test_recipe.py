@@ -26,6 +26,7 @@ from transformer_lit.recipes.recipe import (
     finish_training,
     open_training,
     preset,
+    read_run,
 )
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES, load
@@ -249,6 +250,22 @@ BEGUN = [
 ]
 
 
+SETTINGS = [
+    {"seed": "x"},
+    {"dtype": "float16"},
+    {"train": 5},
+    {"train": {}},
+    {"train": {"recipe": "x"}},
+    {"train": {"recipe": [1]}},
+    {"lr": "x"},
+    {"lr": -1.0},
+    {"model": "x"},
+    {"sizes": 5},
+    {"sizes": {"unheard": 1}},
+    {"sizes": {"d_model": "x"}},
+]
+
+
 def test_settings_of_a_run_made_by_hand_are_one_sentence(recipe, tmp_path):
     train(recipe, tmp_path)
     good = read_json(tmp_path / "run.json")
@@ -257,6 +274,16 @@ def test_settings_of_a_run_made_by_hand_are_one_sentence(recipe, tmp_path):
         write_json(tmp_path / "run.json", made)
         with pytest.raises(InputError, match=r"run\.json(: steps| is not a table)"):
             open_training(recipe, tmp_path, device="cpu", resume=True)
+    kinds = {recipe.kind.task: type(recipe)}
+    for value in [*BEGUN, *SETTINGS]:
+        write_json(
+            tmp_path / "run.json", good | value if isinstance(value, dict) and value else value
+        )
+        with pytest.raises(InputError) as caught:
+            read_run(tmp_path, kinds)
+        assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    write_json(tmp_path / "run.json", good)
+    assert read_run(tmp_path, kinds)[0] == recipe
 
 
 def test_a_clock_that_stands_gives_no_speed(recipe, tmp_path):

@@ -19,10 +19,12 @@ from transformer_lit.text.tokenizer import (
     BPETokenizer,
     CharTokenizer,
     PublishedTokenizer,
+    _is_ours,
     byte_alphabet,
     load_tokenizer,
     readable,
     train_bpe,
+    train_whole_bpe,
 )
 
 LINES = [
@@ -55,6 +57,36 @@ def test_training_takes_any_iterable_and_a_smaller_vocabulary_has_the_first_merg
     assert again.backend.to_str() == TOKENIZER.backend.to_str()
     for size in (259, 263, 307):
         assert merges_of(BPETokenizer.train(LINES, size)) == merges_of(TOKENIZER)[: size - 259]
+
+
+SCRIPTS = ["我们在学习注意力。", "Ελλάδα и Москва", "ภาษาไทย", "🚲🚲 fährt"]
+
+
+@pytest.mark.parametrize("more", [0, 1, 23])
+def test_whole_characters_come_out_whole_whatever_the_writing_system(more):
+    texts, size = [*LINES, *SCRIPTS * 3], 259 + more
+    whole, plain = BPETokenizer.train_whole(texts, size), BPETokenizer.train(texts, size)
+    for text in texts:
+        ids = whole.encode(text)
+        assert "".join(whole.decode([i]) for i in ids) == text  # no token is a part of one
+        assert whole.decode(ids) == text and len(ids) <= max(len(text), 1)
+    assert any("\ufffd" in plain.decode([i]) for i in plain.encode(SCRIPTS[0]))
+    assert whole.decode(whole.encode("你好 ☕")) == "你好 ☕"  # of which it has never seen
+    assert _is_ours(whole.backend) and len(merges_of(whole)) == whole.vocab_size - 259
+    ascii_only = [text for text in texts if text.isascii()]
+    one, other = (make(ascii_only, size) for make in (BPETokenizer.train_whole, BPETokenizer.train))
+    assert one.vocab_size == other.vocab_size == size
+
+
+def test_of_too_many_characters_the_frequent_ones_are_whole():
+    texts = ["".join(map(chr, range(0x4E00, 0x4E00 + 90))), "一" * 9]
+    backend = train_whole_bpe(texts, 263, most=293)
+    assert backend.get_vocab_size() <= 293 and len(backend.encode("一").ids) == 1
+    assert len(backend.encode(texts[0]).ids) > 90
+    with pytest.raises(ValueError, match="the one string"):
+        train_whole_bpe("one string", 300)
+    with pytest.raises(ValueError, match="take 259"):
+        train_whole_bpe(texts, 258)
 
 
 def test_merges_do_not_cross_words():

@@ -9,16 +9,18 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
-from matplotlib.image import AxesImage
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
-from matplotlib.path import Path as Outline
 
-from transformer_lit.course.files import atomic_path
+from transformer_lit.course.files import atomic_path, optional
+
+with optional("A figure"):
+    import matplotlib.pyplot as plt
+    from matplotlib import colormaps
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
+    from matplotlib.image import AxesImage
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
+    from matplotlib.path import Path as Outline
 
 # Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
 PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")

@@ -341,3 +341,15 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
         f"{file.path} is not in {' or '.join(map(str, _folders()))}{why}; connect to the network, "
         "or put it into a folder that TRANSFORMER_LIT_DATA names"
     )
+
+
+@contextmanager
+def optional(what: str) -> Iterator[None]:
+    "Inside, a package that is not installed is one sentence: what needs it, and how to get it."
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise InputError(
+            f"{what} needs {package}, which is not installed: pip install {package}"
+        ) from error

@@ -29,7 +29,12 @@ def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    "A text file; `InputError` where it is missing, empty, binary or not UTF-8."
+    "A text file; `InputError` where it is missing, empty, binary, not UTF-8 or a file of records."
+    if path.suffix.lower() == ".jsonl":
+        raise InputError(
+            f"{path} holds a record in each line: its brackets and the names of its fields would "
+            "be learned as text; write the texts themselves to a .txt file, and give that"
+        )
     if b"\0" in read_bytes(path, LARGEST):
         raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")
     text = read_text(path, LARGEST).removeprefix("\ufeff")
@@ -38,17 +43,32 @@ def _text(path: Path) -> str:
     return text
 
 
-def text_from_files(files: Sequence[str | Path], split: str) -> str:
+def read_text_files(files: Sequence[str | Path]) -> list[str]:
+    "The text of each file, and of each .txt file below a folder."
+    if not files:
+        raise InputError("give your files: --text, or from_files in Python")
+    return [_text(member) for path in files for member in _members(Path(path))]
+
+
+def text_from_files(
+    files: Sequence[str | Path],
+    split: str,
+    *,
+    val: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+) -> str:
     """The running text of files, and of the .txt files below folders; splits train and val.
 
     Held out is the last tenth of the characters of each file, and the beginning of its first line
-    where that takes no other tenth.
+    where that takes no other tenth. With files for val nothing is held out of the others. The split
+    test has files of its own.
     """
-    _split(split, ("train", "val"))
-    if not files:
-        raise InputError("give your files: --text, or from_files in Python")
+    own = {"val": val, "test": test}
+    _split(split, ("train", "val", "test") if test else ("train", "val"))
+    if own.get(split) or (split == "train" and val):
+        return "\n".join(read_text_files(own.get(split, files)))
     parts = []
-    for text in (_text(member) for path in files for member in _members(Path(path))):
+    for text in read_text_files(files):
         tenth = len(text) // 10
         cut = text.rfind("\n", -2 * tenth, -tenth) + 1 or len(text) - tenth
         parts.append(text[:cut] if split == "train" else text[cut:])
@@ -62,23 +82,46 @@ def _split(split: str, known: Sequence[str]) -> None:
         )
 
 
-def pairs_from_files(files: Sequence[str | Path], split: str) -> list[tuple[str, str]]:
+def read_pair_files(files: Sequence[str | Path]) -> list[tuple[str, str]]:
+    "The pairs of two files, or of one with tabs; those with an empty side are left out."
+    return [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
+
+
+def pairs_from_files(
+    files: Sequence[str | Path],
+    split: str,
+    *,
+    val: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+) -> list[tuple[str, str]]:
     """Sentence pairs of two files, a sentence a line, or of one with a tab between the two.
 
     Pairs with an empty side are left out. Of 20 sources one is held out as val and one as test: the
     hash of its letters and digits says which, whatever stands around it. So no source that is held
-    out is trained on; a target may be, since labels and short answers occur again and again.
+    out is trained on; a target may be, since labels and short answers occur again and again. Val
+    and test may have files of their own: then nothing is held out for them, and their sources are
+    left out of the training.
     """
     _split(split, ("train", "val", "test"))
-    held: dict[str, list[tuple[str, str]]] = {"train": [], "val": [], "test": []}
-    pairs = [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
+    pairs = read_pair_files(files)
+    held = {name: read_pair_files(own) for name, own in (("val", val), ("test", test)) if own}
+    apart = {_key(source) for some in held.values() for source, _ in some}
+    parts: dict[str, list[tuple[str, str]]] = {"train": [], "val": [], "test": []}
     for pair in pairs:
-        key = comparable(pair[0]) or pair[0]  # signs alone tell sentences apart, too
-        place = int(sha256(key.encode()), 16) % 20
-        held[{0: "val", 1: "test"}.get(place, "train")].append(pair)
-    if empty := [name for name, some in held.items() if not some]:
+        key = _key(pair[0])
+        part = {0: "val", 1: "test"}.get(int(sha256(key.encode()), 16) % 20, "train")
+        if part in held:
+            part = "train"
+        if part != "train" or key not in apart:
+            parts[part].append(pair)
+    if empty := [name for name, some in (parts | held).items() if not some]:
         raise InputError(f"of {len(pairs)} pairs none falls into {empty[0]}; give more pairs")
-    return held[split]
+    return (parts | held)[split]
+
+
+def _key(source: str) -> str:
+    "What tells two sources apart: letters and digits, or signs where there is nothing else."
+    return comparable(source) or source
 
 
 def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU
+from transformer_lit.course.files import optional
 
 # %% ../../nbs/inference/03_metrics.ipynb #code
 def perplexity(nats_per_token: float) -> float:
@@ -77,6 +77,8 @@ def bleu(
         raise ValueError(f"bleu takes a list of sentences and a reference for each, got {found}")
     if not references:
         raise ValueError("bleu needs at least one sentence and its reference, got none")
+    with optional("BLEU"):
+        from sacrebleu.metrics import BLEU
     tokenize = bleu_tokenizer(references) if tokenize is None else tokenize
     metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     score = metric.corpus_score(list(hypotheses), [list(references)])

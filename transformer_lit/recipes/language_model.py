@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_text, text_lines
 from transformer_lit.course.files import InputError
-from transformer_lit.course.text_files import text_from_files
+from transformer_lit.course.text_files import read_text_files, text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
 from transformer_lit.inference.sampling import Sampling, stream, until
@@ -217,7 +217,9 @@ class LanguageModeling(Recipe):
     lines: bool = False  # each line is a text of its own, and a row
     batch_size: int  # blocks of a step
     final: float = 0.1  # share of the peak rate at the end
-    tokens: Literal["characters"] | int = "characters"  # or the size of a BPE vocabulary
+    tokens: Literal["characters"] | int = (
+        "characters"  # or the size of a BPE vocabulary; other than ASCII comes on top
+    )
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
@@ -226,7 +228,7 @@ class LanguageModeling(Recipe):
     given_sizes = ("vocab_size", "max_len")
     more_ids: ClassVar[int] = 0  # of the model, beyond those of the tokenizer
     kind = LanguageModel
-    remembers = ("dataset", "paths", "lines", "length")
+    remembers = (*Recipe.remembers, "lines", "length")
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def build(self, vocab_size: int) -> nn.Module:
@@ -243,13 +245,30 @@ class LanguageModeling(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> str:
         if self.dataset == "own":
-            return text_from_files(self.paths, split)
+            return text_from_files(self.paths, split, val=self.val_paths, test=self.test_paths)
         return load_text(self.dataset, split, progressbar=progressbar)
+
+    @staticmethod
+    def read_files(paths: Sequence[str]) -> str:
+        return "\n".join(read_text_files(paths))
 
     def train_tokenizer(self, examples: str) -> Tokenizer:
         if self.tokens == "characters":
             return CharTokenizer.train(examples)
-        return BPETokenizer.train(examples.splitlines(keepends=True), self.tokens)
+        lines = examples.splitlines(keepends=True)
+        if self.paths:  # in any writing system
+            return BPETokenizer.train_whole(lines, self.tokens)
+        return BPETokenizer.train(lines, self.tokens)
+
+    def remarks(self, tokenizer: Tokenizer, examples: str) -> list[str]:
+        some = examples[:20_000]
+        per_character = len(tokenizer.encode_text(some)) / len(some)
+        if per_character <= 1:
+            return []
+        return [
+            f"a character of this text takes {per_character:.1f} tokens, because they were learned "
+            "from another writing system; a training without --from learns its own"
+        ]
 
     def stream(self, tokenizer: Tokenizer, examples: str, seed: int) -> TextStream:
         how = {"batch_size": self.batch_size, "seed": seed}

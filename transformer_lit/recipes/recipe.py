@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'build', 'read_description', 'Trained', 'Recipe', 'preset', 'read_presets', 'settings_of', 'settings_text',
-           'open_training', 'finish_training']
+           'open_training', 'read_run', 'finish_training']
 
 # %% ../../nbs/recipes/01_recipe.ipynb #imports
 import hashlib
@@ -14,13 +14,14 @@ import re
 import shlex
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, NotRequired, TypedDict
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +105,8 @@ class _Description(TypedDict):
     model: dict[str, Any]  # in the types of the family's config
     dataset: NotRequired[str]  # this and the rest: what a recipe `remembers`
     paths: NotRequired[tuple[str, ...]]
+    val_paths: NotRequired[tuple[str, ...]]
+    test_paths: NotRequired[tuple[str, ...]]
     data: NotRequired[dict[str, str]]
     form: NotRequired[str]
     source: NotRequired[str]
@@ -218,12 +221,18 @@ def _family(model: nn.Module) -> str:
     return {config: name for name, (_, config) in MODELS.items()}[type(model.config)]
 
 # %% ../../nbs/recipes/01_recipe.ipynb #recipe
+# Fields with files of your own, and the command's option for each; that of the first is `reads`.
+_FILES_OF = {"paths": "", "val_paths": "valid", "test_paths": "test"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
     "All that decides a training. A task adds its fields, and the methods that only it can know."
 
     dataset: str  # a data set of the course; "own" where paths are given
     paths: tuple[str, ...] = ()  # files of your own, in place of a data set of the course
+    val_paths: tuple[str, ...] = ()  # others to validate on, in place of a part of those
+    test_paths: tuple[str, ...] = ()  # others for the final score
     model: str  # its family: a name in MODELS
     sizes: dict[str, Any]  # of the model's config, without those of `given_sizes`
     steps: int  # optimiser steps
@@ -240,9 +249,10 @@ class Recipe(ABC):
 
     kind: ClassVar[type[Trained]]  # what comes out
     presets: ClassVar[dict[str, "Recipe"]]  # by name; the first is the default
-    remembers: ClassVar[tuple[str, ...]] = ("dataset", "paths")  # fields that a trained model keeps
+    remembers: ClassVar[tuple[str, ...]] = ("dataset", *_FILES_OF)  # fields that a model keeps
     named: ClassVar[tuple[str, ...]] = ()  # fields that `variant` tells, with options of their own
     reads: ClassVar[str] = "text"  # the command's option for files
+    read_files: ClassVar[Callable[[Sequence[str]], Any]]  # all examples in files of your own
     given_sizes: ClassVar[tuple[str, ...]] = ("vocab_size",)  # sizes that follow from the rest
     direction = variant = ""  # "en-de", where there is one; what a run's name says of the task
 
@@ -257,11 +267,26 @@ class Recipe(ABC):
         }
         if bad := next((name for name, is_good in good.items() if not is_good), None):
             raise ValueError(f"{bad} cannot be {getattr(self, bad)}")
+        if self.files and not self.paths:
+            raise ValueError(f"--valid and --test need files to train on: give --{self.reads} FILE")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        "All files of your own."
+        return tuple(path for name in _FILES_OF for path in getattr(self, name))
 
     @classmethod
     def from_files(cls, *paths: str | Path, name: str = "own", **changes: Any) -> "Recipe":
-        "A recipe for files of your own: a preset, with fields and sizes changed; see `preset`."
+        """A recipe for files of your own: a preset, with fields and sizes changed; see `preset`.
+
+        `val_paths` and `test_paths` name files to validate and test on. Without them, a part of
+        `paths` is held out.
+        """
         return preset(cls, name, paths=tuple(map(str, paths)), **changes)
+
+    def with_changes(self, **changes: Any) -> "Recipe":
+        "This recipe with other fields and sizes; see `preset`."
+        return _changed(type(self), self, changes)
 
     def sizes_of(self, model: nn.Module) -> dict[str, Any]:
         "The fields with which `build` makes a model like this one."
@@ -301,6 +326,10 @@ class Recipe(ABC):
         "The same for validation; that of training unless a task has another."
         return self.step(model, batch)
 
+    def remarks(self, tokenizer: Tokenizer, examples: Any) -> list[str]:
+        "What a person should know of the training examples before a run begins."
+        return []
+
     @abstractmethod
     def schedule(self) -> Callable[[int], float]:
         "The learning rate at a step from 1."
@@ -308,12 +337,12 @@ class Recipe(ABC):
     def run_name(self, preset: str, *, seed: int, dtype: torch.dtype = torch.float32) -> str:
         "Its preset, what is not as the preset says, its seed: no two of them share a record."
         changed = {
-            k: v for k, v in self._changed(preset).items() if k not in (*self.named, "paths")
+            k: v for k, v in self._changed(preset).items() if k not in (*self.named, *_FILES_OF)
         }
         other = [f"{name}{value}" for name, value in changed.items()]
         other += [] if dtype == torch.float32 else [_name(dtype)]
         files = [Path(path).resolve().stem for path in self.paths[:1]]
-        files += [sha256(repr([*hash_files(self.paths).values()]).encode())[:6]] if files else []
+        files += [sha256(repr([*hash_files(self.files).values()]).encode())[:6]] if files else []
         parts = (preset, *files, self.variant, *other, f"seed{seed}")
         return re.sub(r"[^\w.,+=-]+", "-", "-".join(filter(None, parts)))
 
@@ -323,6 +352,7 @@ class Recipe(ABC):
         for settings in (ours, theirs):
             settings |= {_spelt(self, k): v for k, v in settings.pop("sizes").items()}
         theirs |= {"dataset": self.dataset} if self.paths else {}
+        theirs |= {"test": self.test} if self.test_paths else {}
         changed = {k: v for k, v in ours.items() if k not in theirs or v != theirs[k]}
         return {
             k: ",".join(map(str, v)) if isinstance(v, tuple) else str(v) for k, v in changed.items()
@@ -331,7 +361,8 @@ class Recipe(ABC):
     def command(self, preset: str, *, seed: int, dtype: torch.dtype = torch.float32) -> str:
         "The line that repeats a run anywhere."
         changed = self._changed(preset)
-        files = [f"--{self.reads}", *self.paths] if changed.pop("paths", None) else []
+        given = [name for name in _FILES_OF if changed.pop(name, None)]
+        files = [x for n in given for x in (f"--{_FILES_OF[n] or self.reads}", *getattr(self, n))]
         with_options = [name for name in (*self.named, "steps", "every") if name in changed]
         options = {"preset": preset, "seed": seed}
         options |= {name: changed.pop(name) for name in with_options}
@@ -366,9 +397,14 @@ def preset(
     name = name or next(iter(kind.presets))
     if name not in kind.presets:
         raise InputError(f"unknown preset {name!r}; known are: {', '.join(kind.presets)}")
-    found = kind.presets[name]
-    settings = {field.name: getattr(found, field.name) for field in fields(found)}
-    settings |= found.sizes_of(like.model) if like else {}
+    return _changed(kind, kind.presets[name], changes, like)
+
+
+def _changed(
+    kind: type[Recipe], recipe: Recipe, changes: dict[str, Any], like: Trained | None = None
+) -> Recipe:
+    settings = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    settings |= recipe.sizes_of(like.model) if like else {}
     own, sizes = settings_of(kind, changes.get("model") or settings["model"])
     given, resized = {}, {}
     for key, value in ((key, value) for key, value in changes.items() if value is not None):
@@ -380,6 +416,7 @@ def preset(
             near = nearest(key, [*own, *sizes]) or "leave it out"
             raise InputError(f"a {kind.kind.task} training has no {key}; {near}")
     settings |= given | ({"dataset": "own"} if given.get("paths") else {})
+    settings |= {"test": "test"} if given.get("test_paths") else {}
     kept = {size: value for size, value in settings["sizes"].items() if size in sizes}
     try:
         return kind(**settings | {"sizes": {**kept, **resized}})
@@ -406,16 +443,16 @@ def settings_of(kind: type[Recipe], model: str) -> tuple[dict[str, Any], dict[st
     return own, {f.name: f.type for f in fields(config) if f.name not in kind.given_sizes}
 
 
-def settings_text(kind: type[Recipe]) -> str:
-    "The presets of a task, and its settings in the first of them, one a line, for the command."
-    recipe = next(iter(kind.presets.values()))
+def settings_text(kind: type[Recipe], name: str) -> str:
+    "The presets of a task, and its settings in the one of that name, one a line, for the command."
+    recipe = preset(kind, name)
     config = _known(recipe.model)[1]
     own, sizes = settings_of(kind, recipe.model)
-    own = {name: getattr(recipe, name) for name in own if name not in ("paths", "sizes")}
+    own = {name: getattr(recipe, name) for name in own if name not in (*_FILES_OF, "sizes")}
     given = {f.name: recipe.sizes.get(f.name, f.default) for f in fields(config) if f.name in sizes}
     rows = [*_rows(own, field_words(kind)), "", f"Sizes of {recipe.model}:"]
     rows += _rows({_spelt(recipe, k): v for k, v in given.items()}, field_words(config))
-    return "\n".join([f"Presets: {', '.join(kind.presets)}", "", "Settings:", *rows])
+    return "\n".join([f"Presets: {', '.join(kind.presets)}", "", f"Settings of {name}:", *rows])
 
 
 def _rows(values: dict[str, Any], words: dict[str, str]) -> list[str]:
@@ -434,6 +471,7 @@ def open_training(
     resume: bool = False,
     start: Trained | None = None,
     world: World = ALONE,
+    words: Mapping[str, Any] | None = None,
 ) -> Run:
     """Set up a run in the folder `out`, or with `resume` go on from its newest checkpoint.
 
@@ -443,6 +481,7 @@ def open_training(
     Args:
         dtype: or bfloat16, to compute under autocast.
         start: a model whose weights and tokenizer it begins with.
+        words: of the command that begins it; `run.json` keeps them for `read_run`.
     """
     out, where = Path(out), pick_device(device)
     splits = dict.fromkeys(("train", "val", recipe.test))  # "val" may be the test split, too
@@ -458,7 +497,7 @@ def open_training(
             claim({**settings, "steps": before})
         tokenizer, stream, held_out, model = _prepare(recipe, examples, out, begun, seed, start)
         if not begun:  # nothing is left to fail
-            claim(settings)
+            claim({**settings, "train": {"recipe": recipe.kind.task, **(words or {})}})
         if not (out / "tokenizer.json").exists():
             tokenizer.save(out / "tokenizer.json")
     model = world.place(model.to(where))
@@ -480,9 +519,12 @@ def open_training(
         trained=recipe.kind(model, tokenizer, info),
         data=data,
     )
+    run.notes += recipe.remarks(tokenizer, examples["train"])
+    if find_spec("matplotlib") is None:
+        run.notes.append("the curve will not be drawn; it needs matplotlib: pip install matplotlib")
     run.restore()
     if before != recipe.steps and not world.rank:
-        write_json(out / "run.json", settings)
+        write_json(out / "run.json", read_table(out / "run.json") | settings)
     return run
 
 
@@ -540,8 +582,8 @@ def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
 def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> dict[str, str]:
     "The SHA-256 of what was read and is in no registry."
     found = {}
-    if recipe.paths:
-        found = hash_files(recipe.paths)
+    if recipe.files:
+        found = hash_files(recipe.files)
     elif recipe.dataset not in DATASETS:  # of a task that reads its own
         found = {name: sha256(repr(some).encode()) for name, some in examples.items()}
     if start:
@@ -553,16 +595,57 @@ def _hashes(recipe: Recipe, examples: dict[str, Any], start: Trained | None) -> 
     return found
 
 
-class _Begun(TypedDict):
-    "The field of `run.json` that is read; all are compared."
+class _Steps(TypedDict):
+    "The field of `run.json` that may change."
 
     steps: int
+
+
+class _Begun(_Steps):
+    "And those that are no settings of a recipe."
+
+    seed: int
+    dtype: Literal["float32", "bfloat16"]
+    train: NotRequired[dict[str, str | None]]  # not in earlier versions
+
+
+def read_run(
+    out: str | Path, kinds: Mapping[str, type[Recipe]], task: str | None = None
+) -> tuple[Recipe, dict[str, Any]]:
+    """What a run was begun with: its recipe, and `seed`, `dtype` and the words of its command.
+
+    `kinds` are the recipes by their tasks. `InputError` unless the run is of `task`, where that is
+    given; a run of an earlier version needs it.
+    """
+    path = Path(out) / "run.json"
+    about = typed(_Begun, read_table(path), path)
+    words = about.get("train", {})
+    begun = words.get("recipe", task)
+    if begun is None:
+        raise InputError(f"{path} doesn't name its recipe; write it behind the word train")
+    if task not in (None, begun) or begun not in kinds:
+        raise InputError(f"{out} holds a {begun} training, not one of {task or ', '.join(kinds)}")
+    kind = kinds[begun]
+    settings = {f.name: about[f.name] for f in fields(kind) if f.name in about}
+    settings = typed(kind, settings, path)
+    sizes = settings_of(kind, settings["model"])[1]
+    if unknown := settings["sizes"].keys() - sizes:
+        raise InputError(f"{path}: a {settings['model']} has no size {min(unknown)}")
+    settings["sizes"] = {
+        name: fitted(f"{path}: {name}", size, sizes[name])
+        for name, size in settings["sizes"].items()
+    }
+    try:
+        recipe = kind(**settings)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    return recipe, {**words, "seed": about["seed"], "dtype": getattr(torch, about["dtype"])}
 
 
 def _steps_before(out: Path, recipe: Recipe) -> int:
     "The steps that a run was begun for. More are `InputError` where its rates were made for those."
     path = out / "run.json"
-    before = typed(_Begun, read_table(path), path)["steps"]
+    before = typed(_Steps, read_table(path), path)["steps"]
     if before < 1:
         raise InputError(f"{path}: steps must be a positive whole number, got {before}")
     if before < recipe.steps:
@@ -576,8 +659,13 @@ def _steps_before(out: Path, recipe: Recipe) -> int:
 
 
 def _settings(recipe: Recipe, dtype: torch.dtype) -> dict[str, Any]:
-    "All that decides a training but the seed, as it comes back from JSON."
-    return json.loads(json.dumps({**asdict(recipe), "dtype": _name(dtype)}))
+    """All that decides a training but the seed, as it comes back from JSON.
+
+    Files to validate and test on count where there are some: earlier versions knew none.
+    """
+    settings = {**asdict(recipe), "dtype": _name(dtype)}
+    none = [name for name in ("val_paths", "test_paths") if not settings[name]]
+    return json.loads(json.dumps({k: v for k, v in settings.items() if k not in none}))
 
 # %% ../../nbs/recipes/01_recipe.ipynb #finish
 def finish_training(
@@ -618,9 +706,10 @@ def finish_training(
         if sample := trained.sample(examples):
             write_text(run.out / "sample.txt", f"{sample}\n")
         rows = read_log(run.out / "log.jsonl")
-        from transformer_lit.course.figures import draw_curve  # drawing is slow to import
+        if find_spec("matplotlib"):
+            from transformer_lit.course.figures import draw_curve  # drawing is slow to import
 
-        draw_curve(learning_curve(rows), run.out / "curve.svg", title=name)
+            draw_curve(learning_curve(rows), run.out / "curve.svg", title=name)
         if fault := run.log_fault(rows):
             measured["log"] = fault
         result = Result(

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
-from transformer_lit.course.files import InputError
-from transformer_lit.course.text_files import pairs_from_files
+from transformer_lit.course.files import InputError, optional
+from transformer_lit.course.text_files import pairs_from_files, read_pair_files
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.recipe import MODELS, Recipe, Trained, read_presets
@@ -228,9 +228,9 @@ class Translation(Recipe):
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
-    remembers = ("dataset", "paths", "form", "source", "target", "metric", "alpha")
+    remembers = (*Recipe.remembers, "form", "source", "target", "metric", "alpha")
     named = ("source", "target", "form")
-    reads = "pairs"
+    reads, read_files = "pairs", staticmethod(read_pair_files)
 
     def __post_init__(self):
         super().__post_init__()
@@ -250,8 +250,11 @@ class Translation(Recipe):
         return f"{self.direction}-{self.form}"
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
+        if self.metric == "bleu":
+            with optional("BLEU"):  # the score is the last thing that a training does
+                import sacrebleu  # noqa: F401
         if self.dataset == "own":
-            return pairs_from_files(self.paths, split)
+            return pairs_from_files(self.paths, split, val=self.val_paths, test=self.test_paths)
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 

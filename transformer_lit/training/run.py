@@ -225,8 +225,9 @@ def load_checkpoint(
 def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> None:
     """Make the folder ours: a new one, or with `resume` one that was begun with equal settings.
 
-    `settings` is plain JSON. Raises `InputError` with what differs. Of several that claim a new
-    folder at the same time one gets it.
+    `settings` is plain JSON; its entry `train`, the words of the command, may differ. Raises
+    `InputError` with what else does. Of several that claim a new folder at the same time one gets
+    it.
     """
     about = Path(out) / "run.json"
     if not about.exists():
@@ -243,7 +244,7 @@ def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> 
     begun, settings = read_table(about), json.loads(json.dumps(settings))  # a tuple is a list
     if changed := [
         f"{key} {begun.get(key)!r} → {settings.get(key)!r}"
-        for key in sorted({*begun, *settings})
+        for key in sorted({*begun, *settings} - {"train"})
         if begun.get(key) != settings.get(key)
     ]:
         raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
