@@ -244,6 +244,7 @@ def test_a_pattern_that_takes_for_ever_is_one_sentence(monkeypatch, pattern, use
         backend.pre_tokenizer = pre_tokenizers.Sequence([split, words])
     with pytest.raises(InputError, match=r"tokenizer\.json cannot cut this text \(.*(over|0 s)\)$"):
         getattr(tokenizer, use)("a" * 320)
+    monkeypatch.undo()  # a busy machine may need longer than that for two letters
     assert tokenizer.decode(tokenizer.encode("b b")) == "b b"
 
 
