@@ -115,6 +115,30 @@ def test_what_cannot_be_is_one_line(call, told, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+class Wrapped(torch.nn.Module):
+    "A wrapper that hands on what it does not have, as PEFT's does."
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
+def test_a_wrapped_model_writes_by_the_function_and_says_so():
+    model = GPT(GPTConfig(**SIZES)).eval()
+    ids = torch.randint(53, (2, 7))
+    how = {"max_new_tokens": 3, "temperature": 0}
+    assert generate(Wrapped(model), ids, **how) == generate(model, ids, **how)
+    for one in (model, Wrapped(model)):
+        with pytest.raises(TypeError, match=r"writes by generate\(model, ids"):
+            one.generate(ids, **how)
+
+
 OWN = """
 import os, signal, sys, torch
 from torch import nn

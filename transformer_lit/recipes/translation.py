@@ -53,6 +53,7 @@ class Translator(Trained):
         3
     """
 
+    tokenizer: BPETokenizer
     task = "translation"
     card = """# {name}
 

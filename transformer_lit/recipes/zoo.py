@@ -85,9 +85,9 @@ def load(
 
     The folder is one that `save` wrote, that of a finished training, or a published language model
     as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
-    were fetched. A translator opens as a `Translator`, what continues a text as a `LanguageModel`, a
-    sentence encoder as a `SentenceEncoder`. A type checker knows which by the name of a model; of a
-    folder you say it: `model: LanguageModel = load(folder)`. `InputError` when there is no such
+    were fetched. A translator opens as a `Translator`, what continues a text as a `LanguageModel`,
+    a sentence encoder as a `SentenceEncoder`. A type checker knows which by the name of a model; of
+    a folder you say it: `model: LanguageModel = load(folder)`. `InputError` when there is no such
     model or device, or files are damaged.
 
     Args:
