@@ -7,6 +7,12 @@ notebook.
 """
 
 import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import cards
 import pytest
@@ -17,20 +23,26 @@ from transformer_lit import (
     GPT,
     ALiBi,
     AssemblyConfig,
+    BPETokenizer,
     GPTConfig,
+    LanguageModel,
+    LanguageModeling,
     Llama,
     LlamaConfig,
     MultiHeadAttention,
     Transformer,
     TransformerConfig,
+    Translator,
     assemble,
     generate,
     lens,
     load,
     padding_mask,
+    preset,
     save_hf,
 )
 from transformer_lit.attention.latent import LatentAttention
+from transformer_lit.course.files import InputError
 
 SIZES = {"vocab_size": 53, "d_model": 40, "n_layers": 2, "n_heads": 4, "d_ff": 37}
 
@@ -101,6 +113,193 @@ def test_what_cannot_be_is_one_line(call, told, tmp_path, monkeypatch):
     with pytest.raises((TypeError, ValueError), match=told):
         call()
     assert not list(tmp_path.iterdir())
+
+
+class Wrapped(torch.nn.Module):
+    "A wrapper that hands on what it does not have, as PEFT's does."
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
+def test_a_wrapped_model_writes_by_the_function_and_says_so():
+    model = GPT(GPTConfig(**SIZES)).eval()
+    ids = torch.randint(53, (2, 7))
+    how = {"max_new_tokens": 3, "temperature": 0}
+    assert generate(Wrapped(model), ids, **how) == generate(model, ids, **how)
+    for one in (model, Wrapped(model)):
+        with pytest.raises(TypeError, match=r"writes by generate\(model, ids"):
+            one.generate(ids, **how)
+
+
+OWN = """
+import os, signal, sys, torch
+from torch import nn
+from transformer_lit import DecoderOnly, EncoderLayer, LanguageModeling, MultiHeadAttention
+from transformer_lit import Position, PreNorm, RMSNorm, TokenEmbedding
+from transformer_lit import finish_training, open_training
+
+class Nearer(Position):
+    def __init__(self, H):
+        super().__init__()
+        self.slopes = nn.Parameter(torch.ones(H))
+
+    def bias(self, q, k, apart):
+        return -self.slopes[:, None, None] * apart.abs()
+
+class Square(nn.Module):
+    def __init__(self, C, F):
+        super().__init__()
+        self.up_proj, self.down_proj = nn.Linear(C, F), nn.Linear(F, C)
+
+    def forward(self, x):
+        return self.down_proj(self.up_proj(x).relu().square())
+
+def my_model(V, C=12):
+    def layer():
+        attn = MultiHeadAttention(C, 3, causal=True, position=Nearer(3))
+        return EncoderLayer(attn, Square(C, 17), residual=lambda: PreNorm(RMSNorm(C), dropout=0.1))
+
+    layers = [layer() for _ in range(2)]
+    return DecoderOnly(TokenEmbedding(V, C), layers, RMSNorm(C), nn.Linear(C, V, bias=False))
+
+def kill(done):
+    if done.step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def train(out, **how):
+    sizes = {"length": 11, "batch_size": 3, "steps": 13, "every": 3, "tokens": "characters"}
+    recipe = how.pop("kind", LanguageModeling).from_files("a.txt", **sizes)
+    return open_training(recipe, out, device="cpu", **{"model": my_model, **how})
+
+if sys.argv[1:] == ["kill"]:
+    train("killed").train(kill)
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    "The names of a file that makes a model of parts of its own, in a folder with a text."
+    folder, names = tmp_path_factory.mktemp("own"), {"__name__": "own"}
+    (folder / "a.txt").write_text("A man is riding a bike.\n" * 90)
+    (folder / "own.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["own.py"])
+        exec(compile(OWN, "own.py", "exec"), names)
+        run = names["train"]("whole")
+        run.train()
+        where = {"command": "c", "results": "results"}
+        names["record"] = names["finish_training"](run, name="whole", **where)
+        yield SimpleNamespace(**names, folder=folder, run=run, where=where)
+
+
+@pytest.mark.machinery
+@pytest.mark.usefixtures("no_shape_checks")  # a length that is exported is no whole number
+def test_a_model_of_ones_own_is_killed_resumed_loaded_quantised_and_exported(own):
+    killed = subprocess.run([sys.executable, "own.py", "kill"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    resumed = own.train("killed", resume=True)
+    assert resumed.trainer.done == 6
+    resumed.train()
+    record = own.finish_training(resumed, name="killed", **own.where)
+    assert record.curve == own.record.curve and record.metrics == own.record.metrics
+    lm = load("killed", build=own.my_model)
+    ids = torch.tensor([lm.tokenizer.encode("A man is")])
+    assert torch.equal(lm.model(ids), own.run.trained.model(ids))
+    small = load("killed", build=own.my_model, weights="int8")
+    assert isinstance(small.generate("A man", max_new_tokens=3), str)
+    apart = (small.model(ids) - lm.model(ids)).abs().max()
+    assert 0 < apart < 0.1
+    shapes = {"ids": {1: torch.export.Dim("T", max=64)}}
+    program = torch.export.export(lm.model, (ids,), dynamic_shapes=shapes)
+    assert_close(program.module()(ids[:, :3]), lm.model(ids[:, :3]))
+
+
+def test_a_model_of_ones_own_is_saved_described_and_tuned(own):
+    assert own.record.config["model"] == "own: my_model" and not own.record.config["sizes"]
+    lm = load("whole", build=own.my_model)
+    ids = torch.tensor([lm.tokenizer.encode("A man is")])
+    assert torch.equal(lm.model(ids), own.run.trained.model(ids))
+    assert lm.info["length"] == lm.max_len == 11
+    lm.save("again")
+    start = load("again", build=partial(own.my_model, C=12))
+    tuned = own.train("tuned", model=None, start=start)
+    assert torch.equal(tuned.trained.model(ids), lm.model(ids))
+    pairs = [("ab", "ba")] * 3
+    tokenizer = BPETokenizer.train(["ab", "ba"], 260)
+    config = TransformerConfig(**SIZES | {"vocab_size": tokenizer.vocab_size})
+    info = {"form": "raw", "metric": "exact", "alpha": 1.0}
+    mine = Translator(Transformer(config), tokenizer, info, build=lambda V: Transformer(config))
+    mine.save("pairs")
+    again = load("pairs", build=lambda V: Transformer(config))
+    assert again.translate(["ab"]) == mine.translate(["ab"])
+    assert again.score(pairs)["exact"] in (0, 1)
+
+
+def exchanged(tokenizer):
+    model = assemble(AssemblyConfig(**SIZES))
+    model.layers[0].attn.position = ALiBi(4)
+    LanguageModel(model, tokenizer, {}).save("x")
+
+
+def built(make):
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(LanguageModeling):
+        def build(self, vocab_size):
+            return make(vocab_size)
+
+    return Mine
+
+
+def fewer(V):
+    return torch.nn.Linear(3, V)
+
+
+OWN_REFUSED = {
+    "load without it": (lambda own: load("whole"), r"load\('whole/model', build=my_model\)"),
+    "load by another": (lambda own: load("whole", build=fewer), "final_norm.weight is unknown"),
+    "no module": (lambda own: own.train("x", model=print), r"print\(15\) must return a model"),
+    "another one to go on": (
+        lambda own: own.train("whole", model=fewer, resume=True),
+        "'own: my_model' → 'own: fewer'",
+    ),
+    "shipped": (lambda own: load("stories", build=own.my_model), "leave out build"),
+    "saved as it is": (
+        lambda own: LanguageModel(own.my_model(15), own.run.trained.tokenizer, {}).save("x"),
+        r"no sizes to build it from again; give the function.*build=…",
+    ),
+    "built by a recipe": (
+        lambda own: own.train("x", model=None, kind=built(own.my_model)),
+        r"no sizes to build it from again; give the function.*model=…",
+    ),
+    "an exchanged plug": (
+        lambda own: exchanged(own.run.trained.tokenizer),
+        "position is a ALiBi, and .* a RoPE; give the f",
+    ),
+    "few bits": (
+        lambda own: load("whole", build=own.my_model, weights="int8").save("x"),
+        "q_proj is a Linear8, and opened again it would be a Linear",
+    ),
+    "sizes like it": (
+        lambda own: preset(LanguageModeling, like=load("whole", build=own.my_model)),
+        "no sizes to build it from again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), OWN_REFUSED.values(), ids=OWN_REFUSED)
+def test_what_could_not_be_opened_again_is_refused_before_it_is_trained(own, call, told):
+    with pytest.raises(InputError, match=told):
+        call(own)
+    assert not (own.folder / "x").exists()
 
 
 MOST = {  # the lines of the same job in the field, and two

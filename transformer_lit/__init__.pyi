@@ -44,6 +44,7 @@ from .models.gguf import load_gguf as load_gguf
 from .models.gpt import GPT as GPT
 from .models.gpt import DecoderOnly as DecoderOnly
 from .models.gpt import GPTConfig as GPTConfig
+from .models.hf_build import FAMILIES as FAMILIES
 from .models.hf_build import load_hf as load_hf
 from .models.hf_build import save_hf as save_hf
 from .models.interpret import lens as lens
@@ -91,5 +92,20 @@ from .training.schedule import adamw as adamw
 from .training.schedule import cosine as cosine
 from .training.schedule import paper_schedule as paper_schedule
 from .training.trainer import Trainer as Trainer
+from .block.experts import Experts as Experts
+from .block.experts import SigmoidRouter as SigmoidRouter
+from .block.experts import SoftmaxRouter as SoftmaxRouter
+from .attention.steady import PerHead as PerHead
+from .attention.windows import Window as Window
+from .inference.sampling import LeftPadded as LeftPadded
+from .inference.speculative import ModelDraft as ModelDraft
+from .inference.speculative import PromptLookup as PromptLookup
+from .training.optimizers import muon as muon
+from .training.schedule import inverse_sqrt as inverse_sqrt
+from .models.quantise import quantised as quantised
+from .course.files import InputError as InputError
+from .recipes.recipe import Recipe as Recipe
+from .recipes.recipe import Trained as Trained
+from .training.run import Run as Run
 
 __version__: str

@@ -69,3 +69,12 @@ def test_half_precision_under_autocast(single):
         out = residual(x, experts)
     out.sum().backward()
     assert out.dtype == torch.float32 and torch.isfinite(experts.router.linear.weight.grad).all()
+
+
+@pytest.mark.usefixtures("no_shape_checks")  # a length that is exported is no whole number
+def test_an_exported_layer_has_all_experts_and_takes_other_lengths():
+    experts = layer()
+    shapes = {"x": {1: torch.export.Dim("T", max=64)}}
+    program = torch.export.export(experts, (torch.randn(B, T, C),), dynamic_shapes=shapes)
+    x = torch.randn(B, 17, C)
+    torch.testing.assert_close(program.module()(x), experts(x))

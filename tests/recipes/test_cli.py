@@ -186,7 +186,6 @@ FAILURES = {
     "start of other sizes": ((*FROM, "shakespeare", *WIDER), "does not fit this model"),
     "start of another task": ((*FROM, "multi30k-en-de"), "starts no language-model training"),
     "help of no recipe": (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
-    "no published model": (generate("a", "--weights", "int8"), "writer is no published model"),
     "no chat model": (("chat", "--model", "model"), "it does not answer"),
     "no chat model here": (("chat",), "transformer-lit data fetch smollm2"),
     "no encoder": (("ask", "why", "--model", "model"), "modules.json"),

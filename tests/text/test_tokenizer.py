@@ -293,3 +293,17 @@ def test_a_file_that_is_damaged_or_of_another_kind_is_named(tmp_path, load, cont
     path.write_text(content)
     with pytest.raises(InputError, match=rf"some\.json is {words}"):
         load(path)
+
+
+def test_special_tokens_of_ones_own_come_after_ours_and_no_text_becomes_one(tmp_path):
+    own = ["<|user|>", "<|end|>"]
+    tokenizer = BPETokenizer.train(["a man is riding a bike"] * 3, 271, special_tokens=own)
+    tokenizer.save(tmp_path / "t.json")
+    for one in (tokenizer, load_tokenizer(tmp_path / "t.json")):
+        assert [one.backend.token_to_id(x) for x in own] == [3, 4] and one.vocab_size == 271
+        ids = one.encode("<|user|> a man")
+        assert min(ids) > 4 and one.decode([3, *ids, 4]) == "<|user|> a man"
+        assert one.decode_bytes([3, *ids, 4]) == b"<|user|> a man"
+    for wrong in (["<eos>"], ["x", "x"], [""]):
+        with pytest.raises(ValueError, match="special tokens must differ and hold a character"):
+            BPETokenizer.train(["a"], 300, special_tokens=wrong)

@@ -18,6 +18,7 @@ from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.models.transformer import Transformer, TransformerConfig
 from transformer_lit.training.optimizers import Muon, hidden_matrices, muon, orthogonalize
+from transformer_lit.training.schedule import adamw
 
 SHAPES = [(13, 29), (29, 13), (17, 17), (1, 7), (7, 1)]
 
@@ -82,6 +83,24 @@ def test_the_rate_0_moves_nothing_and_what_has_no_gradient_is_left_alone():
     assert moved.grad is not None  # for whoever looks after the step
 
 
+@pytest.mark.parametrize("make", [adamw, muon])
+def test_an_optimiser_of_a_model_trains_in_a_loop_without_a_schedule(make):
+    for how in ({}, {"lr": 0.03}):
+        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+        before = copy.deepcopy(model.state_dict())
+        optimizer = make(model, **how)
+        model(torch.randn(2, 5)).sum().backward()
+        optimizer.step()
+        assert not any(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+        assert {group["lr"] for group in optimizer.param_groups} == {how.get("lr", 1e-3)}
+
+
+def test_what_would_be_adamw_is_not_called_muon():
+    for params in (weights((5, 7)), iter(weights((5, 7))), [{"params": weights((5, 7))}]):
+        with pytest.raises(ValueError, match=r"no group has a momentum.* call muon\(model\)"):
+            Muon(params, lr=0.02)
+
+
 def test_a_step_is_one_step_for_hooks_and_closures():
     "As torch wraps the step of each class of which there is an object, AdamW's among them."
     vector, matrix = weights((3,), (5, 7))
@@ -123,7 +142,7 @@ def test_hidden_matrices_alone_have_a_momentum(name, tied):
     hidden, matrices, vectors = muon(model, weight_decay=0.1).param_groups
     assert "momentum" in hidden and "momentum" not in matrices and "momentum" not in vectors
     assert [g["weight_decay"] for g in (hidden, matrices, vectors)] == [0.1, 0.1, 0.0]
-    assert all(g["lr"] == 0 and g["fused"] for g in (hidden, matrices, vectors))
+    assert all(g["fused"] for g in (hidden, matrices, vectors))
     names = {id(p): n for n, p in model.named_parameters()}
     kinds = [{names[id(p)] for p in g["params"]} for g in (hidden, matrices, vectors)]
     assert kinds[0] == {n for n in names.values() if n.endswith("_proj.weight")}

@@ -4,7 +4,6 @@ The chapter's cells check the formulas: see tests/damages/training.yml.
 """
 
 import pytest
-import torch
 from torch import nn
 
 from transformer_lit.training.schedule import adamw, cosine, inverse_sqrt
@@ -14,16 +13,10 @@ def net():
     return nn.Sequential(nn.Embedding(7, 5), nn.LayerNorm(5), nn.Linear(5, 3)).double()
 
 
-def test_the_papers_defaults_and_a_rate_of_0_until_a_schedule_speaks():
+def test_the_papers_defaults():
     model = net()
-    optimizer = adamw(model, weight_decay=0.1)
-    for group in optimizer.param_groups:
-        assert (group["betas"], group["eps"], group["lr"]) == ((0.9, 0.98), 1e-9, 0.0)
-    before = [p.detach().clone() for p in model.parameters()]
-    for p in model.parameters():
-        p.grad = torch.ones_like(p)
-    optimizer.step()
-    assert all(map(torch.equal, before, model.parameters()))
+    for group in adamw(model, weight_decay=0.1).param_groups:
+        assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
     assert adamw(model).param_groups[0]["weight_decay"] == 0
 
 

@@ -286,7 +286,7 @@ def _until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
 
 # %% ../../nbs/inference/01_sampling.ipynb #unequal-code
 def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
-    "Prompts of unequal length as one batch that ends together, and their lengths."
+    "Prompts of unequal length as one batch for `LeftPadded`, ending together, and their lengths."
     lengths = [len(prompt) for prompt in prompts]
     if not all(lengths):
         raise ValueError("a prompt is empty; give it a token to begin with")

@@ -8,6 +8,7 @@ __all__ = ['DecoderOnly', 'GPTConfig', 'GPT']
 # %% ../../nbs/models/03_gpt.ipynb #imports
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -84,6 +85,10 @@ class DecoderOnly(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         "Logits of the next token after each of the T ids."
         return self.lm_head(self.hidden(ids, pos=pos, mask=mask))  # B T V
+
+    def generate(self, *_: Any, **__: Any) -> NoReturn:
+        "`TypeError`: a module reads and gives ids, and what continues them is a function."
+        raise TypeError("a model writes by generate(model, ids, max_new_tokens=…), wrapped or not")
 
     def start(
         self,

@@ -184,7 +184,7 @@ def residual_stream(
 
 @torch.no_grad()
 def lens(
-    model: DecoderOnly | EncoderDecoder,
+    model: nn.Module,  # a `DecoderOnly` or an `EncoderDecoder`
     *inputs: Tensor | None,  # ids, B T; of an encoder–decoder src, tgt_in and, if any, src_mask
 ) -> Float[Tensor, "N B T V"]:
     """The logit lens: the final norm and the output layer, read behind every block.

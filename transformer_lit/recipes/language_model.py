@@ -127,8 +127,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         """
         if self.chat_template is None:
             raise InputError("the model has no chat template; it continues texts: see generate")
-        limit = self.model.config.max_len
-        most = limit if max_len is None else min(limit, max_len)
+        most = self.max_len if max_len is None else min(self.max_len, max_len)
         given = {"messages": messages, "tools": tools, "documents": documents, "ends": self.ends}
         parts = self.model, self.tokenizer, self.chat_template
         return Chat(*parts, system, **given, max_len=most, **settings)
@@ -158,7 +157,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         prompt = f"\n{prompt}" if self.lines else prompt
         ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
         ids = torch.tensor([ids], device=self.device)
-        most = {"max_new_tokens": max_new_tokens, "max_len": self.model.config.max_len}
+        most = {"max_new_tokens": max_new_tokens, "max_len": self.max_len}
         how = {"sampling": replace(sampling, stop=()), "generator": generator}
         steps = stream(self.model, ids, eos=self.ends, **most, **how)
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
@@ -183,7 +182,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
             ids = self.tokenizer.encode_text(examples)
             if len(ids) < 2:
                 raise InputError(f"{examples!r} is one token; to predict one, give a longer text")
-            longest = min(self.model.config.max_len, _SCORED, len(ids) - 1)
+            longest = min(self.max_len, _SCORED, len(ids) - 1)
             length = self.info.get("length", longest)  # as it learned, where that is known
             step, blocks = language_step, text_blocks(ids, length, 64)
         loss = mean_loss(self.model, (step(self.model, block.to(self.device)) for block in blocks))
@@ -226,7 +225,6 @@ class LanguageModeling(Recipe):
     weight_decay: float = 0.1
 
     given_sizes = ("vocab_size", "max_len")
-    more_ids: ClassVar[int] = 0  # of the model, beyond those of the tokenizer
     kind = LanguageModel
     remembers = (*Recipe.remembers, "lines", "length")
     presets: ClassVar[dict[str, Recipe]] = {}

@@ -57,7 +57,7 @@ class MaskedModel(Trained):
         "The perplexity of hidden tokens of a text, the same ones every time."
         fixed = torch.Generator().manual_seed(0)
         ids = self.tokenizer.encode_text(examples)
-        blocks = text_blocks(ids, self.info.get("length", self.model.config.max_len), 64)
+        blocks = text_blocks(ids, self.info.get("length", self.max_len), 64)
         losses = (masked_step(self.model, b.to(self.device), generator=fixed) for b in blocks)
         return {"perplexity": perplexity(mean_loss(self.model, losses))}
 

@@ -53,6 +53,7 @@ class Translator(Trained):
         3
     """
 
+    tokenizer: BPETokenizer
     task = "translation"
     card = """# {name}
 
@@ -76,7 +77,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         if isinstance(sentences, str):
             raise InputError("one text was given where a list of sentences is due; write [text]")
         rows = self.tokenizer.encode_all([sentence.strip() for sentence in sentences])
-        most = self.model.config.max_len - 1  # the end takes one
+        most = self.max_len - 1  # the end takes one
         rows = [row[:most] for row in rows] if cut else rows
         for number, ids in enumerate(rows, 1):
             _check_length(number, len(ids), most)
@@ -178,7 +179,7 @@ def _search(
     tokenizer, model = translator.tokenizer, translator.model
     batch = collate([(row, []) for row in rows], **_special(tokenizer)).to(translator.device)
     # Twice the source is plenty. A limit for each sentence: its company must not change its result.
-    longest = [min(2 * len(row) + 10, model.config.max_len) for row in rows]
+    longest = [min(2 * len(row) + 10, translator.max_len) for row in rows]
     return beam_search(
         model,
         batch.src,

@@ -109,13 +109,17 @@ def _byte_level(model: models.BPE) -> Backend:
     return backend
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
+def train_bpe(texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()) -> Backend:
     """Learn merges from `texts` until there are `vocab_size` tokens.
 
     `vocab_size` counts the 3 special tokens and the 256 bytes, so it is at least 259; a small text
-    may not hold enough pairs to reach it. Source: Sennrich et al. 2016 (arXiv:1508.07909).
+    may not hold enough pairs to reach it. Your own `special_tokens` come after the 3, from id 3 on.
+    Source: Sennrich et al. 2016 (arXiv:1508.07909).
     """
-    least = len(SPECIALS) + 256
+    specials = [*SPECIALS, *special_tokens]
+    if len({*specials}) < len(specials) or not all(specials):
+        raise ValueError(f"special tokens must differ and hold a character: {specials}")
+    least = len(specials) + 256
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}; special tokens and bytes take {least}")
     if isinstance(texts, str):  # would be read as many texts of one character, without a merge
@@ -123,7 +127,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
     backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(SPECIALS),
+        special_tokens=specials,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -189,20 +193,27 @@ class BPETokenizer:
         'a man'
     """
 
-    specials = SPECIALS
     pad_id, bos_id, eos_id = 0, 1, 2
 
     def __init__(self, backend: Backend):
         backend.encode_special_tokens = True  # "<eos>" typed by a user stays five characters
         self.backend = backend
+        added = backend.get_added_tokens_decoder().values()
+        self.specials = tuple(token.content for token in added if token.special)
 
     def __reduce__(self):  # the library's copies and files forget that setting: copy by __init__
         return type(self), (self.backend,)
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int) -> "BPETokenizer":
-        "A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`."
-        return cls(train_bpe(texts, vocab_size))
+    def train(
+        cls, texts: Iterable[str], vocab_size: int, *, special_tokens: Sequence[str] = ()
+    ) -> "BPETokenizer":
+        """A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`.
+
+        Your own `special_tokens` have the ids from 3 on. No text is ever turned into one: you put
+        the id where you want it.
+        """
+        return cls(train_bpe(texts, vocab_size, special_tokens))
 
     @classmethod
     def train_whole(cls, texts: Iterable[str], vocab_size: int) -> "BPETokenizer":
@@ -518,7 +529,6 @@ class PublishedTokenizer(BPETokenizer):
         self.pad_id, self.bos_id, self.eos_id = pad_id, bos_id, eos_id
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
-        self.specials = tuple(token.content for token in added if token.special)
         # what could open a turn, whatever its file calls it; a word that was added is a word
         self.marks = {t.content for t in added if t.special or _SIGNS.search(t.content)}
 

@@ -6,7 +6,7 @@
 __all__ = ['OPTIMIZERS', 'orthogonalize', 'hidden_matrices', 'Muon', 'muon', 'make_optimizer']
 
 # %% ../../nbs/training/09_optimizers.ipynb #imports
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -45,9 +45,16 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 class Muon(torch.optim.AdamW):
     """AdamW; a group with a `momentum` has matrices, and their steps are orthogonal.
 
-    Of such a group `lr`, `weight_decay` and `momentum` are used, `betas` and `eps` not. Sources:
-    Jordan et al. 2024; the scale 0.2·√max(M, N): Liu et al. 2025.
+    Of such a group `lr`, `weight_decay` and `momentum` are used, `betas` and `eps` not. `muon`
+    sorts the parameters of a model into groups. Without a group that has a `momentum` all of it
+    would be AdamW, which raises `ValueError`. Sources: Jordan et al. 2024; the scale
+    0.2·√max(M, N): Liu et al. 2025.
     """
+
+    def __init__(self, params: Iterable[Any], **settings: Any):
+        super().__init__(groups := [*params], **settings)
+        if not any("momentum" in group for group in groups if isinstance(group, dict)):
+            raise ValueError("no group has a momentum, so all of this is AdamW; call muon(model)")
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
         "What Adam's step is to update: nothing in a group that is updated here."
@@ -75,6 +82,7 @@ class Muon(torch.optim.AdamW):
 def muon(
     model: nn.Module,
     *,
+    lr: float = 1e-3,
     betas: tuple[float, float] = (0.9, 0.98),
     eps: float = 1e-9,
     weight_decay: float = 0.0,
@@ -82,8 +90,8 @@ def muon(
 ) -> Muon:
     """Muon over the hidden matrices of `model`, AdamW over the rest; vectors do not decay.
 
-    The learning rate is 0 until a schedule sets it. `betas` and `eps` are AdamW's, `momentum` is
-    Muon's; decay is decoupled in both.
+    A `Trainer` sets the learning rate by its schedule at each step; in a loop of your own it is
+    `lr`. `betas` and `eps` are AdamW's, `momentum` is Muon's; decay is decoupled in both.
     """
     hidden = hidden_matrices(model)
     known = {id(p) for p in hidden}
@@ -93,7 +101,7 @@ def muon(
         {"params": [p for p in rest if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return Muon(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+    return Muon(groups, lr=lr, betas=betas, eps=eps, fused=True)
 
 # %% ../../nbs/training/09_optimizers.ipynb #choose
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw, "muon": muon}

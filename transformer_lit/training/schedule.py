@@ -48,18 +48,20 @@ def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Calla
 def adamw(
     model: nn.Module,
     *,
+    lr: float = 1e-3,
     betas: tuple[float, float] = (0.9, 0.98),
     eps: float = 1e-9,
     weight_decay: float = 0.0,
 ) -> torch.optim.AdamW:
     """AdamW over the parameters of `model`; matrices decay, vectors (gains, biases) do not.
 
-    The learning rate is 0 until a schedule sets it. The defaults are the paper's (section 5.3);
-    decoupled decay: Loshchilov and Hutter 2019.
+    A `Trainer` sets the learning rate by its schedule at each step; in a loop of your own it is
+    `lr`. The other defaults are the paper's (section 5.3); decoupled decay: Loshchilov and Hutter
+    2019.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
