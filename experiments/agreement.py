@@ -1,5 +1,6 @@
 """Beam search, samples, and the sample that agrees best with the others: quality and cost."""
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -67,7 +68,8 @@ def measure(sentences: int = SENTENCES, seeds: Sequence[int] = SEEDS) -> list[Ro
     "A row for each search."
     torch.set_num_threads(1)
     name = ("numbers" if sentences < SENTENCES else "everyday", "en", "de", "test")
-    sources, targets = zip(*load_pairs(*name)[:sentences], strict=True)
+    pairs = random.Random(0).sample(load_pairs(*name), sentences)  # short ones come first there
+    sources, targets = zip(*pairs, strict=True)
     translator, rows, clock = load(MODEL), [], time.process_time
 
     def note(found: Sequence[str], **about: Any) -> None:
@@ -103,7 +105,7 @@ def measure(sentences: int = SENTENCES, seeds: Sequence[int] = SEEDS) -> list[Ro
 
 
 AGREEMENT = Experiment(
-    f"The translator {MODEL} and the first {SENTENCES} sentences of its test set. search: beam "
+    f"The translator {MODEL} and {SENTENCES} sentences drawn from its test set. search: beam "
     "search of that width (1 is greedy), one sample, or the sample of n that agrees best with all "
     "n (minimum Bayes risk). draws: what samples are drawn from, at temperature 1. utility: how "
     "two samples are compared, sentence by sentence. bleu and chrf: of the chosen translations. "
