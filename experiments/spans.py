@@ -1,4 +1,4 @@
-"""An encoder–decoder fills the blanks of little stories: single tokens, and spans of three."""
+"""An encoder–decoder fills the blanks of little stories."""
 
 import random
 import time
@@ -21,9 +21,9 @@ from transformer_lit.training.optimizers import muon
 from transformer_lit.training.schedule import cosine
 from transformer_lit.training.trainer import Trainer, mean_loss
 
-V, SENTINELS, BATCH, STEPS, RATE, WARMUP = 1000, 16, 32, 1200, 0.01, 50
+V, SENTINELS, BATCH, STEPS, RATE, WARMUP = 1000, 16, 32, 900, 0.01, 50
 SIZES = {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
-MEANS, SEEDS, TESTED = (1.0, 3.0), (0, 1, 2), 500  # tokens of a span; held-out stories
+MEANS, SEEDS, TESTED = (3.0,), (0, 1, 2), 300  # tokens of a span; held-out stories
 COLOURS = (" red", " blue", " green", " yellow", " white", " brown")
 
 
