@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import command_line, report
-from experiments.agreement import AGREEMENT
 from experiments.few_bits import FEW_BITS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.race import RACE
 from experiments.runner import Row
 from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK
 from experiments.sizes import SIZES
-from experiments.spans import SPANS
 from experiments.steady import STEADY
 from experiments.ten_minutes import TEN_MINUTES
 from experiments.three_minutes import LADDER as THREE_MINUTES_LADDER
@@ -23,7 +21,6 @@ from experiments.three_minutes import THREE_MINUTES
 from transformer_lit.training.options import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
-    "agreement": AGREEMENT,
     "few_bits": FEW_BITS,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
@@ -31,7 +28,6 @@ EXPERIMENTS = {  # each leaves a record of its name
     "since_2023": SINCE_2023,
     "since_2023_clock": SINCE_2023_CLOCK,
     "sizes": SIZES,
-    "spans": SPANS,
     "steady": STEADY,
     "ten_minutes": TEN_MINUTES,
     "three_minutes": THREE_MINUTES,
