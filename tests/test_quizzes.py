@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from functools import reduce
 from itertools import accumulate, pairwise
+from random import Random
 from unittest import mock
 
 import pytest
@@ -29,6 +30,7 @@ from transformer_lit.course.records import Paired, at_best_rate, paired
 from transformer_lit.inference.beam import length_penalty
 from transformer_lit.inference.speculative import judge
 from transformer_lit.position.scaling import LinearScaling
+from transformer_lit.recipes.encoder_decoder import corrupt_spans, minimum_bayes_risk
 from transformer_lit.recipes.masked import hide
 from transformer_lit.training.data import pad
 from transformer_lit.training.run import learning_curve
@@ -522,6 +524,18 @@ def results_own_rate():
     grid = {"a": {0.001: 1.6, 0.003: 1.5, 0.01: 1.7}, "b": {0.003: 1.6, 0.01: 1.4, 0.03: 1.7}}
     a, b = (tuned.losses[0] for tuned in at_best_rate(rows(grid)).values())
     return {"a part may lose": (a < b) != (grid["a"][0.003] < grid["b"][0.003])}
+
+
+def recipes_spans():
+    return len(corrupt_spans(range(100), range(100, 200), Random(0))[1]) + 1
+
+
+def recipes_agreement():
+    shared = {"BC": 0.8, "CD": 0.8, "BD": 0.2}
+    chosen = minimum_bayes_risk(
+        "AAAABBBCCD", lambda a, b: 1.0 if a == b else shared.get("".join(sorted(a + b)), 0.0)
+    )
+    return {name: chosen == name for name in "ABCD"}
 
 
 def results_edge():
