@@ -78,12 +78,12 @@ class Settings(PublishedSettings):
         said = read_table(Path(folder) / "config.json")
         if said.pop("quantization_config", None):
             raise InputError(f"{folder} is quantised; only weights in floating point are read")
-        name = next(iter(said.get("architectures") or []), None)
-        if name in _TEXT_MODELS:  # the settings of its text model are a table in the file
-            if not isinstance(text := said.pop("text_config", None), dict):
-                raise InputError(f"{folder} is a {name}, and its config.json has no text_config")
-            said |= text | {"architectures": [_TEXT_MODELS[name]]}
-        return cls(said, Path(folder) / "config.json")
+        c = cls(said, Path(folder) / "config.json")
+        if c.architecture not in _TEXT_MODELS:
+            return c
+        text = c["text_config"] | {"architectures": [_TEXT_MODELS[c.architecture]]}
+        del c["text_config"]
+        return cls(c | text, c.place)
 
     @property
     def architecture(self) -> str | None:
@@ -496,6 +496,10 @@ def _kimi_kinds(c: Settings) -> Sequence[str]:
     return listed_kinds(c, c["layer_types"])
 
 
+def _no_positions(c: Settings) -> dict[str, Position]:
+    return dict.fromkeys((FULL, LINEAR), Position())
+
+
 def _latent_or_state(c: Settings, kind: str, attn: MultiHeadAttention) -> nn.Module:
     if kind == FULL:
         return _latent(c, kind, attn)
@@ -891,12 +895,7 @@ DECODERS: dict[str, Family] = {
     ),
     "KimiLinearForCausalLM": Family(
         KIMI,
-        Parts(
-            _kimi_kinds,
-            lambda c: dict.fromkeys((FULL, LINEAR), Position()),
-            _latent_or_state,
-            _routed,
-        ),
+        Parts(_kimi_kinds, _no_positions, _latent_or_state, _routed),
         _PLAIN | _KIMI_ONLY,
         {"first_k_dense_replace": 1},
         unused=_MORE_TOKENS | {"rope_theta": "nothing is rotated"},

@@ -294,7 +294,7 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         listed(WORD): "architectures",
         listed(one_of(FULL, NEAR, LINEAR)): "layer_types",
         listed(one_of("dense", "sparse")): "mlp_layer_types",
-        TABLE: "rope_parameters rope_scaling per_layer_config linear_attn_config",
+        TABLE: "rope_parameters rope_scaling per_layer_config linear_attn_config text_config",
     }
 )
 _NO_EFFECT = "positions are scaled as transformers does it, which does not read this"
