@@ -349,6 +349,7 @@ REFUSED = [
     ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
     ("llama 1", {"architectures": ["MambaForCausalLM"]}, "Mamba.* not built; built are: .*GPT2LM"),
     ("llama 1", {"architectures": None}, "None.* not built"),
+    ("llama 1", {"architectures": 5}, "architectures to 5; it must be a list"),
     ("gpt2", {"activation_function": "relu"}, ".relu."),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
     ("qwen2 windows", {"layer_types": [NEAR] * 2}, "for 3 layers"),
