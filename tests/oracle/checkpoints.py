@@ -37,7 +37,7 @@ def wide_model(build, config):
         for parameter in model.parameters():
             draw(parameter)
         for name, buffer in model.named_buffers():
-            if name.endswith(("e_score_correction_bias", "final_logits_bias")):
+            if name.endswith(("e_score_correction_bias", "final_logits_bias", "layer_scalar")):
                 draw(buffer)
     return model
 
@@ -180,7 +180,11 @@ def hold_gradients(folder, model, more, tmp_path):
         grad = ours.get_parameter(first).grad
         total = total + (x * (torch.zeros_like(x) if grad is None else grad)).sum()
     total.backward()
-    buffers = ("e_score_correction_bias", "final_logits_bias")  # there, and parameters here
+    buffers = (
+        "e_score_correction_bias",
+        "final_logits_bias",
+        "layer_scalar",
+    )  # there, and parameters here
     for name, expected in load_file(tmp_path / "gradients/model.safetensors").items():
         if not name.endswith(buffers) and not re.search(family.ignored, name):
             torch.testing.assert_close(leaves[as_ours(name)].grad, expected, msg=name)

@@ -68,6 +68,14 @@ NEXT |= {"linear_num_value_heads": 6, "linear_key_head_dim": 11, "linear_value_h
 OTHER = {**NEXT, "num_hidden_layers": 3, "norm_topk_prob": False, "tie_word_embeddings": True}
 OTHER |= {"linear_num_key_heads": 6, "decoder_sparse_step": 2, "mlp_only_layers": []}
 OTHER |= {"layer_types": [FULL, "linear_attention", FULL]}
+QWEN3_5 = {**GROUPED, "num_hidden_layers": 5, "head_dim": 24, "linear_num_key_heads": 3}
+QWEN3_5 |= {"linear_num_value_heads": 6, "linear_key_head_dim": 11, "linear_value_head_dim": 11}
+GEMMA4 = {**GROUPED, "num_hidden_layers": 6, "sliding_window": 7, "hidden_size_per_layer_input": 0}
+GEMMA4 |= {"global_head_dim": 34, "attention_k_eq_v": True, "num_global_key_value_heads": 2}
+KIMI = {**DEEP, "num_hidden_layers": 5, "num_local_experts": 7, "q_lora_rank": None}
+KIMI = {x: KIMI[x] for x in KIMI if x not in ("n_routed_experts", "first_k_dense_replace")}
+KIMI |= {"linear_num_heads": 5, "linear_head_dim": 13}
+P_ROPE = {"rope_type": "proportional", "rope_theta": 5003.0, "partial_rotary_factor": 0.3}
 MODELS = {
     "gpt2": hf.GPT2Config(**GPT2),
     "gpt2 untied": hf.GPT2Config(**{**GPT2, "n_inner": 29, "tie_word_embeddings": False}),
@@ -103,6 +111,23 @@ MODELS = {
     "olmo 3 one base": hf.Olmo3Config(**OLMO3, **ropes(**YARN, rope_theta=103.0)),
     "qwen3-next": hf.Qwen3NextConfig(**NEXT, **rope(partial_rotary_factor=0.25)),
     "qwen3-next other": hf.Qwen3NextConfig(**OTHER, **rope(**YARN, partial_rotary_factor=0.75)),
+    "qwen3.5": hf.Qwen3_5TextConfig(**QWEN3_5, **rope(partial_rotary_factor=0.25)),
+    "qwen3.5 tied": hf.Qwen3_5TextConfig(
+        **{**QWEN3_5, "linear_num_key_heads": 6},
+        **rope(partial_rotary_factor=0.5),
+        layer_types=[FULL, "linear_attention", FULL, FULL, "linear_attention"],
+        tie_word_embeddings=True,
+    ),
+    "gemma 4": hf.Gemma4TextConfig(**GEMMA4, **ropes(**P_ROPE), final_logit_softcapping=3.0),
+    "gemma 4 two projections": hf.Gemma4TextConfig(
+        **{**GEMMA4, "attention_k_eq_v": False}, layer_types=[NEAR, FULL] * 3
+    ),
+    "kimi linear": hf.KimiLinearConfig(**KIMI),
+    "kimi linear groups": hf.KimiLinearConfig(
+        **{**KIMI, "q_lora_rank": 17, "num_local_experts": 15, "n_group": 5, "topk_group": 2},
+        norm_topk_prob=False,
+        layer_types=["linear_attention", FULL, "linear_attention", FULL, "linear_attention"],
+    ),
 }
 ONE_OF_EACH = list({type(config): name for name, config in MODELS.items()}.values())
 
@@ -226,6 +251,9 @@ UNSAID = {
     "gpt-oss": ("layer_types", "rope_theta", "swiglu_alpha", "swiglu_limit"),
     "olmo 3": ("layer_types", "rope_theta"),
     "qwen3-next": ("layer_types", "norm_topk_prob", "partial_rotary_factor"),
+    "qwen3.5": ("layer_types", "partial_rotary_factor"),
+    "gemma 4": ("layer_types", "tie_word_embeddings"),
+    "kimi linear": ("mlp_layer_types",),
 }
 
 
@@ -242,6 +270,8 @@ FOUND = [  # tensors beside those of the model, and other names
     ("llama 1", {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": (7,) for i in range(3)}, {}),
     ("deepseek", {"model.layers.3.eh_proj.weight": (84, 168)}, {}),
     ("qwen3-next", {"mtp.fc.weight": (85, 170)}, {}),
+    ("qwen3.5", {"mtp.fc.weight": (84, 168)}, {}),
+    ("kimi linear", {}, {r"layers\.0\.block_sparse_moe": "layers.0.mlp"}),
 ]
 
 
@@ -250,6 +280,46 @@ def test_a_folder_as_it_was_published(pair, changes, names):
     alter(pair[0], changes, names)
     ours = hold_logits(*pair, ids(2, 19))
     assert (ours.lm_head.weight is ours.tok_emb.weight) == ours.config.tied
+
+
+SEEING = {  # what stands beside the text model in a folder of one that sees
+    "qwen3.5": ("visual.merger", {"vision_start_token_id": 7}, {"mtp_num_hidden_layers": 1}),
+    "gemma 4": (
+        "vision_tower.encoder",
+        {"audio_config": None, "boa_token_id": 7},
+        {"use_bidirectional_attention": "vision", "per_layer_config": ...}
+        | {"global_head_dim": 34, "num_global_key_value_heads": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pair", "sees"), SEEING.items(), indirect=["pair"])
+def test_of_a_model_that_sees_the_text_model_is_opened_and_written(pair, sees, tmp_path):
+    (tensor, outer, inner), (folder, model) = sees, pair
+    named = {r"^model\.": "model.language_model."}
+    alter(folder, {**inner, f"model.{tensor}.weight": (3, 5)}, named)
+    path = folder / "config.json"
+    text = json.loads(path.read_text())
+    (name,) = text.pop("architectures")
+    whole = name.replace("ForCausalLM", "ForConditionalGeneration")
+    outer = {"architectures": [whole], "vision_config": {"depth": 2}, "image_token_id": 5, **outer}
+    path.write_text(json.dumps({**outer, "model_type": "sees", "text_config": text}))
+    hold_return(folder, model, ids(2, 19), tmp_path)
+    path.write_text(json.dumps(outer))
+    assert_refused(load_hf, folder, "does not say text_config")
+
+
+@some("kimi linear")
+def test_the_settings_of_kimi_linears_authors(pair, tmp_path):
+    "Where their table names layers from 1, and says which feed-forward networks are dense."
+    table = {"full_attn_layers": [5], "kda_layers": [1, 2, 3, 4], "head_dim": 13, "num_heads": 5}
+    theirs = {"linear_attn_config": {**table, "short_conv_kernel_size": 4}, "mla_use_nope": True}
+    theirs |= {"first_k_dense_replace": 1, "moe_router_activation_func": "sigmoid"}
+    theirs |= {"use_grouped_topk": True, "moe_layer_freq": 1, "num_nextn_predict_layers": 0}
+    theirs |= {"rope_theta": 10_000.0, "rope_scaling": None}
+    gone = ("layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "qk_head_dim")
+    reconfigure(pair[0], **theirs, **dict.fromkeys((*gone, "linear_conv_kernel_dim"), ...))
+    hold_return(*pair, ids(2, 19), tmp_path)
 
 
 @some("llama 3", "gpt2", "gemma 2")
@@ -283,6 +353,7 @@ REFUSED = [
     ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
     ("llama 1", {"architectures": ["MambaForCausalLM"]}, "Mamba.* not built; built are: .*GPT2LM"),
     ("llama 1", {"architectures": None}, "None.* not built"),
+    ("llama 1", {"architectures": 5}, "architectures to 5; it must be a list"),
     ("gpt2", {"activation_function": "relu"}, ".relu."),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
     ("qwen2 windows", {"layer_types": [NEAR] * 2}, "for 3 layers"),
@@ -303,6 +374,19 @@ REFUSED = [
     ("qwen3-next", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
     ("qwen3-next", {"linear_value_head_dim": 7}, "linear_value_head_dim to 7"),
     ("qwen3-next", {"layer_types": [NEAR] * 5}, "sliding_attention.* not built"),
+    ("qwen3.5", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
+    ("qwen3.5", {"attn_output_gate": False}, "attn_output_gate to false"),
+    ("gemma 4", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input to 256"),
+    ("gemma 4", {"hidden_size_per_layer_input": ...}, "hidden_size_per_layer_input to 256"),
+    ("gemma 4", {"num_kv_shared_layers": 2}, "num_kv_shared_layers to 2"),
+    ("gemma 4", {"enable_moe_block": True}, "enable_moe_block to true"),
+    ("gemma 4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention to .all."),
+    ("gemma 4", {"per_layer_config": {"5": {"head_dim": 22}}}, "cannot be made from it"),
+    ("gemma 4", {"per_layer_config": {"7": {"head_dim": 34}}}, "does not say 5"),
+    ("kimi linear", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
+    ("kimi linear", {"mla_use_nope": False}, "mla_use_nope to false"),
+    ("kimi linear", {"mlp_layer_types": ["dense"] * 4 + ["sparse"]}, "lacks model.layers.1"),
+    ("kimi linear", {"num_experts": 5}, "reads: model.layers.1.block_sparse_moe.experts.5"),
     ("gpt2", {"transformer.h.1.mlp.c_fc.bias": ...}, "lacks h.1.mlp.c_fc.bias$"),
     ("gpt2", {"transformer.h.3.ln_1.bias": (84,)}, "reads: h.3.ln_1.bias$"),
     ("gpt2", {"transformer.wpe.weight": (73, 84)}, r"wpe.weight \(73, 84\); a \(71, 84\) cannot"),

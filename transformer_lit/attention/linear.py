@@ -8,7 +8,7 @@ __all__ = ['Heads', 'Numbers', 'State', 'linear_attention', 'recurrent_gated_del
 
 # %% ../../nbs/attention/11_linear.ipynb #imports
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ def recurrent_gated_delta_rule(
     q: Heads,
     k: Heads,
     v: Float[Tensor, "B H T E"],
-    g: Numbers,
+    g: Numbers | Heads,
     beta: Numbers,
     state: State | None = None,
 ) -> tuple[Float[Tensor, "B H T E"], State]:
@@ -60,14 +60,14 @@ def recurrent_gated_delta_rule(
     Source: Yang et al. 2024 (arXiv:2412.06464); with g = 0 it is DeltaNet (arXiv:2406.06484).
 
     Args:
-        g: log α, at most 0.
+        g: log α, at most 0: one number for a head, or one for each channel of its keys.
     """
     state, outs = _empty(k, v) if state is None else state, [v[:, :, :0]]  # B H 0 E
+    alpha = (g if g.ndim == k.ndim else g[..., None]).exp()[..., None]  # B H T 1|D 1
     for t in range(q.shape[2]):
         q_t, k_t, v_t = (x[:, :, t, None] for x in (q, k, v))  # B H 1 D, B H 1 E
-        alpha, beta_t = g[:, :, t, None, None].exp(), beta[:, :, t, None, None]  # B H 1 1
-        state = alpha * state  # B H D E
-        state = state + beta_t * k_t.mT @ (v_t - k_t @ state)
+        state = alpha[:, :, t] * state  # B H D E
+        state = state + beta[:, :, t, None, None] * k_t.mT @ (v_t - k_t @ state)
         outs.append(q_t @ state)  # B H 1 E
     return torch.cat(outs, 2), state  # B H T E, B H D E
 
@@ -157,6 +157,9 @@ class GatedDeltaNet(nn.Module):
         d_head: C/H unless given.
     """
 
+    parts: Sequence[str] = "qkvzba"  # the projections, in the order of what `project` gives
+    gate: Callable[[Tensor], Tensor] = staticmethod(F.silu)  # of z
+
     def __init__(
         self,
         d_model: int,
@@ -186,7 +189,7 @@ class GatedDeltaNet(nn.Module):
 
     def project(self, x: Float[Tensor, "B T C"]) -> list[Float[Tensor, "B T _"]]:
         "Queries, keys (KD), values and their gates z (HD), and what gives β and g (H)."
-        return [getattr(self, f"{name}_proj")(x) for name in "qkvzba"]
+        return [getattr(self, f"{name}_proj")(x) for name in self.parts]
 
     def forward(
         self,
@@ -211,13 +214,14 @@ class GatedDeltaNet(nn.Module):
         group = self.n_heads // self.n_key_heads
         q, k = (_unit(x).repeat_interleave(group, dim=1) for x in (q, k))  # B H T D
         beta = b.sigmoid().mT  # B H T
-        rate = (a + self.dt_bias).mT.contiguous()  # B H T; compilers expect it so
-        g = -self.A_log.exp()[:, None] * F.softplus(rate)  # B H T
+        rate = (a + self.dt_bias).unflatten(-1, (self.n_heads, -1))  # B T H 1|D
+        rate = rate.transpose(1, 2).contiguous()  # B H T 1|D; compilers expect it so
+        g = -self.A_log.exp().view(-1, 1, 1) * F.softplus(rate)  # B H T 1|D
         wide = torch.promote_types(x.dtype, torch.float32)  # a state adds up: not in 16 bits
-        given = (y.to(wide) for y in (q * self.d_head**-0.5, k, v, g, beta))
+        given = (y.to(wide) for y in (q * self.d_head**-0.5, k, v, g.squeeze(-1), beta))
         out, state = self.rule(*given, cache.state)  # B H T D
         cache.update(state, past, x.shape[1])
-        out = self.norm(out.type_as(x)) * F.silu(split_heads(z, self.d_head))
+        out = self.norm(out.type_as(x)) * self.gate(split_heads(z, self.d_head))
         return self.o_proj(merge_heads(out))  # B T HD -> B T C
 
     def new_cache(self, max_len: int) -> StateCache:

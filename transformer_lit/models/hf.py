@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['LLAMA', 'Entry', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3_MOE', 'DEEPSEEK', 'T5', 'MARIAN', 'DEBERTA',
            'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'FULL', 'NEAR',
-           'LINEAR', 'KEYS', 'ROPE', 'IGNORED', 'GENERATION', 'Conversion', 'conversions_of', 'conversion_of', 'conv1d']
+           'LINEAR', 'KEYS', 'ROPE', 'KDA', 'SEEN', 'IGNORED', 'GENERATION', 'Conversion', 'conversions_of',
+           'conversion_of', 'conv1d']
 
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
@@ -271,8 +272,10 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         " shared_expert_intermediate_size num_experts_per_tok full_attention_interval n_group"
         " topk_group kv_lora_rank qk_nope_head_dim v_head_dim linear_num_key_heads"
         " linear_num_value_heads linear_key_head_dim sliding_window_pattern"
-        " _sliding_window_pattern original_max_position_embeddings head_dim qk_rope_head_dim"
-        " num_experts num_local_experts n_routed_experts",
+        " _sliding_window_pattern original_max_position_embeddings global_head_dim"
+        " num_global_key_value_heads model_max_length num_experts_per_token num_expert_group"
+        " num_shared_experts linear_head_dim linear_num_heads linear_conv_kernel_dim head_dim"
+        " qk_rope_head_dim num_experts num_local_experts n_routed_experts",
         whole(): "local_attention max_window_layers first_k_dense_replace n_shared_experts"
         " type_vocab_size pad_token_id",
         whole(-1): "max_relative_positions position_buckets",
@@ -285,18 +288,19 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         " query_pre_attn_scalar swiglu_limit swiglu_alpha routed_scaling_factor",
         either(_SOME_LARGER, NULL): "attn_logit_softcapping final_logit_softcapping",
         SWITCH: "tie_word_embeddings use_sliding_window norm_topk_prob rope_interleave"
-        " scale_embedding scale_decoder_outputs share_att_key",
+        " scale_embedding scale_decoder_outputs share_att_key attention_k_eq_v moe_renormalize",
         WORD: "activation_function feed_forward_proj norm_rel_ebd",
         either(WORD, listed(WORD), NULL): "pos_att_type",
         listed(WORD): "architectures",
         listed(one_of(FULL, NEAR, LINEAR)): "layer_types",
-        TABLE: "rope_parameters rope_scaling",
+        listed(one_of("dense", "sparse")): "mlp_layer_types",
+        TABLE: "rope_parameters rope_scaling per_layer_config linear_attn_config text_config",
     }
 )
 _NO_EFFECT = "positions are scaled as transformers does it, which does not read this"
 ROPE: dict[str, Key | str] = _table(  # the same for its table of rotary positions
     {
-        one_of("default", "linear", "yarn", "llama3"): "type rope_type",
+        one_of("default", "linear", "yarn", "llama3", "proportional"): "type rope_type",
         _SOME_LARGER: "rope_theta",
         _SHARE: "partial_rotary_factor",
         number(1, 1e6): "factor",
@@ -305,8 +309,17 @@ ROPE: dict[str, Key | str] = _table(  # the same for its table of rotary positio
         number(0, 1e6): "attention_factor mscale mscale_all_dim",
         SWITCH: "truncate",
         TABLE: f"{FULL} {NEAR}",
-        _NO_EFFECT: "attn_factor finetuned mrope_section",
+        _NO_EFFECT: "attn_factor finetuned mrope_section mrope_interleaved",
     }
+)
+KDA: dict[str, Key | str] = _table(  # the same for Kimi Linear's table of layers with a state
+    {_SIZE: "head_dim num_heads short_conv_kernel_size", listed(whole(1)): "full_attn_layers"}
+    | {"they are the others": "kda_layers"}
+)
+SEEN = (  # what a model that sees or hears has beside its text model
+    "vision_config audio_config image_token_id video_token_id audio_token_id boi_token_id"
+    " eoi_token_id boa_token_id eoa_token_id eoa_token_index vision_start_token_id"
+    " vision_end_token_id"
 )
 IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, and why
     {
@@ -316,6 +329,7 @@ IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, 
         " _attn_implementation _attn_implementation_autoset attn_implementation"
         " unsloth_fixed unsloth_version output_past directionality _num_labels",
         "max_position_embeddings says it": "max_sequence_length",
+        "only the text model of one that sees or hears is built": SEEN,
         "earlier versions of this package wrote it of a GGUF file": "value_dim rotated",
         "it matters in training only": "initializer_range initializer_factor init_std"
         " initializer_cutoff_factor attention_probs_dropout_prob attn_pdrop embd_pdrop"

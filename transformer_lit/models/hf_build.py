@@ -63,6 +63,7 @@ from transformer_lit.models.hf import (
     LLAMA_SIZES,
     MARIAN,
     NEAR,
+    SEEN,
     T5,
     Conversion,
     Names,
@@ -780,7 +781,12 @@ def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
     return tuple(found if isinstance(found, list) else [i for i in [found] if i is not None])
 
 # %% ../../nbs/models/09_hf_build.ipynb #save
-_STALE = ("dtype", "torch_dtype", "auto_map")  # of the folder that was read, and not of the model
+_STALE = (
+    "dtype",
+    "torch_dtype",
+    "auto_map",
+    *SEEN,
+)  # of the folder, not of the model
 _LLAMA_PARTS = (Llama, TokenEmbedding, nn.ModuleList, EncoderLayer, MultiHeadAttention, RoPE)
 _LLAMA_PARTS += (GatedFeedForward, PreNorm, RMSNorm, nn.Linear, nn.Dropout)
 
