@@ -23,6 +23,7 @@ from transformer_lit.course.data import comparable
 from transformer_lit.course.text_files import pairs_from_files
 from transformer_lit.recipes.recipe import open_training
 from transformer_lit.recipes.translation import Translation, Translator
+from transformer_lit.training.options import keep_freed_memory
 from transformer_lit.training.run import checkpoints
 
 Row = dict[str, Any]
@@ -105,13 +106,13 @@ def _bleu(run: Any, number: int, examples: Pairs) -> float:
 
 # --- the search ---------------------------------------------------------------------------------
 
-START = {"n_layers": 4, "dropout": 0.2, "vocab_size": 5000, "lr": 3e-3, "warmup": 0.1}
+START = {"n_layers": 2, "dropout": 0.2, "vocab_size": 5000, "lr": 3e-3, "warmup": 0.1}
 GRID: dict[str, Sequence[Any]] = {  # in the order of the search
-    "n_layers": (2, 4),
     "dropout": (0.0, 0.1, 0.2, 0.3, 0.4),
     "vocab_size": (500, 1000, 2000, 5000, 10_000),
     "lr": (1e-3, 2e-3, 3e-3, 5e-3, 8e-3),
-    "warmup": (0.03, 0.1, 0.2),
+    "warmup": (0.03, 0.1),
+    "n_layers": (2, 4),
 }
 
 
@@ -184,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/own_pairs"), help="of the lines")
     given = parser.parse_args(argv)
     torch.set_num_threads(1)
+    keep_freed_memory()
     given.out.mkdir(parents=True, exist_ok=True)
     lines = Lines(given.out / "rows.jsonl")
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True).strip()
