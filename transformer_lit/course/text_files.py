@@ -70,15 +70,32 @@ def pairs_from_files(files: Sequence[str | Path], split: str) -> list[tuple[str,
     out is trained on; a target may be, since labels and short answers occur again and again.
     """
     _split(split, ("train", "val", "test"))
-    held: dict[str, list[tuple[str, str]]] = {"train": [], "val": [], "test": []}
-    pairs = [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
-    for pair in pairs:
+    held = _held(files)
+    if empty := [name for name in ("train", "val", "test") if name not in held]:
+        total = sum(map(len, held.values()))
+        raise InputError(f"of {total} pairs none falls into {empty[0]}; give more pairs")
+    return held[split]
+
+
+def count_pairs(files: Sequence[str | Path]) -> str:
+    "How many pairs of the files are read, and what becomes of them, in a line."
+    parts = {name: len(pairs) for name, pairs in _held(files).items()}
+    train, val, test, dropped = (parts.get(part, 0) for part in ("train", "val", "test", "dropped"))
+    said = f"{sum(parts.values()):,} pairs read: {train:,} are trained on"
+    said += f", {val:,} validate, {test:,} test"
+    return said + (f"; {dropped:,} with an empty side are dropped" if dropped else "")
+
+
+def _held(files: Sequence[str | Path]) -> dict[str, list[tuple[str, str]]]:
+    "The pairs of each split, and those that are dropped."
+    held: dict[str, list[tuple[str, str]]] = {}
+    for pair in _rows([Path(path) for path in files]):
         key = comparable(pair[0]) or pair[0]  # signs alone tell sentences apart, too
         place = int(sha256(key.encode()), 16) % 20
-        held[{0: "val", 1: "test"}.get(place, "train")].append(pair)
-    if empty := [name for name, some in held.items() if not some]:
-        raise InputError(f"of {len(pairs)} pairs none falls into {empty[0]}; give more pairs")
-    return held[split]
+        split = {0: "val", 1: "test"}.get(place, "train")
+        if any(map(str.strip, pair)):  # a line that holds nothing is no pair
+            held.setdefault(split if all(map(str.strip, pair)) else "dropped", []).append(pair)
+    return held
 
 
 def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
 from transformer_lit.course.files import InputError
-from transformer_lit.course.text_files import pairs_from_files
+from transformer_lit.course.text_files import count_pairs, pairs_from_files
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.recipe import MODELS, Recipe, Trained, read_presets
@@ -206,6 +206,7 @@ _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
 _Pairs = Sequence[tuple[str, str]]
+_MOST, _OFTEN = 8000, 10  # tokens of a vocabulary that is auto, and how often each must occur
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +214,7 @@ class Translation(Recipe):
     "Sentence pairs to an encoder–decoder."
 
     model: Literal["transformer", "gru"] = "transformer"  # transformer or gru
-    vocab_size: int  # of one tokenizer for both languages
+    vocab_size: Literal["auto"] | int  # of one tokenizer for both languages; or auto
     max_tokens: int  # a side and batch, padding included
     smoothing: float = 0.1  # of the labels, in training
     rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice
@@ -224,7 +225,7 @@ class Translation(Recipe):
     metric: Literal["bleu", "exact"] = "bleu"  # of the final score
     alpha: float = 1.0  # strength of the length penalty when the trained model searches
     fall: str = "inverse_sqrt"  # of the rate; or "cosine", down to a twentieth of the peak
-    average: int = 5
+    average: int | float = 5
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
@@ -255,8 +256,14 @@ class Translation(Recipe):
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
+    def reading(self) -> str:
+        return count_pairs(self.paths) if self.dataset == "own" else ""
+
     def train_tokenizer(self, examples: _Pairs) -> BPETokenizer:
-        return BPETokenizer.train((text for pair in examples for text in pair), self.vocab_size)
+        texts = (text for pair in examples for text in pair)
+        if self.vocab_size == "auto":
+            return BPETokenizer.train(texts, _MOST, min_frequency=_OFTEN)
+        return BPETokenizer.train(texts, self.vocab_size)
 
     def stream(self, tokenizer: BPETokenizer, examples: _Pairs, seed: int) -> PairStream:
         settings = {"max_tokens": self.max_tokens, "seed": seed}
@@ -283,9 +290,11 @@ class Translation(Recipe):
         return translation_loss(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        brief = min(self.warmup, max(1, self.steps // 10))  # where the last step is in sight
+        brief = warmup = self.in_steps(self.warmup)
+        if isinstance(self.warmup, int):  # where the last step is in sight
+            brief = min(warmup, max(1, self.steps // 10))
         falls = {
-            "inverse_sqrt": partial(inverse_sqrt, self.lr, self.warmup),
+            "inverse_sqrt": partial(inverse_sqrt, self.lr, warmup),
             "cosine": partial(cosine, self.lr, brief, self.steps, final=0.05),
         }
         if self.fall not in falls:

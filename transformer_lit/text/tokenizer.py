@@ -90,11 +90,12 @@ def _is_ours(backend: Backend) -> bool:
     )
 
 # %% ../../nbs/text/01_tokenizer.ipynb #training
-def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
+def train_bpe(texts: Iterable[str], vocab_size: int, *, min_frequency: int = 1) -> Backend:
     """Learn merges from `texts` until there are `vocab_size` tokens.
 
     `vocab_size` counts the 3 special tokens and the 256 bytes, so it is at least 259; a small text
-    may not hold enough pairs to reach it. Source: Sennrich et al. 2016 (arXiv:1508.07909).
+    may not hold enough pairs to reach it. Neither does one in which no further pair occurs
+    `min_frequency` times. Source: Sennrich et al. 2016 (arXiv:1508.07909).
     """
     least = len(SPECIALS) + 256
     if vocab_size < least:
@@ -106,6 +107,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Backend:
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
+        min_frequency=min_frequency,
         special_tokens=list(SPECIALS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
@@ -137,9 +139,14 @@ class BPETokenizer:
         return type(self), (self.backend,)
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int) -> "BPETokenizer":
-        "A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`."
-        return cls(train_bpe(texts, vocab_size))
+    def train(
+        cls, texts: Iterable[str], vocab_size: int, *, min_frequency: int = 1
+    ) -> "BPETokenizer":
+        """A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`.
+
+        It has fewer where the next merge would not occur `min_frequency` times.
+        """
+        return cls(train_bpe(texts, vocab_size, min_frequency=min_frequency))
 
     @property
     def vocab_size(self) -> int:
