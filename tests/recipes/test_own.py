@@ -128,6 +128,15 @@ def test_the_vocabulary_has_what_occurs_often_in_whatever_writing():
     assert pairs("both.tsv").train_tokenizer(often + seldom).tokens("山") == ["山"]
 
 
+@pytest.mark.parametrize(("passes", "dropout"), [(1, 0.1), (29, 0.1), (31, 0.2), (900, 0.2)])
+def test_the_dropout_fits_how_often_the_pairs_are_read(passes, dropout):
+    examples = [("a source", "a target of thirty characters.")] * 150  # 10 tokens each, roughly
+    recipe = Translation.from_files("both.tsv", steps=passes, max_tokens=1500)
+    assert recipe.fitted(examples).sizes["dropout"] == dropout
+    told = Translation.from_files("both.tsv", steps=passes, dropout=0.3)
+    assert told.fitted(examples) == told
+
+
 def text(*files, **changes):
     return LanguageModeling.from_files(*files, **{**SMALL, **FEW, **changes})
 

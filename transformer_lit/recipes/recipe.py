@@ -285,6 +285,10 @@ class Recipe(ABC):
         "What was read from files of your own, in a line; empty where there is nothing to tell."
         return ""
 
+    def fitted(self, examples: Any) -> "Recipe":
+        "The recipe, with what it leaves open decided by its training examples."
+        return self
+
     @abstractmethod
     def train_tokenizer(self, examples: Any) -> Tokenizer:
         "A tokenizer learned from the training examples."
@@ -464,6 +468,7 @@ def open_training(
     out, where = Path(out), pick_device(device)
     splits = dict.fromkeys(("train", "val", recipe.test))  # "val" may be the test split, too
     examples = {split: recipe.examples(split) for split in splits}
+    recipe = recipe.fitted(examples["train"])
     schedule, data = recipe.schedule(), _hashes(recipe, examples, start)
     settings = {**_settings(recipe, dtype), "seed": seed}
     settings |= {f"sha256 of {name}": digest[:12] for name, digest in data.items()}

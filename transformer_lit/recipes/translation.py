@@ -9,7 +9,7 @@ __all__ = ['translation_loss', 'Translator', 'Translation', 'rdrop_loss', 'drop_
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal
@@ -207,6 +207,7 @@ _METRICS = {"bleu": _bleu, "exact": _exact}
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
 _Pairs = Sequence[tuple[str, str]]
 _MOST, _OFTEN = 8000, 10  # tokens of a vocabulary that is auto, and how often each must occur
+_BYTES, _PASSES = 3, 30  # of a token, roughly; over the pairs, after which dropout is doubled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +259,14 @@ class Translation(Recipe):
 
     def reading(self) -> str:
         return count_pairs(self.paths) if self.dataset == "own" else ""
+
+    def fitted(self, examples: _Pairs) -> "Translation":
+        "With the dropout, where its sizes have none: more of it the more often a pair is read."
+        if "dropout" in self.sizes:
+            return self
+        tokens = sum(len(target.encode()) for _, target in examples) / _BYTES
+        passes = self.steps * self.max_tokens / max(1, tokens)
+        return replace(self, sizes={**self.sizes, "dropout": 0.1 if passes <= _PASSES else 0.2})
 
     def train_tokenizer(self, examples: _Pairs) -> BPETokenizer:
         texts = (text for pair in examples for text in pair)
