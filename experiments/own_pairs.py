@@ -16,6 +16,7 @@ import gzip
 import itertools
 import json
 import math
+import os
 import random
 import subprocess
 import tempfile
@@ -342,7 +343,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     how = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(**how)
     parser.add_argument("stages", nargs="+", choices=[*STAGES, "record"])
-    parser.add_argument("--data", type=Path, required=True, help="folder with tatoeba/")
+    here = os.environ.get("TRANSFORMER_LIT_DATA", ".")
+    parser.add_argument("--data", type=Path, default=here, help="folder with tatoeba/")
     parser.add_argument("--out", type=Path, default=Path("runs/own_pairs"), help="of the lines")
     given = parser.parse_args(argv)
     torch.set_num_threads(1)
