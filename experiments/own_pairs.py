@@ -255,23 +255,14 @@ def climb(lines: Lines, job: Job, grid: Row, names: Sequence[str]) -> Climb:
     return best
 
 
-AMOUNTS = {"fra": (20_000, 5_000, 100_000), "cmn": (20_000, 5_000), "deu": (20_000, 5_000, 100_000)}
-
-
-def searched(lines: Lines, language: str) -> Iterator[Job]:
-    "The dropout for few pairs and many; the other settings with 20,000; the vocabulary for each."
-    best = {}
-    for pairs in AMOUNTS[language]:
-        job = Job("search", language, pairs, START)
-        best[pairs] = yield from climb(lines, job, GRID, ("dropout",))
-        if pairs == 5_000:  # the rest, before the many pairs
-            start = replace(job, pairs=20_000, changes=best[20_000])
-            names = (
-                ("vocab_size",) if language == "deu" else ("vocab_size", "lr", "warmup", "n_layers")
-            )
-            best[20_000] = yield from climb(lines, start, GRID, names)
-            start = replace(job, changes=best[5_000])
-            best[5_000] = yield from climb(lines, start, GRID, ("vocab_size",))
+def searched(lines: Lines, language: str) -> Climb:
+    "Dropout for 20,000 pairs and 5,000; what else may matter for many; the vocabulary for few."
+    many, few = (Job("search", language, pairs, START) for pairs in (20_000, 5_000))
+    many = replace(many, changes=(yield from climb(lines, many, GRID, ("dropout",))))
+    few = replace(few, changes=(yield from climb(lines, few, GRID, ("dropout",))))
+    rest = ("vocab_size",) if language == "deu" else ("vocab_size", "lr", "warmup", "n_layers")
+    yield from climb(lines, many, GRID, rest)
+    yield from climb(lines, few, GRID, ("vocab_size",))
 
 
 def together(*searches: Iterator[Job]) -> Iterator[Job]:
@@ -288,6 +279,9 @@ def together(*searches: Iterator[Job]) -> Iterator[Job]:
 def search(lines: Lines) -> Iterator[Job]:
     yield from together(searched(lines, "fra"), searched(lines, "cmn"))
     yield from searched(lines, "deu")
+    for language in ("fra", "deu"):
+        job = Job("search", language, 100_000, START)
+        yield from climb(lines, job, GRID, ("dropout", "vocab_size"))
 
 
 def tune_plain(lines: Lines) -> Iterator[Job]:
