@@ -145,6 +145,34 @@ def test_files_to_validate_and_test_on_are_whole_and_take_nothing_from_the_other
     }
 
 
+def test_what_becomes_of_the_pairs_is_told(here):
+    with (here / "both.tsv").open("a") as file:
+        file.write("no target\t\n\n\tno source\n")
+    told = "152 pairs read: 134 are trained on, 7 validate, 9 test; 2 with an empty side"
+    assert pairs("both.tsv").reading() == f"{told} are dropped"
+    parts = [len(pairs_from_files(["both.tsv"], part)) for part in ("train", "val", "test")]
+    assert parts == [134, 7, 9]
+
+
+def test_the_vocabulary_has_what_occurs_often_in_whatever_writing():
+    recipe = Translation.from_files("both.tsv")
+    often, seldom = [("雨", "rain")] * 10, [("山", "snow")] * 9
+    tok = recipe.train_tokenizer(often + seldom)
+    lengths = {text: len(tok.encode(text)) for text in ("雨", "rain", "山", "snow")}
+    assert lengths == {"雨": 1, "rain": 1, "山": 3, "snow": 4}
+    assert recipe.train_tokenizer(often * 2).vocab_size == 259 + 2 + 3 < 8000
+    assert pairs("both.tsv").train_tokenizer(often + seldom).tokens("山") == ["山"]
+
+
+@pytest.mark.parametrize(("passes", "dropout"), [(1, 0.1), (29, 0.1), (31, 0.2), (900, 0.2)])
+def test_the_dropout_fits_how_often_the_pairs_are_read(passes, dropout):
+    examples = [("a source", "a target of thirty characters.")] * 150  # 10 tokens each, roughly
+    recipe = Translation.from_files("both.tsv", steps=passes, max_tokens=1500)
+    assert recipe.fitted(examples).sizes["dropout"] == dropout
+    told = Translation.from_files("both.tsv", steps=passes, dropout=0.3)
+    assert told.fitted(examples) == told
+
+
 def text(*files, **changes):
     return LanguageModeling.from_files(*files, **{**SMALL, **FEW, **changes})
 
@@ -431,7 +459,8 @@ class TestCommand:
     def test_pairs_to_a_translation(self, run, files, monkeypatch):
         train = ("train", "translation", "--pairs", *files, *FEW_PAIRS, "steps=2", "average=1")
         code, out, err = run(*train, "--out", "run")
-        assert (code, err) == (0, "") and "BLEU" in out and out.count("\n→ ") == 3
+        assert (code, err) == (0, "150 pairs read: 134 are trained on, 7 validate, 9 test\n")
+        assert "BLEU" in out and out.count("\n→ ") == 3
         monkeypatch.setattr(
             sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\r\n\rtwo\n"))
         )

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from transformer_lit.attention.attend import attend
 from transformer_lit.course.files import InputError, read_json, seal, sha256, unseal, write_json
 from transformer_lit.course.records import read_result
+from transformer_lit.course.tensors import load_tensors
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.recipes import language_model
@@ -31,7 +32,7 @@ from transformer_lit.recipes.recipe import (
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES, load
 from transformer_lit.text.tokenizer import CharTokenizer
-from transformer_lit.training.run import checkpoints, read_log
+from transformer_lit.training.run import average_weights, checkpoints, read_log
 
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 13, "dropout": 0.1}
 TEXTS = {"train": "A man is riding a bike.\n" * 30, "val": "a bike is riding a man\n" * 5}
@@ -134,6 +135,32 @@ def test_the_end_of_a_run_leaves_model_and_record(recipe, tmp_path):
     assert record.parameters == sum(p.numel() for p in training.trained.model.parameters())
     assert len(checkpoints(tmp_path / "run/checkpoints")) == 2  # no more than are averaged
     assert finish_training(training, **where).metrics["val_loss"] == record.metrics["val_loss"]
+
+
+@pytest.mark.parametrize(("losses", "of"), [((2.0, 1.0), "mean"), ((1.0, 2.0), "last")])
+def test_the_validation_set_decides_between_the_last_checkpoint_and_the_mean(
+    recipe, tmp_path, losses, of
+):
+    training = train(recipe, tmp_path / "run", seed=3)
+    saved = [path / "model.safetensors" for path in checkpoints(tmp_path / "run/checkpoints")]
+    expected = {"last": saved[-1:], "mean": saved[-2:]}[of]
+    training.evaluate = iter(losses).__next__
+    where = {"name": "n", "command": "c", "results": tmp_path / "results"}
+    metrics = finish_training(training, **where).metrics
+    assert metrics["averaged"] == len(expected)
+    assert metrics["val_losses"] == dict(zip(("last", "mean"), losses))
+    found = load_tensors(tmp_path / "run/model/model.safetensors")
+    for name, x in average_weights(expected).items():
+        torch.testing.assert_close(found[name], x, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 60, 1500, 3001])
+def test_shares_are_of_the_steps(steps):
+    recipe = preset(Translation, "own", paths=("x",), steps=steps)
+    rates = [recipe.schedule()(step) for step in range(1, steps + 1)]
+    rises = recipe.in_steps(recipe.warmup)
+    assert rates.index(max(rates)) + 1 == rises == max(1, round(0.1 * steps))
+    assert 1 <= recipe.in_mean * recipe.in_steps(recipe.every) <= max(1, 0.16 * steps)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -358,7 +385,7 @@ def test_every_preset_can_be_built_written_down_and_shortened(task):
         with torch.device("meta"):
             assert recipe.build(300).lm_head.weight.shape[0] >= 300, name
         assert recipe.kind.task == task and issubclass(recipe.kind, Trained)
-        assert recipe.steps % recipe.every == 0, name
+        assert recipe.steps % recipe.in_steps(recipe.every) == 0, name
         json.dumps(vars(recipe))  # a run writes its recipe down
         for steps in (1, 2, 7, 101):
             rates = list(map(replace(recipe, steps=steps).schedule(), range(1, steps + 1)))

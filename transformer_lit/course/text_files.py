@@ -103,20 +103,47 @@ def pairs_from_files(
     left out of the training.
     """
     _split(split, ("train", "val", "test"))
-    pairs = read_pair_files(files)
+    parts = _parts(files, val, test)
+    if empty := [name for name in ("train", "val", "test") if not parts[name]]:
+        total = sum(map(len, parts.values()))
+        raise InputError(f"of {total} pairs none falls into {empty[0]}; give more pairs")
+    return parts[split]
+
+
+def count_pairs(
+    files: Sequence[str | Path],
+    *,
+    val: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+) -> str:
+    "How many pairs of the files are read, and what becomes of them, in a line."
+    counts = {name: len(pairs) for name, pairs in _parts(files, val, test).items()}
+    said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} are trained on"
+    said += f", {counts['val']:,} validate, {counts['test']:,} test"
+    for why in ("an empty side", "a source that is held out"):
+        said += f"; {counts[why]:,} with {why} are dropped" if counts[why] else ""
+    return said
+
+
+def _parts(
+    files: Sequence[str | Path], val: Sequence[str | Path], test: Sequence[str | Path]
+) -> dict[str, list[tuple[str, str]]]:
+    "The pairs of each split, and under the reason those that are dropped."
     held = {name: read_pair_files(own) for name, own in (("val", val), ("test", test)) if own}
     apart = {_key(source) for some in held.values() for source, _ in some}
-    parts: dict[str, list[tuple[str, str]]] = {"train": [], "val": [], "test": []}
-    for pair in pairs:
+    names = ("train", "val", "test", "an empty side", "a source that is held out")
+    parts: dict[str, list[tuple[str, str]]] = {name: [] for name in names} | held
+    for pair in _rows([Path(path) for path in files]):
         key = _key(pair[0])
         part = {0: "val", 1: "test"}.get(int(sha256(key.encode()), 16) % 20, "train")
-        if part in held:
-            part = "train"
-        if part != "train" or key not in apart:
+        part = "train" if part in held else part
+        if not all(map(str.strip, pair)):
+            part = "an empty side"
+        elif part == "train" and key in apart:
+            part = "a source that is held out"
+        if any(map(str.strip, pair)):  # a line that holds nothing is no pair
             parts[part].append(pair)
-    if empty := [name for name, some in (parts | held).items() if not some]:
-        raise InputError(f"of {len(pairs)} pairs none falls into {empty[0]}; give more pairs")
-    return (parts | held)[split]
+    return parts
 
 
 def _key(source: str) -> str:

@@ -283,7 +283,8 @@ class LanguageModeling(Recipe):
         return (line_step if self.lines else language_step)(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        warmup = min(self.warmup, max(1, self.steps // 10))  # a short training warms up briefly
+        briefly = max(1, self.steps // 10)  # a short training
+        warmup = min(self.in_steps(self.warmup), briefly)
         return cosine(self.lr, warmup, self.steps, final=self.final)
 
 # %% ../../nbs/recipes/03_language_model.ipynb #presets

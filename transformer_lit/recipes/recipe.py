@@ -342,7 +342,7 @@ class Recipe(ABC):
     model: str  # its family: a name in MODELS
     sizes: dict[str, Any]  # of the model's config, without those of `given_sizes`
     steps: int  # optimiser steps
-    warmup: int  # steps in which the rate rises
+    warmup: int | float  # steps in which the rate rises; or their share
     lr: float  # the highest learning rate
     test: str = "test"  # split of the final score
     optimizer: str = "adamw"  # or "muon"
@@ -350,8 +350,8 @@ class Recipe(ABC):
     betas: tuple[float, float] = (0.9, 0.98)  # of the optimiser's running means
     eps: float = 1e-9  # of the optimiser; the model's own is sizes.eps
     weight_decay: float = 0.0  # of matrices
-    every: int = 500  # steps between checkpoints; each measures the validation loss
-    average: int = 1  # checkpoints averaged at the end
+    every: int | float = 500  # steps to a checkpoint and validation; or their share
+    average: int | float = 1  # last checkpoints in the mean; or the share of the steps
 
     kind: ClassVar[type[Trained]]  # what comes out
     presets: ClassVar[dict[str, "Recipe"]]  # by name; the first is the default
@@ -366,6 +366,7 @@ class Recipe(ABC):
     def __post_init__(self):
         check_sizes(self)
         good = {
+            **{name: _some(getattr(self, name)) for name in ("warmup", "every", "average")},
             "lr": self.lr > 0,
             "clip": self.clip is None or self.clip > 0,
             "betas": all(0 <= beta < 1 for beta in self.betas),
@@ -381,6 +382,17 @@ class Recipe(ABC):
     def files(self) -> tuple[str, ...]:
         "All files of your own."
         return tuple(path for name in _FILES_OF for path in getattr(self, name))
+
+    def in_steps(self, amount: int | float) -> int:
+        "Steps: a share of all of them, unless it is a whole number."
+        return amount if isinstance(amount, int) else max(1, round(amount * self.steps))
+
+    @property
+    def in_mean(self) -> int:
+        "How many of the last checkpoints make the mean."
+        if isinstance(self.average, int):
+            return self.average
+        return max(1, self.in_steps(self.average) // self.in_steps(self.every))
 
     @classmethod
     def from_files(cls, *paths: str | Path, name: str = "own", **changes: Any) -> "Recipe":
@@ -404,6 +416,14 @@ class Recipe(ABC):
     @abstractmethod
     def examples(self, split: str, *, progressbar: bool = False) -> Any:
         "The examples of a split; the bar is for a file that must be fetched."
+
+    def reading(self) -> str:
+        "What was read from files of your own, in a line; empty where there is nothing to tell."
+        return ""
+
+    def fitted(self, examples: Any) -> "Recipe":
+        "The recipe, with what it leaves open decided by its training examples."
+        return self
 
     @abstractmethod
     def train_tokenizer(self, examples: Any) -> Tokenizer:
@@ -477,6 +497,11 @@ class Recipe(ABC):
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         words += ["--set"] * bool(changed) + [f"{name}={value}" for name, value in changed.items()]
         return shlex.join(["transformer-lit", "train", self.kind.task, *files, *words])
+
+
+def _some(amount: int | float) -> bool:
+    "Whether it is a positive whole number, or a share."
+    return amount >= 1 if isinstance(amount, int) else 0 < amount <= 1
 
 
 def _spelt(recipe: Recipe, size: str) -> str:
@@ -597,6 +622,7 @@ def open_training(
     out, where = Path(out), pick_device(device)
     splits = dict.fromkeys(("train", "val", recipe.test))  # "val" may be the test split, too
     examples = {split: recipe.examples(split) for split in splits}
+    recipe = recipe.fitted(examples["train"])
     schedule, data = recipe.schedule(), _hashes(recipe, examples, start)
     make = model or (start.build if start else None)
     settings = {**_settings(recipe, dtype, make), "seed": seed}
@@ -628,8 +654,8 @@ def open_training(
         trainer,
         partial(trainer.evaluate, held_out["val"], recipe.loss),
         recipe.steps,
-        recipe.every,
-        keep=max(2, recipe.average),
+        recipe.in_steps(recipe.every),
+        keep=max(2, recipe.in_mean),
         inputs=["tokenizer.json"],
         recipe=recipe,
         settings={name: value for name, value in settings.items() if name != "steps"},
@@ -808,7 +834,11 @@ def finish_training(
     extra: dict[str, Any] | None = None,
     progress: Callable[[int], Any] = lambda done: None,
 ) -> Result | Any:
-    """Average the last checkpoints, save the model to `out/model`, score it, write its record.
+    """Save the last checkpoint or the mean of the last ones, score it, and write its record.
+
+    The lower validation loss decides which of the two goes to `out/model`. The record has both
+    losses, and how many checkpoints were averaged.
+
 
     Of several processes the first alone writes, scores and has a result; the others get None.
     The record goes to the folder `results`; `command` is the line that repeats the run.
@@ -819,10 +849,18 @@ def finish_training(
     """
     recipe, trained, world = run.recipe, run.trained, run.trainer.world
     known = recipe.dataset in DATASETS
-    saved = checkpoints(run.out / "checkpoints")[-recipe.average :]
-    trained.model.load_state_dict(average_weights([path / "model.safetensors" for path in saved]))
     trained.model.eval()  # a training that was broken off leaves dropout on
-    measured = {"val_loss": run.evaluate(), "averaged": len(saved), "processes": run.processes}
+    saved = [path / "model.safetensors" for path in checkpoints(run.out / "checkpoints")]
+    choices, losses = {"last": saved[-1:]}, {}
+    if recipe.in_mean > 1:
+        choices["mean"] = saved[-recipe.in_mean :]
+    for choice, paths in choices.items():
+        trained.model.load_state_dict(average_weights(paths))
+        losses[choice] = run.evaluate()
+    best = min(losses, key=losses.get)
+    trained.model.load_state_dict(average_weights(choices[best]))
+    measured = {"val_loss": losses[best], "val_losses": losses, "averaged": len(choices[best])}
+    measured["processes"] = run.processes
     if world.rank:
         trained.model.state_dict()  # it has a part in what the first process saves
         return None

@@ -9,7 +9,7 @@ __all__ = ['translation_loss', 'Translator', 'Translation', 'rdrop_loss', 'drop_
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from transformer_lit.course.data import load_pairs
 from transformer_lit.course.files import InputError, optional
-from transformer_lit.course.text_files import pairs_from_files, read_pair_files
+from transformer_lit.course.text_files import count_pairs, pairs_from_files, read_pair_files
 from transformer_lit.inference.beam import Hypothesis, beam_search
 from transformer_lit.inference.metrics import bleu
 from transformer_lit.recipes.recipe import MODELS, Recipe, Trained, read_presets
@@ -207,6 +207,8 @@ _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
 _Pairs = Sequence[tuple[str, str]]
+_MOST, _OFTEN = 8000, 10  # tokens of a vocabulary that is auto, and how often each must occur
+_BYTES, _PASSES = 3, 30  # of a token, roughly; over the pairs, after which dropout is doubled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +216,7 @@ class Translation(Recipe):
     "Sentence pairs to an encoder–decoder."
 
     model: Literal["transformer", "gru"] = "transformer"  # transformer or gru
-    vocab_size: int  # of one tokenizer for both languages
+    vocab_size: Literal["auto"] | int  # of one tokenizer for both languages; or auto
     max_tokens: int  # a side and batch, padding included
     smoothing: float = 0.1  # of the labels, in training
     rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice
@@ -225,7 +227,7 @@ class Translation(Recipe):
     metric: Literal["bleu", "exact"] = "bleu"  # of the final score
     alpha: float = 1.0  # strength of the length penalty when the trained model searches
     fall: str = "inverse_sqrt"  # of the rate; or "cosine", down to a twentieth of the peak
-    average: int = 5
+    average: int | float = 5
 
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
@@ -259,8 +261,24 @@ class Translation(Recipe):
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
+    def reading(self) -> str:
+        if self.dataset != "own":
+            return ""
+        return count_pairs(self.paths, val=self.val_paths, test=self.test_paths)
+
+    def fitted(self, examples: _Pairs) -> "Translation":
+        "With the dropout, where its sizes have none: more of it the more often a pair is read."
+        if "dropout" in self.sizes:
+            return self
+        tokens = sum(len(target.encode()) for _, target in examples) / _BYTES
+        passes = self.steps * self.max_tokens / max(1, tokens)
+        return replace(self, sizes={**self.sizes, "dropout": 0.1 if passes <= _PASSES else 0.2})
+
     def train_tokenizer(self, examples: _Pairs) -> BPETokenizer:
-        return BPETokenizer.train((text for pair in examples for text in pair), self.vocab_size)
+        texts = (text for pair in examples for text in pair)
+        if self.vocab_size == "auto":
+            return BPETokenizer.train(texts, _MOST, min_frequency=_OFTEN)
+        return BPETokenizer.train(texts, self.vocab_size)
 
     def stream(self, tokenizer: BPETokenizer, examples: _Pairs, seed: int) -> PairStream:
         settings = {"max_tokens": self.max_tokens, "seed": seed}
@@ -287,9 +305,11 @@ class Translation(Recipe):
         return translation_loss(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        brief = min(self.warmup, max(1, self.steps // 10))  # where the last step is in sight
+        brief = warmup = self.in_steps(self.warmup)
+        if isinstance(self.warmup, int):  # where the last step is in sight
+            brief = min(warmup, max(1, self.steps // 10))
         falls = {
-            "inverse_sqrt": partial(inverse_sqrt, self.lr, self.warmup),
+            "inverse_sqrt": partial(inverse_sqrt, self.lr, warmup),
             "cosine": partial(cosine, self.lr, brief, self.steps, final=0.05),
         }
         if self.fall not in falls:

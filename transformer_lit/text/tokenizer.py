@@ -109,11 +109,18 @@ def _byte_level(model: models.BPE) -> Backend:
     return backend
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()) -> Backend:
+def train_bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: Sequence[str] = (),
+    *,
+    min_frequency: int = 1,
+) -> Backend:
     """Learn merges from `texts` until there are `vocab_size` tokens.
 
     `vocab_size` counts the 3 special tokens and the 256 bytes, so it is at least 259; a small text
-    may not hold enough pairs to reach it. Your own `special_tokens` come after the 3, from id 3 on.
+    may not hold enough pairs to reach it, nor one in which no further pair occurs
+    `min_frequency` times. Your own `special_tokens` come after the 3, from id 3 on.
     Source: Sennrich et al. 2016 (arXiv:1508.07909).
     """
     specials = [*SPECIALS, *special_tokens]
@@ -127,6 +134,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, special_tokens: Sequence[st
     backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
+        min_frequency=min_frequency,
         special_tokens=specials,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
@@ -206,14 +214,21 @@ class BPETokenizer:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], vocab_size: int, *, special_tokens: Sequence[str] = ()
+        cls,
+        texts: Iterable[str],
+        vocab_size: int,
+        *,
+        special_tokens: Sequence[str] = (),
+        min_frequency: int = 1,
     ) -> "BPETokenizer":
         """A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`.
+
+        It has fewer where the next merge would not occur `min_frequency` times.
 
         Your own `special_tokens` have the ids from 3 on. No text is ever turned into one: you put
         the id where you want it.
         """
-        return cls(train_bpe(texts, vocab_size, special_tokens))
+        return cls(train_bpe(texts, vocab_size, special_tokens, min_frequency=min_frequency))
 
     @classmethod
     def train_whole(cls, texts: Iterable[str], vocab_size: int) -> "BPETokenizer":
