@@ -216,9 +216,7 @@ class LanguageModeling(Recipe):
     lines: bool = False  # each line is a text of its own, and a row
     batch_size: int  # blocks of a step
     final: float = 0.1  # share of the peak rate at the end
-    tokens: Literal["characters"] | int = (
-        "characters"  # or the size of a BPE vocabulary; other than ASCII comes on top
-    )
+    tokens: Literal["characters"] | int = "characters"  # or the size of a BPE vocabulary
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
