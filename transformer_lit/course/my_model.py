@@ -23,11 +23,12 @@ from torch.nn.functional import cross_entropy
 from transformer_lit.course import sandbox
 from transformer_lit.course.data import load_text
 from transformer_lit.course.exercises import kind_of
-from transformer_lit.course.files import InputError, read_text
+from transformer_lit.course.files import InputError, read_text, write_text
 from transformer_lit.course.sandbox import Found, watched
 from transformer_lit.course.stories import entropy, plot_of
 
 OWN_FILE = "my_transformer.py"
+NATS = "nats a letter"  # the unit of most steps
 MISSING = "a function that it needs is not written yet"
 
 
@@ -77,6 +78,39 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
         if before is not None:
             sys.modules[module.__name__] = before
     return vars(module), tree
+
+
+def write_part(answer: Any, name: str, path: str | Path = OWN_FILE) -> str:
+    """Write the source of an answer into the reader's file, and give the line that says so.
+
+    Where a function or class of that name is, it is replaced, else it comes at the end. Where it
+    cannot be done, the line says why, and nothing is changed.
+    """
+    try:
+        file, source = find_file(path), _source_of(answer, name)
+        text = read_text(file)
+        place = next((n for n in ast.parse(text).body if getattr(n, "name", "") == name), None)
+    except (InputError, SyntaxError) as error:
+        return f"It was not written into {path}: {error}"
+    lines = text.splitlines()
+    first = min([place.lineno, *(d.lineno for d in place.decorator_list)]) - 1 if place else 0
+    if place:
+        lines[first : place.end_lineno] = source.splitlines()
+    else:
+        lines += ["", "", *source.splitlines()]
+    write_text(file, "\n".join(lines) + "\n")
+    return f"It is in {file.name} now."
+
+
+def _source_of(answer: Any, name: str) -> str:
+    "The text of a function or class, in a notebook too; `InputError` where there is none."
+    codes = [getattr(one, "__code__", None) for one in (answer, *vars(answer).values())]
+    files = [code.co_filename for code in codes if code is not None]
+    text = "".join(linecache.getlines(files[0])) if files else ""
+    for node in ast.parse(text).body:
+        if getattr(node, "name", "") == name:
+            return ast.get_source_segment(text, node)
+    raise InputError("its source is not to be found under that name; copy it by hand")
 
 
 @contextmanager
@@ -135,13 +169,17 @@ def solved_file(n: int) -> str:
     return steps.solved_file(n)
 
 
+@functools.cache
+def _learned_text() -> tuple[dict[str, int], Tensor]:
+    return _letters("\n" + load_text("stories", "train"))
+
+
 class Stories:
     "Stories as ids of letters, each after a line break; `count` of the new ones."
 
     def __init__(self, count: int) -> None:
-        text = load_text("stories", "train")
         self.held_out = load_text("stories", "val").split("\n")[:count]
-        self.place, self._ids = _letters(f"\n{text}")
+        self.place, self._ids = _learned_text()
         (starts,) = (self._ids == self.place["\n"]).nonzero(as_tuple=True)
         self._starts = starts[starts + ROW < len(self._ids)]
 
@@ -220,7 +258,8 @@ class Frame(nn.Module):
         x, T = self.tok_emb(ids), ids.shape[1]
         mask = self.mask(T, T)[None, None] if self.mask else None
         for block in self.blocks:
-            x = block(x, mask)
+            if not isinstance(x := block(x, mask), Tensor):
+                raise Found(f"A layer returns {kind_of(x)}: is a `return` missing?")
         return self.lm_head(self.norm(x))  # B T V
 
 
@@ -325,7 +364,7 @@ def _try_to_write(parts: dict[str, Any], name: str, model: Any, ids: Tensor) -> 
             raise Found("A text that is read in two pieces gives other logits than in one.")
 
 
-def _quoted(tree: ast.Module, name: str) -> str:
+def quoted(tree: ast.Module, name: str) -> str:
     "The line of a definition that its result comes from, else its first."
     for node in tree.body:
         if getattr(node, "name", "") == name:
@@ -351,7 +390,7 @@ def fitting(
         if needs and not _takes(own, needs):
             if needs == "attend.mask" and "MultiHead" not in own and "attend" in own:
                 line = "`attend` does not take a mask yet."
-                said.append(f"{name} is left out. {line}{_quoted(tree, 'attend')}")
+                said.append(f"{name} is left out. {line}{quoted(tree, 'attend')}")
             continue
         tell(name)
         try:
@@ -361,7 +400,7 @@ def fitting(
             continue
         except InputError as error:
             if str(error) != MISSING:
-                quote = "" if " Line " in str(error) else _quoted(tree, name)
+                quote = "" if " Line " in str(error) else quoted(tree, name)
                 said.append(f"{name} is left out. {error}{quote}")
             continue
         parts[name] = own[name]
@@ -450,7 +489,7 @@ def _own_number(
             texts = [stories.text(row[1:]).split("\n")[0] for row in ids]
             counts.append(sum(plot_of(one) is not None for one in texts))
         return {"unit": "of 100 stories with a plot", "before": counts[0], "after": counts[1]}
-    return {"unit": "nats a letter", "before": found["untrained"], "after": found["nats"]}
+    return {"unit": NATS, "before": found["untrained"], "after": found["nats"]}
 
 
 # --- the race: what your model learns in so many seconds ----------------------------------------

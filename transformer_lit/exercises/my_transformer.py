@@ -9,20 +9,33 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from tqdm import tqdm
 
 from transformer_lit.course import sandbox
 from transformer_lit.course.exercises import Verdict
-from transformer_lit.course.files import InputError, write_text
+from transformer_lit.course.files import InputError, read_json, read_text, write_json, write_text
 from transformer_lit.course.marking import as_notes, as_text, claim, confirmed, right_values
-from transformer_lit.course.my_model import OWN_FILE, Lap, find_file, run_file
+from transformer_lit.course.my_model import (
+    FINAL,
+    NATS,
+    OWN_FILE,
+    PARTS,
+    PLAIN,
+    Lap,
+    find_file,
+    quoted,
+    run_file,
+)
 from transformer_lit.course.progress import best_lap, remember
 from transformer_lit.course.sandbox import printed
+from transformer_lit.course.settings import typed
 from transformer_lit.course.worker import SECONDS, Worker
 from transformer_lit.exercises import find_exercise
 
@@ -387,62 +400,209 @@ def check_file(
 # --- what the command prints ---------------------------------------------------------------------
 
 
-def report(file: Path, as_json: bool, step: str | None, write: bool, steps: int) -> tuple[int, str]:
+def report(
+    file: Path, as_json: bool, step: str | None, write: bool, steps: int | None
+) -> tuple[int, str]:
     "The exit code of `transformer-lit check`, and what it prints about a file."
-    step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-    with tqdm(total=len(STEPS), desc="check", file=sys.stderr, delay=2, disable=None) as bar:
+    asked = steps_of(step)
+    with tqdm(total=len(asked), desc="check", file=sys.stderr, delay=2, disable=None) as bar:
         found = check_file(file, only=step, progress=bar.update)
+    if write:
+        if found.error and not found.verdicts:
+            raise InputError(f"{file}: {found.error}")
+        written = write_rung(file, found, steps)
+        return 0, json.dumps(written.as_dict(), indent=1) if as_json else str(written)
     if found.error and not as_json:
         raise InputError(f"{file}: {found.error}")
     if as_json:
         print(f"error: {file}: {found.error}\n" if found.error else "", end="", file=sys.stderr)
         return 2 if found.error else int(not found), json.dumps(found.as_dict(), indent=1)
-    if write:
-        return int(not found), _written(file, found, steps)
     passed = remember([verdict.id for verdict in found.verdicts.values() if verdict], file)
-    text = str(found if step is None else found.verdicts[step])
+    text = str(found) if step is None else "\n".join(str(found.verdicts[id]) for id in asked)
     return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
 
 
 _RUN = """
+from pathlib import Path
 from transformer_lit.course import my_model
 from transformer_lit.course.files import InputError
 
-path, steps = args
+what, path, *rest = args
 try:
-    if steps is None:
+    if what == "race":
         send({"lap": list(vars(my_model.race(path)).values())})
+    elif what == "fit":
+        parts, said = my_model.fitting(Path(path), *rest, tell=lambda name: send({"at": name}))
+        send({"parts": list(parts), "said": said})
     else:
-        words = my_model.first_words(path, steps=steps, progress=lambda: send(0))
-        send({"words": str(words)})
+        used, step, how = rest
+        send({"rung": my_model.grow(Path(path), used, step, progress=lambda: send(0), **how)})
 except InputError as error:
     send({"error": str(error)})
 """
 
 
-def _run_model(file: Path, steps: int | None, progress: Callable[[], Any] = lambda: None) -> dict:
-    "What a file's own training sends in the end; an hour is its limit."
-    worker, found = Worker(_RUN, str(find_file(file)), steps, seconds=3600, memory=None), {}
+def _run_model(
+    file: Path,
+    what: str,
+    *rest: Any,
+    seconds: float | int = 3600,
+    progress: Callable[[], Any] = lambda: None,
+) -> dict[str, Any]:
+    "What a process with the reader's file sends: all its messages as one, `error` among them."
+    path = str(find_file(file).absolute())
+    worker = Worker(_RUN, what, path, *rest, seconds=seconds, memory=None, imports=__name__)
+    found: dict[str, Any] = {}
     for message in worker:
-        found = message or found
+        found |= message if isinstance(message, dict) else {}
         progress()
-    if error := worker.error or found.get("error"):
-        raise InputError(f"{file}: {error}")
-    return found
+    return found | ({"error": worker.error} if worker.error else {})
 
 
-def _written(file: Path, found: Progress, steps: int) -> str:
-    "What the model of a file writes once it is trained."
-    for name in ("MyLlama", "train", "generate"):
-        if not found.verdicts.get(name):
-            raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
-    with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
-        return _run_model(file, steps, bar.update)["words"]
+def _fitting(file: Path, seconds: float | int = SECONDS) -> tuple[list[str], list[str]]:
+    "The parts of a file that run together, and a line for each that does not, or never ends."
+    left_out: list[str] = []
+    said: list[str] = []
+    while True:
+        found = _run_model(file, "fit", left_out, seconds=seconds)
+        if "parts" in found:
+            return found["parts"], said + found["said"]
+        at = found.get("at")
+        if at not in PARTS or at in left_out:
+            raise InputError(f"{file}: {as_text(found['error'])}")
+        left_out.append(at)
+        quote = quoted(ast.parse(read_text(find_file(file))), at)
+        said.append(f"{at} is left out: {as_text(found['error'])}.{quote}")
+
+
+def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Written":
+    "Train the model of a file, let it write, and keep its rung of the ladder beside the file."
+    place = find_file(file).parent / LADDER
+    kept = _rungs(place)
+    used, said = _fitting(file)
+    if not {"loss", "train"} & {*used}:
+        why = said[0] if said else "write `loss` first (primer.5)"
+        raise InputError(f"{file}: there is nothing to train with yet: {why}")
+    wrong = [id for name in used if name in PARTS for id in _begun(name, found)]
+    step = max([0, *found.passed]) if not wrong else 0
+    how = {"steps": steps} if steps else {}
+    total = (FINAL if "train" in used else PLAIN) | how
+    with tqdm(total=total["steps"], desc="train", file=sys.stderr, disable=None) as bar:
+        sent = _run_model(file, "grow", used, step, how, progress=bar.update)
+    if "rung" not in sent:
+        raise InputError(f"{file}: {as_text(sent['error'])}")
+    said += [f"{id}: not yet. {found.verdicts[id].line}" for id in wrong]
+    return _kept(place, kept, sent["rung"], said, keep=bool(step) and steps is None)
+
+
+def _begun(name: str, found: Progress) -> list[str]:
+    "The exercises of the step that begins a part, where they do not pass."
+    asked = [id for id in steps_of(name) if STEPS[id].number == STEPS[steps_of(name)[0]].number]
+    return [id for id in asked[:1] if id in found.verdicts and not found.verdicts[id]]
+
+
+LADDER = "my_ladder.json"
+
+
+class _Rung(TypedDict):
+    "What is kept of a step."
+
+    step: int
+    unit: str
+    before: float
+    after: float
+    nats: float
+    sample: str
+
+
+class _Ladder(TypedDict):
+    "The fields of that file."
+
+    rungs: list[Any]
+
+
+def _rungs(place: Path) -> list[dict[str, Any]]:
+    "What is kept there; `InputError` where it is damaged."
+    if not place.exists():
+        return []
+    return [typed(_Rung, one, place) for one in typed(_Ladder, read_json(place), place)["rungs"]]
+
+
+@cache
+def expected_ladder() -> dict[int, list[float]]:
+    "By step: nats a letter of the book's solution with three seeds, from results/."
+    path = Path(__file__).parents[1] / "data/ladder.json"
+    return {int(n): nats for n, nats in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: bool) -> "Written":
+    "A rung beside those that are kept, and kept itself if it is the reader's own work, and whole."
+    below = [one for one in kept if one["step"] < rung["step"]]
+    last = max(below, key=lambda one: one["step"], default=None)
+    start = {"nats": rung["untrained"], "sample": rung["first"]}
+    before = last or start
+    if rung["unit"] == NATS:
+        rung["before"] = before["nats"]
+    mine = {name: rung[name] for name in _Rung.__annotations__}
+    rungs = [one for one in kept if one["step"] != rung["step"]] + [mine] * keep
+    rungs.sort(key=lambda one: one["step"])
+    if keep:
+        with suppress(OSError):  # a folder that cannot be written to
+            write_json(place, {"rungs": rungs})
+    return Written(mine, before["sample"], rungs, tuple(said), rung["trained"], rung["steps"])
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file's model learned and wrote.
+
+    `rung`: step, unit, before, after, nats, sample. `before`: the sample of the rung below, or of
+    the untrained model. `ladder`: all rungs that are kept. `said`: what was left out, and why.
+    """
+
+    rung: dict[str, Any]
+    before: str
+    ladder: list[dict[str, Any]]
+    said: tuple[str, ...]
+    seconds: float
+    steps: int
+
+    def as_dict(self) -> dict[str, Any]:
+        "For JSON: step, unit, before, after, nats and sample, and what was left out."
+        return self.rung | {"said": [*self.said]}
+
+    def _bar(self, number: int, nats: float) -> str:
+        names = dict.fromkeys(step.name for step in STEPS.values() if step.number == number)
+        name = ", ".join(names) or "the file as it is"
+        line = f"{number:2}  {name:28}{nats:5.2f} {'█' * round(8 * min(nats, 4)):33}"
+        seeds = expected_ladder().get(number)
+        if not seeds:
+            return line.rstrip()
+        low, high = min(seeds), max(seeds)
+        return f"{line}{sum(seeds) / len(seeds):.2f} ({low:.2f} to {high:.2f})"
+
+    def __repr__(self) -> str:
+        step, after, before = self.rung["step"], self.rung["after"], self.rung["before"]
+        digits = ".2f" if self.rung["unit"] == NATS else ".0f"
+        numbers = f"{before:{digits}} → {after:{digits}} {self.rung['unit']}"
+        trained = f"{self.steps} steps, {self.seconds:.0f} seconds"
+        head = f"Step {step}: {numbers}" if step else f"Not a step yet: {numbers}"
+        lines = [*self.said, f"{head} ({trained})", ""]
+        samples = {"before": self.before, "now": self.rung["sample"]}
+        for when, text in samples.items():
+            lines += [f"{when}:", *(f"  {line}" for line in text.strip("\n").split("\n")[:4]), ""]
+        if self.ladder:
+            lines.append(f"{'step':32}nats a letter on new stories      expected (three seeds)")
+            lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
+        return "\n".join(lines).rstrip()
 
 
 def report_race(file: Path) -> tuple[int, str]:
     "The same of `transformer-lit check --race`."
-    lap = Lap(*_run_model(file, None)["lap"])
+    found = _run_model(file, "race")
+    if "lap" not in found:
+        raise InputError(f"{file}: {as_text(found['error'])}")
+    lap = Lap(*found["lap"])
     return 0, (
         f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
         f"processor. Your best: {best_lap(lap.bits, file):.3f}. No model passes {lap.floor:.3f}."
