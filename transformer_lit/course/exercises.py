@@ -201,6 +201,15 @@ class Task:
                 raise self.open() from None
             why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
             raise Found(f"{where} raises NotImplementedError. {why}") from None
+        except TypeError:
+            given = signature(answer)
+            needs = len(signature(self.solution).parameters)
+            if given is None or len(given.parameters) >= needs:
+                raise
+            raise Found(self._arguments(given)) from None
+
+    def _arguments(self, given: inspect.Signature) -> str:
+        return f"It must take the arguments of {self.form}, and takes {given}."
 
     def open(self) -> Found:
         "What is said where nothing is written yet."
@@ -219,7 +228,7 @@ class Task:
             if given is not None:
                 given.bind(*needed, **dict.fromkeys(names))
         except TypeError:
-            raise Found(f"It must take the arguments of {self.form}, and takes {given}.") from None
+            raise Found(self._arguments(given)) from None
 
     def _careful(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         "The answer, which may not change its inputs unless that is asked for."

@@ -165,11 +165,11 @@ class Counting:
 
 
 def cached_writing_checks(answer):
-    table, ids = 1e6 * torch.randn(7, 7), torch.tensor([[3, 5, 1], [1, 2, 2]])
+    table, ids = 1e6 * torch.randn(17, 17), torch.randint(17, (3, 5))
 
     def text(generate, *, cached=True):
         model, caches = Counting(table), [Cache()] if cached else None
-        first = generate(model, ids, 4, caches=caches)
+        first = generate(model, ids, 7, caches=caches)
         found = generate(model, first, 2, caches=caches)
         return {"ids": found, "ids that the model has read": model.read}
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
@@ -337,13 +337,19 @@ def send_claims(send: Callable[[Any], Any], path: str, only: list[str]) -> None:
             send({"begins": id})
         verdicts[id], claimed = _claim(id, names, Path(path).name)
         if verdicts[id].state == "not yet" and id in STEPS:
-            claimed |= _after_others(id, verdicts, uses.get(name, set()), claimed)
+            claimed |= _after_others(id, verdicts, uses.get(name, set()), claimed, Path(path).name)
+            verdicts[id] = replace(verdicts[id], state=claimed["state"])
         send({"name": id, **claimed})
 
 
-def _after_others(id: str, verdicts: dict, used: set[str], claimed: dict) -> dict[str, Any]:
+def _after_others(
+    id: str, verdicts: dict, used: set[str], claimed: dict, file: str
+) -> dict[str, Any]:
     "What to say of an exercise that fails where one that it builds on does not pass either."
     name = STEPS[id].name
+    begun = [verdicts[one].state for one in verdicts if one in STEPS and STEPS[one].name == name]
+    if "open" in begun:  # what a step adds to nothing
+        return {"state": "open", "line": f"Write {find_exercise(id).form} in {file}.", "notes": []}
     for other in (one for one in verdicts if one in STEPS and one != id and not verdicts[one]):
         if STEPS[other].name in used:
             what = "Write" if verdicts[other].state == "open" else "Mend"

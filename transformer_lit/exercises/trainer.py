@@ -5,7 +5,7 @@ from itertools import islice  # noqa: F811
 import torch
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, expecting, expecting_all
+from transformer_lit.course.exercises import exercise, expecting_all
 from transformer_lit.course.sandbox import Found
 from transformer_lit.exercises.primer import loss
 
@@ -147,7 +147,7 @@ def warmup_checks(answer):
         def training(model, batches, steps, lr, warmup):
             optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
             for step, (ids, targets) in enumerate(islice(batches, steps)):
-                optimizer.param_groups[0]["lr"] = lr * share(step, steps, warmup or 1)
+                optimizer.param_groups[0]["lr"] = lr * (share(step, steps, warmup) if warmup else 1)
                 value = loss(model(ids).flatten(0, 1), targets.flatten())
                 optimizer.zero_grad()
                 value.backward()
@@ -167,6 +167,9 @@ def warmup_checks(answer):
 
         return whole
 
+    def always_falls(model, batches, steps, lr, warmup):
+        return train(model, batches, steps, lr, warmup=warmup or 1)
+
     def up(n, N, warmup):
         return min((n + 1) / warmup, 1)
 
@@ -175,6 +178,7 @@ def warmup_checks(answer):
 
     batches = tables(*[(3, 5)] * 10)
     cases = {"warm-up of 4, ten steps": (4, 10), "warm-up of 2, seven steps": (2, 7)}
+    cases["warmup = 0"] = (0, 5)
     constant = with_rate(lambda n, N, warmup: 1)
     with expecting_all(run(answer), run(train), cases) as wrong:
         wrong["`warmup` is not used: the rate is `lr` at every step."] = run(constant)
@@ -186,9 +190,8 @@ def warmup_checks(answer):
         wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n) / N)))
         hint = "The rate reaches 0 one step too early: at step n, N − n steps are left."
         wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n - 1) / (0.3 * N))))
-    found = run(answer)(0, 5)
-    with expecting(found, run(constant)(0, 5), case="warmup = 0: the rate is constant") as wrong:
-        wrong["Without warm-up the rate stays as it is, to the end."] = run(with_rate(down))(0, 5)
+        hint = "Without warm-up the rate stays as it is, to the end: look at `warmup` first."
+        wrong[hint] = run(always_falls)
 
 
 @exercise("trainer.5", warmup_checks)
