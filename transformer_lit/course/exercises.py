@@ -128,6 +128,8 @@ class Question:
         if not (differs := difference(self.answer, answer, self.tolerance, False)):
             return
         known = _known_value(self.known, answer, self.tolerance)
+        if not known and _same_decimals(self.answer, answer):
+            known = [*self.known][-1]
         if line := known or _kinds_differ(self.answer, answer):
             raise Found(line)
         if _is_reordered(self.answer, answer, self.tolerance):
@@ -586,6 +588,18 @@ def _rounds_to(a: Any, b: Any, digits: int) -> bool:
     return abs(b / unit - round(b / unit)) < 1e-6 and abs(a - b) <= unit * (0.5 + 1e-9)
 
 
+def _same_decimals(a: Any, b: Any) -> bool:
+    "Whether numbers agree at the 2 to 4 decimals that a page shows; 0 says nothing of a number."
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same_decimals, a, b))
+    if not (isinstance(a, float) and _is_number(b) and math.isfinite(b)):
+        return not difference(a, b, 0.0, False)
+    return b != 0 and any(
+        abs(b * n - round(b * n)) < 1e-6 and abs(a - b) * n <= 0.5 + 1e-9
+        for n in (100, 1000, 10_000)
+    )
+
+
 def _known_value(known: dict[str, Any], b: Any, tolerance: float | int) -> str | None:
     "The name of the first value that `b` is, as it stands or else rounded to 2 to 6 digits."
     b = b.tolist() if hasattr(b, "tolist") else b
@@ -608,8 +622,10 @@ def _kinds_differ(a: Any, b: Any) -> str | None:
 
 
 def _is_reordered(a: Any, b: Any, tolerance: float | int) -> bool:
-    "Whether two flat lists hold the same in another order."
+    "Whether two flat lists hold the same in another order; letters and truths are choices instead."
     if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b) > 1):
+        return False
+    if all(isinstance(x, bool) or _is_letter(x) for x in a):
         return False
     left = list(b)
     for x in a:
