@@ -4,10 +4,12 @@ import math
 
 import pytest
 import solved
+import torch
 
 from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError
 from transformer_lit.course.my_model import OWN_FILE, find_file, load_mine, race
+from transformer_lit.exercises import check
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 
@@ -56,6 +58,32 @@ def test_a_part_that_cannot_be_had_is_told_in_one_line(text, line, deep):
     (deep / OWN_FILE).write_text(text)
     with pytest.raises(InputError, match="^" + line.replace(".", r"\.")):
         load_mine("attend", "rotate")
+
+
+MASK = """def causal_mask(T, S):
+    return torch.arange(S) <= torch.arange(S - T, S)[:, None]
+"""
+
+
+def test_a_script_prints_its_verdicts_and_a_step_that_passes_is_written(deep, tmp_path, capsys):
+    (deep / "trial.py").write_text(f"import torch\n\n{MASK}")
+    trial = {}
+    exec(compile((deep / "trial.py").read_text(), str(deep / "trial.py"), "exec"), trial)
+    answer = trial["causal_mask"]
+    own = tmp_path / OWN_FILE
+    for before in ("import torch\n", f"import torch\n\n\n{MASK.replace('<=', '<')}\n\nx = 3\n"):
+        own.write_text(before)
+        verdict = check("masks.3", answer, write=True)
+        assert verdict.notes == ("It is in my_transformer.py now.",)
+        assert capsys.readouterr().out == f"{verdict}\n"
+        names = {}
+        exec(own.read_text(), names)
+        assert own.read_text().count("def causal_mask") == 1
+        assert torch.equal(names["causal_mask"](2, 3), answer(2, 3))
+    assert names["x"] == 3
+    own.write_text("def attend(q")  # nothing is lost where it cannot be read
+    assert check("masks.3", answer, write=True).notes[0].startswith("It was not written into")
+    assert own.read_text() == "def attend(q" and not check("masks.3", print, write=True)
 
 
 RACE = """

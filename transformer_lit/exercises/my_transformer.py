@@ -598,7 +598,8 @@ class Written:
         for when, text in samples.items():
             lines += [f"{when}:", *(f"  {line}" for line in text.strip("\n").split("\n")[:4]), ""]
         if self.ladder:
-            lines.append(f"{'step':32}nats a letter on new stories      expected (three seeds)")
+            beside = "expected (three seeds)" if expected_ladder() else ""
+            lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}".rstrip())
             lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
         return "\n".join(lines).rstrip()
 

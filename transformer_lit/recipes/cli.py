@@ -582,7 +582,9 @@ def check_own(
     as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
     step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Train your model: what changed, and a text.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Train your model: what changed, and a text.")
+    ] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Fewer or more steps for --write; keeps no rung.")
     ] = None,
@@ -595,7 +597,7 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    if watch and (write or race) or race and as_json:
+    if (watch and (write or race)) or (race and as_json):
         raise InputError(
             "--watch is for the verdicts only, and --race has no --json; leave one of the two out"
         )
