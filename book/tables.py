@@ -22,7 +22,7 @@ from transformer_lit.exercises.my_transformer import STEPS
 
 KINDS, MARKS = ("warm-up", "predict", "build", "repair"), ("must", "should", "could")
 
-STEP = {step.id: name for name, step in STEPS.items()}
+STEP = {id: step.name for id, step in STEPS.items()}
 
 
 # --- records --------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from transformer_lit.exercises.my_transformer import STEPS, check_file
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.recipe import open_training, preset
 
+BEFORE = """self_attention.1 masks.3 attend.3 multihead.3 rope.3 norm.3 feedforward.3 layers.3
+    cache.3 grouped.3 llama.3 trainer.3 sampling.3 sampling.6 answers.3 answers.4 answers.5
+    answers.6"""
 MADE = Path(__file__).parent / "files_of_420e57b6.zip"
 SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_ff": 11}
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
@@ -26,8 +29,11 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_reader_s_transformer_passes_every_step(here):
+    "Each by the exercise that it was; the steps that are new since then are still open."
     found = check_file("my_transformer.py")
-    assert found and len(found.verdicts) == len(STEPS) == 18
+    assert [id for id in BEFORE.split() if not found.verdicts[id]] == [] and not found.error
+    new = {id for id, verdict in found.verdicts.items() if not verdict}
+    assert new <= STEPS.keys() - set(BEFORE.split())
 
 
 def test_progress_is_kept_and_exercises_that_left_count_for_nothing(here):

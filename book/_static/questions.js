@@ -146,6 +146,13 @@
     const unit = Number(`1e${x.toExponential().split("e")[1] - digits + 1}`);
     return Math.abs(y / unit - Math.round(y / unit)) < 1e-6 && Math.abs(x - y) <= unit * (0.5 + 1e-9);
   };
+  const sameDecimals = (a, b) => {
+    if (bothLists(a, b)) return a[1].length === b[1].length && a[1].every((x, i) => sameDecimals(x, b[1][i]));
+    if (a[0] !== "float" || !isNumber(b) || !Number.isFinite(b[1])) return !difference(a, b, 0);
+    const [x, y] = [a[1], b[1]];
+    const shown = (n) => Math.abs(y * n - Math.round(y * n)) < 1e-6 && Math.abs(x - y) * n <= 0.5 + 1e-9;
+    return y !== 0 && [100, 1000, 10000].some(shown);
+  };
   const knownValue = (known, b, tolerance) => {
     const values = known.map(([line, value]) => [line, read(value)]);
     const exact = values.find(([, a]) => !difference(a, b, tolerance));
@@ -159,6 +166,7 @@
   };
   const isReordered = (a, b, tolerance) => {
     if (!bothLists(a, b) || a[1].length !== b[1].length || a[1].length < 2) return false;
+    if (a[1].every(([kind, x]) => kind === "bool" || (kind === "str" && /^\p{L}$/u.test(x)))) return false;
     const left = [...b[1]];
     return a[1].every((x) => {
       const place = left.findIndex((y) => !difference(x, y, tolerance));
@@ -182,6 +190,7 @@
     if (!differs) return { state: "passed", line: "That is right." };
     const line =
       knownValue(known, b, tolerance) ||
+      (sameDecimals(a, b) && known.at(-1)[0]) ||
       kindsDiffer(a, b) ||
       (isReordered(a, b, tolerance) && "All of it is there, in another order.") ||
       `${differs[0].toUpperCase()}${differs.slice(1)}. What is looked for: ${sought}.`;

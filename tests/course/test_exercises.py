@@ -440,6 +440,10 @@ VALUES = [  # what is right, typical mistakes, an answer, and its line
     ([True, False], {}, ["True", "False"], FLIPPED),
     ([3, 5], {}, ["3", "5"], "Write numbers without quotes"),
     ([3, 5, 7], {}, [7, 3, 5], "in another order"),
+    (["a", "b", "c"], {}, ["b", "a", "c"], "1 of 3 entries are right"),
+    ([True, False], {}, [False, True], "0 of 2 entries are right"),
+    (0.0512, {}, 0.05, "Right, but rounded too far."),
+    (0.0012, {}, 0.0, "is not it"),
     ([-0.875, 0.25, 0.625], {}, [-0.88, 0.25, 0.63], COARSE),
     ([-0.875, 0.25, 0.625], {}, [-0.88, 0.25, 0.62], COARSE),
 ]

@@ -11,6 +11,7 @@ from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError
 from transformer_lit.exercises import find_exercise
 from transformer_lit.exercises.my_transformer import (
+    LAST,
     STEPS,
     Progress,
     check_file,
@@ -45,12 +46,13 @@ def checked(here):
 
 def test_the_steps_are_build_exercises_of_the_first_pass_in_the_books_order():
     chapters, places = cards.chapters(), []
-    for name, step in STEPS.items():
-        found, (path, one) = find_exercise(step.id), solved.written()[step.id]
-        assert (found.name, one.kind) == (name, "build")
+    for id, step in STEPS.items():
+        found, (path, one) = find_exercise(id), solved.written()[id]
+        assert (found.name, one.kind, step.id) == (step.name, "build", id)
         assert chapters[step.chapter] == path and cards.card(path)["pass"] == 1
-        places.append(list(chapters).index(step.chapter))
+        places.append((list(chapters).index(step.chapter), step.number))
     assert places == sorted(places)
+    assert sorted({step.number for step in STEPS.values()}) == [*range(1, LAST + 1)]
 
 
 def test_the_steps_and_no_others_say_that_they_go_into_the_file():
@@ -58,7 +60,7 @@ def test_the_steps_and_no_others_say_that_they_go_into_the_file():
     for path, one in solved.written().values():
         cell = json.loads(path.read_text())["cells"][one.place]
         said |= {one.id} if f"`{FILE}`" in "".join(cell["source"]) else set()
-    assert said == {step.id for step in STEPS.values()}
+    assert said == {*STEPS}
 
 
 # --- the empty file ------------------------------------------------------------------------------
@@ -72,21 +74,22 @@ def arguments(source, name):
     return {n.name: ast.dump(n.args) for n in node.body if isinstance(n, ast.FunctionDef)}
 
 
-def test_it_has_the_arguments_of_the_blanks():
-    for name, step in STEPS.items():
-        blank = arguments(solved.written()[step.id][1].blank, name)
-        own = arguments(starter(), name)
-        assert own == (blank if isinstance(blank, str) else own | blank), name
-        assert name in ("MyLlama",) or own == blank, name  # its blank leaves the rest to the reader
+def test_it_has_the_arguments_of_the_first_blank_of_each_name():
+    seen = set()
+    for id, step in STEPS.items():
+        if step.name not in seen:
+            blank = arguments(solved.written()[id][1].blank, step.name)
+            assert arguments(starter(), step.name) == blank, step.name
+        seen.add(step.name)
 
 
 def test_nothing_is_written_in_it_and_nothing_is_wrong_and_it_is_not_ok(here):
     write_starter(FILE)
     found = check_file()
-    assert not found and not found.error and found.line == "my_transformer.py: 0 of 18 steps pass."
+    assert not found and not found.error and found.line == "my_transformer.py: 0 of 19 steps pass."
     assert {v.state for v in found.verdicts.values()} == {"open"}
-    for name, verdict in found.verdicts.items():
-        assert verdict.line == f"Write {find_exercise(STEPS[name].id).form} in my_transformer.py."
+    for id, verdict in found.verdicts.items():
+        assert verdict.line == f"Write {find_exercise(id).form} in my_transformer.py."
 
 
 def test_a_file_is_never_replaced(here):
@@ -106,75 +109,68 @@ def test_a_file_is_never_replaced(here):
 def test_the_books_solutions_are_one_file_that_passes(checked):
     found = checked(solved.thread())
     assert found and all(found.verdicts.values()) and "transformer_lit" not in solved.thread()
-    assert found.line == "my_transformer.py: 18 of 18 steps pass."
+    assert found.line == "my_transformer.py: 19 of 19 steps pass."
     assert list(found.verdicts) == list(STEPS) and found.notes == ()
     last = "Ask it: the chapter “It answers” ends with the lines that your file still needs."
     assert repr(found).splitlines()[-2:] == [found.line, last]
     assert found._repr_html_().endswith(f"<p>{found.line}<br>{last}</p>")
 
 
-USERS = {"MyLlama", "MyWriter", "open_llama"}
-FAULTS = {  # what stands in the solution, what stands there instead, and the steps that use it
-    "self_attention": (" @ k.T / q.shape[-1] ** 0.5", " @ k.T", set()),
-    "causal_mask": ("arange(S) <=", "arange(S) <", USERS),
-    "attend": ("q, k) / q.shape[-1] ** 0.5", "q, k)", {"MultiHead", *USERS}),
-    "MultiHead": ("attend(q, k, v, mask=mask)", "attend(q, k, v)", set()),
-    "rotate": ("a * cos - b * sin", "a * cos + b * sin", USERS),
-    "RMSNorm": (".sqrt() * self.weight", ".sqrt()", USERS),
-    "SwiGLU": ("F.silu(self.gate_proj(x))", "F.gelu(self.gate_proj(x))", USERS),
-    "Block": ("return x + self.ffn", "return self.ffn", USERS),
-    "Cache": ("torch.cat([self.k, k]", "torch.cat([k, self.k]", {"MyWriter"}),
-    "repeat_heads": ("k.repeat_interleave(", "(lambda n, dim: k.repeat(1, n, 1, 1))(", USERS),
-    "MyLlama": ("self.lm_head(self.norm(x))", "self.lm_head(x)", {"MyWriter", "open_llama"}),
-    "train": ("        optimizer.zero_grad()\n", "", set()),
-    "generate": ("model(ids)[:, -1]", "model(ids)[:, 0]", {"answer"}),
-    "MyWriter": ("arange(held, held + T)", "arange(T)", set()),
-    "dequantise": ("return d * q + m", "return d * q", set()),
-    "open_llama": ('("attn_q", H), ("attn_k", K)', '("attn_q", H),', set()),
-    "encode": ("min(pairs", "max(pairs", {"answer"}),
-    "answer": ("if ids[0, -1] == end:", "if False:", set()),
-}
-
-
-TOGETHER = [  # steps that do not meet: one check finds the faults of all
-    ["self_attention", "MultiHead", "train", "MyWriter", "dequantise", "open_llama", "answer"],
-    ["generate", "MyLlama"],
-    ["Cache", "encode"],
-]
+MODEL = "gpt.6 cache.6 grouped.6 answers.4"
+REPEAT = "k.repeat_interleave("
+FAULTS = {  # what is in the solution, what is put there, the exercises that fail, those that wait
+    "loss": ("right).mean()", "right).sum()", "primer.5", "trainer.3 trainer.5"),
+    "causal_mask": ("arange(S) <=", "arange(S) <", "masks.3", MODEL),
+    "attend": ("k.mT / q.shape[-1] ** 0.5", "k.mT", "attend.3", f"multihead.3 rope.6 {MODEL}"),
+    "MultiHead": ("attend(q, k, v, mask=mask)", "attend(q, k, v)", "multihead.3", MODEL),
+    "rotate": ("a * cos - b * sin", "a * cos + b * sin", "rope.3", MODEL),
+    "RMSNorm": (".sqrt() * self.weight", ".sqrt()", "norm.3", MODEL),
+    "SwiGLU": ("F.silu(self.gate", "F.gelu(self.gate", "feedforward.3", MODEL),
+    "Block": ("return x + self.ffn", "return self.ffn", "layers.3", MODEL),
+    "Decoder": ("self.lm_head(self.norm(x))", "self.lm_head(x)", "gpt.6", MODEL[6:]),
+    "Cache": ("torch.cat([self.k, k]", "torch.cat([k, self.k]", "cache.3", ""),
+    "repeat_heads": (REPEAT, "(lambda n, dim: k.tile(1, n, 1, 1))(", "grouped.3", MODEL[14:]),
+    "train": ("        optimizer.zero_grad()\n", "", "trainer.3", "trainer.5"),
+    "generate": ("logits[:, -1]", "logits[:, 0]", "primer.6", "cache.7 sampling.7 answers.6"),
+    "position": ("self.position(k, pos)", "k", "rope.6", MODEL),
+    "kept": ("cache.update(k, v)", "(cache.update(k, v), k, v)[1:]", "cache.6", "grouped.6"),
+    "dequantise": ("return d * q + m", "return d * q", "answers.3", ""),
+    "open_llama": ('("attn_q", H), ("attn_k", K)', '("attn_q", H),', "answers.4", ""),
+    "encode": ("min(pairs", "max(pairs", "answers.5", "answers.6"),
+    "answer": ("if ids[0, -1] == end:", "if False:", "answers.6", ""),
+}  # fmt: skip
+TOGETHER = [["loss", "Cache", "dequantise", "encode"], ["train", "answer", "open_llama"]]
 ALONE = [[name] for name in FAULTS if not any(name in names for names in TOGETHER)]
-
-
-def test_every_step_has_its_fault():
-    assert list(FAULTS) == list(STEPS)
-    assert sorted(name for names in TOGETHER + ALONE for name in names) == sorted(STEPS)
 
 
 @pytest.mark.parametrize("names", TOGETHER + ALONE, ids=lambda names: names[0])
 def test_a_fault_is_found_at_its_step_and_those_that_use_it_wait(names, checked):
     text = solved.thread()
-    for right, wrong, _ in map(FAULTS.get, names):
+    for right, wrong, *_ in map(FAULTS.get, names):
         assert text.count(right) == 1
         text = text.replace(right, wrong)
-    found, waits = checked(text), {user: name for name in names for user in FAULTS[name][2]}
+    found = checked(text)
+    own = {FAULTS[name][2] for name in names}
+    waits = {id for name in names for id in FAULTS[name][3].split()} - own
     assert not found
-    assert {step for step, verdict in found.verdicts.items() if not verdict} == {*names, *waits}
-    for name in names:
-        own = found.verdicts[name]
-        assert own.state == "not yet" and not own.line.startswith("Mend")
-    for user, name in waits.items():
-        verdict = found.verdicts[user]
-        assert verdict.line == f"Mend {name} first: {user} uses it."
-        assert verdict.state == "not yet" and verdict.notes
+    failed = {id for id, verdict in found.verdicts.items() if not verdict}
+    assert own <= failed <= own | waits, (failed - own - waits, own - failed)
+    for id in own:
+        assert found.verdicts[id].state == "not yet"
+        assert not found.verdicts[id].line.startswith("Mend")
+    for id in failed - own:
+        verdict = found.verdicts[id]
+        assert verdict.line.startswith("Mend ") and verdict.state == "not yet" and verdict.notes
 
 
 def test_a_step_that_another_needs_is_to_be_written_first(checked):
     text = solved.thread().replace("def rotate(", "def turn(")
     found = checked(text)
-    assert found.verdicts["rotate"].state == "open"
-    assert found.verdicts["MyLlama"].line == "Write rotate first: MyLlama uses it."
+    assert found.verdicts["rope.3"].state == "open"
+    assert found.verdicts["gpt.6"].line == "Write rotate first: Decoder uses it."
     raises = "def rotate(x, pos, base=10000.0):\n    raise NotImplementedError\n\n\n"
     found = checked(text.replace("def turn(", raises + "def turn("))
-    assert found.verdicts["MyLlama"].line == "Write rotate first: MyLlama uses it."
+    assert found.verdicts["gpt.6"].line == "Write rotate first: Decoder uses it."
 
 
 @pytest.mark.parametrize(
@@ -183,19 +179,34 @@ def test_a_step_that_another_needs_is_to_be_written_first(checked):
      ("class RmsNorm: pass", "RMSNorm", "RmsNorm")],
 )  # fmt: skip
 def test_a_name_that_is_nearly_right_is_told(text, name, near, checked):
-    line = checked(text).verdicts[name].line
+    line = next(v.line for id, v in checked(text).verdicts.items() if STEPS[id].name == name)
     assert line.endswith(f"You have `{near}`: the name must be the same.")
 
 
 def test_one_step_is_checked_with_those_that_it_uses(checked):
-    right, wrong, _ = FAULTS["attend"]
+    right, wrong, *_ = FAULTS["attend"]
     found = checked(solved.thread().replace(right, wrong), only="MultiHead")
-    assert list(found.verdicts) == ["attend", "MultiHead"]
-    assert found.verdicts["MultiHead"].line == "Mend attend first: MultiHead uses it."
+    assert list(found.verdicts) == [
+        *("self_attention.5", "masks.7", "attend.3", "multihead.3", "rope.6")
+    ]
+    assert found.verdicts["multihead.3"].line == "Mend attend first: MultiHead uses it."
+    assert list(checked(solved.thread(), only="4").verdicts) == ["masks.3", "masks.7"]
+    assert list(checked(solved.thread(), only="masks.3").verdicts) == ["masks.3"]
+
+
+@pytest.mark.parametrize("name,id", [("rotate", "rope.6"), ("repeat_heads", "grouped.6")])
+def test_a_new_argument_that_is_ignored_does_not_pass(name, id, checked):
+    text = solved.thread()
+    for old in ("if self.position is not None:", "(n_kv_heads or n_heads)"):
+        assert text.count(old) == 1
+    text = text.replace("if self.position is not None:", "if False:")
+    text = text.replace("(n_kv_heads or n_heads)", "n_heads")
+    found = checked(text, only=name)
+    assert not found and found.verdicts[id].state == "not yet"
 
 
 def test_an_unknown_step_is_named(checked):
-    with pytest.raises(InputError, match="unknown step 'atend'; known are: self_attention, "):
+    with pytest.raises(InputError, match="unknown step 'atend'; known are: loss, generate, "):
         checked("", only="atend")
 
 
@@ -204,7 +215,7 @@ def test_a_notebook_in_a_folder_below_finds_the_file(here, monkeypatch):
     (here / "nbs/attention").mkdir(parents=True)
     monkeypatch.chdir(here / "nbs/attention")
     found = check_file()
-    assert found.file == FILE and found.verdicts["causal_mask"].state == "not yet"
+    assert found.file == FILE and found.verdicts["masks.3"].state == "not yet"
 
 
 # --- the import ----------------------------------------------------------------------------------
@@ -249,7 +260,7 @@ def test_what_an_import_changes_does_not_reach_the_checks(checked):
         "if __name__ == '__main__':\n    raise ValueError\n"
         "def causal_mask(T, S):\n    return torch.ones(T, S, dtype=torch.bool).tril(S - T)\n"
     )
-    assert found.verdicts["causal_mask"] and found.notes == ("It printed: hello",)
+    assert found.verdicts["masks.3"] and found.notes == ("It printed: hello",)
 
 
 def test_a_module_of_that_name_is_there_while_it_is_imported(checked):
@@ -270,8 +281,8 @@ def test_the_line_is_that_of_the_file_as_it_is_now(checked):
 OUT_OF_MEMORY = "not yet. Your code ran out of memory. Line "
 
 
-def wrong(does="return x @ w_v"):
-    return f"def self_attention(x, w_q, w_k, w_v):\n    {does}\n"
+def wrong(does="return v"):
+    return f"def attend(q, k, v):\n    {does}\n"
 
 
 REWRITES = """
@@ -289,8 +300,8 @@ for name in ("difference", "expect"):
     for module in ours:
         if hasattr(module, name):
             setattr(module, name, lambda *_, **__: None)
-lines = [{"name": n, "id": s.id, "state": "passed", "line": "", "notes": [], "values": []}
-         for n, s in STEPS.items()]
+lines = [{"name": n, "id": n, "state": "passed", "line": "", "notes": [], "values": []}
+         for n in STEPS]
 text = "".join(json.dumps(line) + "\\n" for line in [*lines, "the end"])
 for one in gc.get_objects():
     try:
@@ -303,19 +314,31 @@ for fd in range(3, 64):
     except OSError:
         pass
 """
-UNSCALED = "return (x @ w_q @ (x @ w_k).T).softmax(-1) @ x @ w_v"
+UNSCALED = "return (2 * q @ k.mT).softmax(-1) @ v"
 NO_LESS = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\n"
 NO_LESS += "torch.Tensor.nonzero = lambda x: x.new_empty(0)\n"
 HOSTILE = {  # what a file does, how many steps have a verdict, what is said
     "ends its process": ("import os\nos._exit(0)", 0, "it ended its process, or something ended"),
     "kills the group": ("import os\nos.kill(0, 9)", 0, "it ended its process"),
-    "exits in a step": (wrong("__import__('os')._exit(0)"), 0, "at self_attention"),
-    "never ends": (wrong("while True: pass"), 0, "within 6 seconds, at self_attention"),
+    "exits in a step": (wrong("__import__('os')._exit(0)"), 2, "at attend"),
+    "never ends": (wrong("while True: pass"), 2, "within 6 seconds, at attend"),
     "sleeps when imported": ("import time\ntime.sleep(99)", 0, "within 6 seconds, at its import"),
-    "eats memory": (f"y = []\n{wrong('while True: y.append([0] * 10**8)')}", 18, OUT_OF_MEMORY),
-    "eats memory in torch": (wrong("x.new_ones(10**6, 10**6)"), 18, OUT_OF_MEMORY),
-    "replaces torch's functions": (NO_LESS + wrong(UNSCALED), 18, "not yet. Its own process"),
-    "rewrites the judge": (REWRITES + wrong(), 18, "not yet. Its own process says that it passes"),
+    "eats memory": (
+        f"y = []\n{wrong('while True: y.append([0] * 10**8)')}",
+        len(STEPS),
+        OUT_OF_MEMORY,
+    ),
+    "eats memory in torch": (wrong("q.new_ones(10**6, 10**6)"), len(STEPS), OUT_OF_MEMORY),
+    "replaces torch's functions": (
+        NO_LESS + wrong(UNSCALED),
+        len(STEPS),
+        "not yet. Its own process",
+    ),
+    "rewrites the judge": (
+        REWRITES + wrong(),
+        len(STEPS),
+        "not yet. Its own process says that it passes",
+    ),
 }
 
 
@@ -324,14 +347,14 @@ HOSTILE = {  # what a file does, how many steps have a verdict, what is said
 def test_a_hostile_file_has_a_row_and_the_next_one_is_marked_right(text, steps, said, checked):
     check_file("none.py")
     found = checked(text, seconds=6 if "within" in said else 60)
-    first = repr(found.verdicts.get("self_attention"))
+    first = repr(found.verdicts.get("self_attention.5"))
     assert (found.as_dict()["ok"], found.as_dict()["passed"]) == (False, 0)
     assert said in found.error + first
     assert len(found.verdicts) == steps
     right = checked(
         "def causal_mask(T, S):\n    return torch.ones(T, S).tril(S - T) > 0\nimport torch"
     )
-    assert [n for n, verdict in right.verdicts.items() if verdict] == ["causal_mask"]
+    assert [n for n, verdict in right.verdicts.items() if verdict] == ["masks.3"]
     assert not right.error and {v.state for v in right.verdicts.values()} == {"passed", "open"}
 
 
@@ -348,25 +371,27 @@ def shown():
     return Progress(
         "a.py",
         {
-            "attend": Verdict("attend.3", "not yet", "Is 1 < 2?", ("In the case “b”.",)),
-            "Block": Verdict("layers.3", "passed", "2 cases agree."),
+            "attend.3": Verdict("attend.3", "not yet", "Is 1 < 2?", ("In the case “b”.",)),
+            "layers.3": Verdict("layers.3", "passed", "2 cases agree."),
         },
         notes=("It printed: x",),
     )
 
 
+NEXT = "See what your model writes now: transformer-lit check --write"
+
+
 def test_a_shell_sees_lines_a_notebook_a_table():
     assert repr(shown()).splitlines() == [
         "step                chapter                   verdict  hint",
-        " 1  attend          attention/attend          not yet  Is 1 < 2?",
+        " 5  attend          attention/attend          not yet  Is 1 < 2?",
         "                                                       In the case “b”.",
-        " 2  Block           block/layers              passed",
-        "It printed: x",
-        "a.py: 1 of 18 steps pass.",
+        "10  Block           block/layers              passed",
+        *("It printed: x", "a.py: 1 of 19 steps pass.", NEXT),
     ]
     page = shown()._repr_html_()
     assert ">not yet</td>" in page and ">Is 1 &lt; 2?<br>In the case “b”.</td>" in page
-    assert page.endswith("<p>It printed: x<br>a.py: 1 of 18 steps pass.</p>")
+    assert page.endswith(f"<p>It printed: x<br>a.py: 1 of 19 steps pass.<br>{NEXT}</p>")
     assert Progress("a.py", {}, "no <file>")._repr_html_() == "<p>a.py: no &lt;file&gt;</p>"
 
 
@@ -374,9 +399,9 @@ def test_a_program_reads_a_dictionary():
     found = json.loads(json.dumps(shown().as_dict()))
     steps = found.pop("steps")
     assert found.pop("notes") == ["It printed: x"]
-    assert found == {"file": "a.py", "error": None, "ok": False, "passed": 1, "of": 18}
-    assert [step["name"] for step in steps] == ["attend", "Block"]
-    assert set(steps[0]) == {"name", "chapter", "id", "state", "line", "notes"}
+    assert found == {"file": "a.py", "error": None, "ok": False, "passed": 1, "of": 19}
+    assert [(step["step"], step["name"]) for step in steps] == [(5, "attend"), (10, "Block")]
+    assert set(steps[0]) == {"step", "name", "chapter", "id", "state", "line", "notes"}
 
 
 def test_it_is_true_where_all_steps_pass():

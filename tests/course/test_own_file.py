@@ -1,4 +1,4 @@
-"The reader's file is found from a folder below, handed over in parts, and its model writes."
+"The reader's file is found from a folder below, handed over in parts, and races."
 
 import math
 
@@ -8,7 +8,8 @@ import torch
 
 from transformer_lit.course.data import load_text
 from transformer_lit.course.files import InputError
-from transformer_lit.course.my_model import OWN_FILE, drawn, find_file, first_words, load_mine, race
+from transformer_lit.course.my_model import OWN_FILE, find_file, load_mine, race
+from transformer_lit.exercises import check
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 
@@ -59,45 +60,36 @@ def test_a_part_that_cannot_be_had_is_told_in_one_line(text, line, deep):
         load_mine("attend", "rotate")
 
 
-def test_the_largest_drawn_logit_follows_the_softmax():
-    torch.manual_seed(0)
-    z, n = torch.randn(7, dtype=torch.float64), 200_000
-    share = drawn(z.expand(n, 7), 0.8).argmax(-1).bincount(minlength=7) / n
-    p = (z / 0.8).softmax(-1)
-    assert ((share - p).abs() < 5 * (p * (1 - p) / n).sqrt()).all()
+MASK = """def causal_mask(T, S):
+    return torch.arange(S) <= torch.arange(S - T, S)[:, None]
+"""
 
 
-def test_the_readers_own_model_learns_and_writes(deep, tmp_path):
-    (tmp_path / OWN_FILE).write_text(solved.thread())
-    state, told = torch.get_rng_state(), []
-    words = first_words(steps=20, progress=lambda: told.append(1))
-    assert len(words.losses) == 20 and 19 <= len(told) <= 20
-    assert words.losses[-1] < words.losses[0] - 0.5
-    for text in (words.greedy, words.drawn):
-        assert text.startswith("Leo lives ") and len(text) == 120
-    assert words.greedy != words.drawn and words.greedy in repr(words)
-    assert repr(words).startswith(f"20 steps: from {words.losses[0]:.2f} to ")
-    assert torch.equal(torch.get_rng_state(), state) and torch.get_default_dtype() == torch.float32
-
-
-@pytest.mark.parametrize(
-    "old,new,line",
-    [("def train(", "def fit(", "has no train"),
-     ("    optimizer, losses =", "    1 / 0\n    optimizer, losses =", "ZeroDivisionError"),
-     ("    optimizer, losses =", "    raise NotImplementedError\n    optimizer, losses =",
-      "is not written yet")],
-)  # fmt: skip
-def test_a_training_that_cannot_be_done_is_told_in_one_line(old, new, line, deep):
-    assert solved.thread().count(old) == 1
-    (deep / OWN_FILE).write_text(solved.thread().replace(old, new))
-    with pytest.raises(InputError, match=line):
-        first_words(steps=2)
+def test_a_script_prints_its_verdicts_and_a_step_that_passes_is_written(deep, tmp_path, capsys):
+    (deep / "trial.py").write_text(f"import torch\n\n{MASK}")
+    trial = {}
+    exec(compile((deep / "trial.py").read_text(), str(deep / "trial.py"), "exec"), trial)
+    answer = trial["causal_mask"]
+    own = tmp_path / OWN_FILE
+    for before in ("import torch\n", f"import torch\n\n\n{MASK.replace('<=', '<')}\n\nx = 3\n"):
+        own.write_text(before)
+        verdict = check("masks.3", answer, write=True)
+        assert verdict.notes == ("It is in my_transformer.py now.",)
+        assert capsys.readouterr().out == f"{verdict}\n"
+        names = {}
+        exec(own.read_text(), names)
+        assert own.read_text().count("def causal_mask") == 1
+        assert torch.equal(names["causal_mask"](2, 3), answer(2, 3))
+    assert names["x"] == 3
+    own.write_text("def attend(q")  # nothing is lost where it cannot be read
+    assert check("masks.3", answer, write=True).notes[0].startswith("It was not written into")
+    assert own.read_text() == "def attend(q" and not check("masks.3", print, write=True)
 
 
 RACE = """
 def race(ids, n_letters, seconds):
     torch.manual_seed(0)
-    return MyLlama(n_letters, 8, 1, 2, 1, 16)
+    return Decoder(n_letters, 8, 1, 2, 16)
 """
 
 
@@ -116,7 +108,7 @@ def test_a_lap_is_the_mean_surprise_of_new_stories(deep):
     "old,new,line",
     [("    torch.manual", "    import time\n    end = time.process_time() + 0.9\n"
       "    while time.process_time() < end: pass\n    torch.manual", "race took 1 seconds"),
-     ("    return MyLlama(n_letters, 8, 1, 2, 1, 16)",
+     ("    return Decoder(n_letters, 8, 1, 2, 16)",
       "    return lambda ids: F.one_hot(ids.roll(-1, 1), n_letters).double()", "looks ahead")],
 )  # fmt: skip
 def test_a_lap_that_does_not_count_is_told_in_one_line(old, new, line, deep):

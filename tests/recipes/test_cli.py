@@ -18,6 +18,7 @@ import torch
 
 from transformer_lit.course import data as datasets
 from transformer_lit.course.files import InputError
+from transformer_lit.course.my_model import solved_file
 from transformer_lit.course.records import read_results
 from transformer_lit.exercises import my_transformer
 from transformer_lit.exercises.my_transformer import check_file
@@ -193,9 +194,12 @@ FAILURES = {
     "file of one's own that is there": (("check", "--start"), "is there already"),
     "file of one's own that is not": (("check", "none.py", "--watch"), "cannot read none.py"),
     "file of one's own that is broken": (("check", "broken.py"), "ZeroDivisionError"),
-    "verdicts and a text": (("check", "--json", "--write"), "or --write"),
-    "looks and a text": (("check", "--watch", "--write"), "or --write"),
-    "model that is not written": (("check", "--write"), "generate; not yet: MyLlama"),
+    "a race as JSON": (("check", "--json", "--race"), "--race has no --json"),
+    "looks and a text": (("check", "--watch", "--write"), "--watch is for the verdicts only"),
+    "model that is not written": (
+        ("check", "--write"),
+        "nothing to train with yet: write `loss` first",
+    ),
     "unknown step": (("check", "--step", "atend"), "unknown step 'atend'"),
     "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
     "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),
@@ -286,31 +290,61 @@ class TestCheck:
         (here / "my_transformer.py").unlink()
         assert run("check", "--start") == (0, "my_transformer.py\n", "")
         code, out, _ = run("check")
-        assert code == 1 and out.count(" open ") == 18
-        assert "\nmy_transformer.py: 0 of 18 steps pass.\nWith the notebooks: 0 of " in out
+        assert code == 1 and out.count(" open ") == 25
+        assert "\nmy_transformer.py: 0 of 19 steps pass.\nWith the notebooks: 0 of " in out
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
         code, out, _ = run("check", "mine.py")
-        assert code == 1 and out.splitlines()[2].split()[:5] == [
-            *("2", "causal_mask", "attention/masks", "not", "yet")
+        assert code == 1 and out.splitlines()[4].split()[:5] == [
+            *("4", "causal_mask", "attention/masks", "not", "yet")
         ]
         code, out, _ = run("check", "mine.py", "--json")
         found = json.loads(out)
-        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 18)
+        assert code == 1 and (found["ok"], found["passed"], found["of"]) == (False, 0, 19)
         assert [step["state"] for step in found["steps"]].count("not yet") == 1
 
     def test_one_step_alone(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")
-        code, out, _ = run("check", "mine.py", "--step", "causal_mask")
+        code, out, _ = run("check", "mine.py", "--step", "masks.3")
         assert code == 1 and out.startswith("masks.3: not yet. ") and "attend" not in out
         code, out, _ = run("check", "mine.py", "--step", "attend.3")  # by its id
         assert code == 1 and out.startswith("attend.3: open. ")
 
-    def test_a_finished_model_is_trained_and_writes(self, run, here):
-        (here / "my_transformer.py").write_text(solved.thread())
+    def test_a_model_is_trained_and_writes_and_its_rung_is_kept(self, run, here):
+        (here / "my_transformer.py").write_text(solved_file(1))
+        code, out, _ = run("check", "--write")
+        assert code == 0 and out.startswith("Step 1: 3.8") and "\nnow:\n  " in out
+        assert " 1  loss " in out
+        (rung,) = json.loads((here / "my_ladder.json").read_text())["rungs"]
+        (here / "my_transformer.py").write_text(solved_file(2))
+        code, out, _ = run("check", "--write", "--json", "--steps", "2")
+        found = json.loads(out)
+        names = {"step", "unit", "before", "after", "nats", "sample", "said"}
+        assert code == 0 and found.keys() == names and found["step"] == 2
+        assert found["before"] == 1 < found["after"] <= 10 and len(found["sample"]) == 280
+        assert json.loads((here / "my_ladder.json").read_text())["rungs"] == [rung]
+        wrong = solved_file(5).replace("arange(S) <=", "arange(S) <")
+        (here / "my_transformer.py").write_text(wrong)
         code, out, _ = run("check", "--write", "--steps", "2")
-        assert code == 0 and out.startswith("2 steps: from ") and out.count("\nLeo lives") == 2
+        assert code == 0 and out.startswith("masks.3: not yet. A position sees itself")
+        assert "\nNot a step yet: " in out
+
+    def test_a_loop_without_end_is_left_out_with_its_line(self, run, here, monkeypatch):
+        monkeypatch.setattr(my_transformer, "_fitting", partial(my_transformer._fitting, seconds=9))
+        monkeypatch.setattr(my_transformer, "check_file", partial(check_file, seconds=9))
+        endless = solved_file(2).replace("for _ in range(max_new_tokens):", "while True:")
+        (here / "my_transformer.py").write_text(endless)
+        code, out, _ = run("check", "--write", "--steps", "2")
+        assert code == 0 and out.startswith("generate is left out: it did not end within 9 seconds")
+        assert "Line " in out.splitlines()[0]
+
+    def test_a_ladder_that_is_damaged_is_named_and_stays(self, run, here):
+        (here / "my_transformer.py").write_text(solved_file(1))
+        (here / "my_ladder.json").write_text("{")
+        code, _, err = run("check", "--write")
+        assert code == 2 and "my_ladder.json" in err and err.count("\n") == 1
+        assert (here / "my_ladder.json").read_text() == "{"
 
     def test_the_race_keeps_the_best(self, run, here, monkeypatch):
         even = "def race(ids, n, seconds):\n    return lambda ids: torch.zeros(*ids.shape, n)\n"
@@ -333,7 +367,7 @@ class TestCheckApart:
         (here / "my_transformer.py").write_text(solved.thread())
         code, out, _ = run("check", "--json")
         found = json.loads(out)
-        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 18
+        assert code == 0 and found["ok"] and found["passed"] == found["of"] == 19
 
     def test_a_file_that_ends_its_process_is_told(self, run, here):
         (here / "mine.py").write_text("import os\nos._exit(0)\n")

@@ -128,6 +128,8 @@ class Question:
         if not (differs := difference(self.answer, answer, self.tolerance, False)):
             return
         known = _known_value(self.known, answer, self.tolerance)
+        if not known and _same_decimals(self.answer, answer):
+            known = [*self.known][-1]
         if line := known or _kinds_differ(self.answer, answer):
             raise Found(line)
         if _is_reordered(self.answer, answer, self.tolerance):
@@ -201,6 +203,15 @@ class Task:
                 raise self.open() from None
             why = str(error).partition("\n")[0][:200] or "Is an earlier exercise still open?"
             raise Found(f"{where} raises NotImplementedError. {why}") from None
+        except TypeError:
+            given = signature(answer)
+            needs = len(signature(self.solution).parameters)
+            if given is None or len(given.parameters) >= needs:
+                raise
+            raise Found(self._arguments(given)) from None
+
+    def _arguments(self, given: inspect.Signature) -> str:
+        return f"It must take the arguments of {self.form}, and takes {given}."
 
     def open(self) -> Found:
         "What is said where nothing is written yet."
@@ -219,7 +230,7 @@ class Task:
             if given is not None:
                 given.bind(*needed, **dict.fromkeys(names))
         except TypeError:
-            raise Found(f"It must take the arguments of {self.form}, and takes {given}.") from None
+            raise Found(self._arguments(given)) from None
 
     def _careful(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         "The answer, which may not change its inputs unless that is asked for."
@@ -577,6 +588,18 @@ def _rounds_to(a: Any, b: Any, digits: int) -> bool:
     return abs(b / unit - round(b / unit)) < 1e-6 and abs(a - b) <= unit * (0.5 + 1e-9)
 
 
+def _same_decimals(a: Any, b: Any) -> bool:
+    "Whether numbers agree at the 2 to 4 decimals that a page shows; 0 says nothing of a number."
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same_decimals, a, b))
+    if not (isinstance(a, float) and _is_number(b) and math.isfinite(b)):
+        return not difference(a, b, 0.0, False)
+    return b != 0 and any(
+        abs(b * n - round(b * n)) < 1e-6 and abs(a - b) * n <= 0.5 + 1e-9
+        for n in (100, 1000, 10_000)
+    )
+
+
 def _known_value(known: dict[str, Any], b: Any, tolerance: float | int) -> str | None:
     "The name of the first value that `b` is, as it stands or else rounded to 2 to 6 digits."
     b = b.tolist() if hasattr(b, "tolist") else b
@@ -599,8 +622,10 @@ def _kinds_differ(a: Any, b: Any) -> str | None:
 
 
 def _is_reordered(a: Any, b: Any, tolerance: float | int) -> bool:
-    "Whether two flat lists hold the same in another order."
+    "Whether two flat lists hold the same in another order; letters and truths are choices instead."
     if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b) > 1):
+        return False
+    if all(isinstance(x, bool) or _is_letter(x) for x in a):
         return False
     left = list(b)
     for x in a:

@@ -3,9 +3,11 @@
 A chapter has questions in `<topic>.toml`, builds and repairs in `<topic>.py`, or both.
 """
 
+import builtins
 import difflib
 import importlib
 import pkgutil
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from transformer_lit.course.exercises import (
     kind_of,
     read_questions,
 )
+from transformer_lit.course.my_model import write_part
 from transformer_lit.course.progress import remember
 
 __all__ = ["check", "find_exercise"]
@@ -57,14 +60,22 @@ def find_exercise(id: Any) -> Question | Task | Verdict:
     return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
 
 
-def check(id: Any, answer: Any = ...) -> Verdict:
+def check(id: Any, answer: Any = ..., *, write: bool = False) -> Verdict:
     """The verdict on an answer to the exercise of that name. Anything may be handed over.
 
-    It is the value of the call: the last line of a cell shows it, and nothing prints. What passes
-    is remembered beside your `my_transformer.py`, where there is one.
+    It is the value of the call, which the last line of a cell shows; a script prints it. What
+    passes is remembered beside your `my_transformer.py`, where there is one. `write`: a step of
+    that file that passes is written into it, where its name is or else at the end.
     """
-    found = find_exercise(id)
-    if isinstance(found, Verdict):
-        return found
-    verdict = judge(found, answer)
-    return replace(verdict, progress=remember([id])) if verdict else verdict
+    found, shown = find_exercise(id), hasattr(sys, "ps1") or hasattr(builtins, "get_ipython")
+    verdict = found if isinstance(found, Verdict) else judge(found, answer)
+    if verdict:
+        verdict = replace(verdict, progress=remember([id]))
+        steps = importlib.import_module(f"{__name__}.my_transformer").STEPS
+        if id in steps and (write or shown):
+            offer = f'To keep it in your file: check("{id}", {steps[id].name}, write=True)'
+            note = write_part(answer, steps[id].name) if write else offer
+            verdict = replace(verdict, notes=(*verdict.notes, note))
+    if not shown:
+        print(verdict)
+    return verdict

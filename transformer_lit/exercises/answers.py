@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transformer_lit.course.exercises import exercise, expecting, expecting_all
 from transformer_lit.course.sandbox import Found
-from transformer_lit.exercises.llama import MyLlama  # noqa: F811
+from transformer_lit.exercises.cache import Cache  # noqa: F811
+from transformer_lit.exercises.grouped import Decoder  # noqa: F811
 from transformer_lit.exercises.sampling import generate  # noqa: F811
 from transformer_lit.models.gguf import GGUF, settings_of
 from transformer_lit.models.quantise import quantise_q4_1
@@ -185,8 +186,8 @@ def open_checks(answer):
 @exercise("answers.4", open_checks)
 def open_llama(c, tensors):
     H, K = c["num_attention_heads"], c["num_key_value_heads"]
-    sizes = c["vocab_size"], c["hidden_size"], c["num_hidden_layers"], H, K, c["intermediate_size"]
-    model = MyLlama(*sizes, c["rope_theta"])
+    sizes = c["vocab_size"], c["hidden_size"], c["num_hidden_layers"], H, c["intermediate_size"]
+    model = Decoder(*sizes, c["rope_theta"], n_kv_heads=K)
     table = tensors["token_embd.weight"]
     ours = {"tok_emb.weight": table, "lm_head.weight": table}
     ours["norm.weight"] = tensors["output_norm.weight"]
@@ -258,22 +259,31 @@ def encode(text, vocabulary):
             ids += [vocabulary.ids[piece] for piece in pieces]
     return ids
 
-def talk(answer, messages, script, max_new_tokens):
-    "What the model was handed first, what it said by the script, and its calls for the first id."
-    handed = []
+class Scripted:
+    "A model that says what a script says, with caches or without; `handed`: all that it read."
 
-    def model(ids):
-        handed.append(ids[0].tolist())
-        now = ids.shape[1] - len(handed[0])
+    def __init__(self, script):
+        self.script, self.handed, self.blocks = script, [], [None]
+
+    def __call__(self, ids, caches=None):
+        self.handed.append(ids[0].tolist())
+        end = ids.shape[1]
+        if caches:
+            x = torch.zeros(1, 1, end, 1)
+            end = caches[0].update(x, x)[0].shape[2]
         says = torch.zeros(*ids.shape, len(TOY.tokens))
-        says[:, -1, script[now % len(script)]] = 1
+        says[:, -1, self.script[(end - len(self.handed[0])) % len(self.script)]] = 1e3
         return says
 
+
+def talk(answer, messages, script, max_new_tokens):
+    "What the model was handed first, what it said by the script, and its calls for the first id."
+    model = Scripted(script)
     coming = iter(answer(model, TOY, messages, max_new_tokens))
     said = [*islice(coming, 1)]
-    calls = len(handed)
+    calls = len(model.handed)
     said += islice(coming, 99)  # it may never end
-    return handed[0] if handed else [], said, calls
+    return model.handed[0] if model.handed else [], said, calls
 
 
 def answer_checks(answer):
@@ -321,9 +331,9 @@ def answer_checks(answer):
 def answer(model, vocabulary, messages, max_new_tokens):
     text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in messages)
     ids = torch.tensor([encode(text + "<|im_start|>assistant\n", vocabulary)])  # 1 T
-    end = vocabulary.special["<|im_end|>"]
+    end, caches = vocabulary.special["<|im_end|>"], [Cache() for _ in model.blocks]
     for _ in range(max_new_tokens):
-        ids = generate(model, ids, 1)
+        ids = generate(model, ids, 1, caches=caches, top_p=0.0)
         if ids[0, -1] == end:
             return
         yield ids[0, -1].item()

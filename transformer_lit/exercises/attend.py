@@ -17,6 +17,10 @@ def attend_checks(answer):
         wrong["D is the size of one head, not of all heads together."] = all_heads.softmax(-1) @ v
         hint = "Divide by √D, the root of the size of a key, not of the number of keys."
         wrong[hint] = length.softmax(-1) @ v
+        hint = "D is the size of a query and a key. You took the size of a value."
+        wrong[hint] = (products / 13**0.5).softmax(-1) @ v
+        hint = "The softmax runs over the heads. It must run over the keys, the last axis."
+        wrong[hint] = scores.softmax(1) @ v
         hint = "The softmax runs over the queries. It must run over the keys, the last axis."
         wrong[hint] = scores.softmax(-2) @ v
     mask = padding_mask(length_mask(torch.tensor([7, 4]))) & causal_mask(5, 7)
@@ -80,7 +84,7 @@ def large_scores_checks(answer):
 
 @exercise("attend.3", attend_checks)
 def attend(q, k, v, mask=None):
-    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / q.shape[-1] ** 0.5
+    scores = q @ k.mT / q.shape[-1] ** 0.5
     if mask is None:
         return scores.softmax(-1) @ v
     some = mask.any(-1, keepdim=True)

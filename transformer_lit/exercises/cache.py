@@ -3,10 +3,17 @@
 import copy
 
 import torch
+from torch import nn
 
+from transformer_lit.attention.attend import attend
+from transformer_lit.attention.masks import causal_mask
 from transformer_lit.attention.multihead import MultiHeadAttention
 from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
 from transformer_lit.course.sandbox import Found
+from transformer_lit.exercises.feedforward import SwiGLU
+from transformer_lit.exercises.gpt import _fill
+from transformer_lit.exercises.norm import RMSNorm
+from transformer_lit.exercises.rope import rotate
 
 def cache_checks(answer):
     k, v = torch.randn(2, 2, 3, 7, 5)  # B H S D
@@ -57,6 +64,143 @@ class Cache:
             k, v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)  # B H S D
         self.k, self.v, self.length = k, v, k.shape[2]
         return k, v
+
+def caches_checks(answer):
+    sizes, ids = (13, 24, 2, 6, 17, 503.0), torch.randint(13, (2, 9))
+
+    def made(make):
+        model = make(*sizes).double().eval()
+        _fill(model, sizes)
+        return model
+
+    def in_pieces(model, cut, cached=True):
+        more = [[Cache(), Cache()]] if cached else []
+        return torch.cat([model(piece, *more).detach() for piece in ids.split(cut, 1)], 1)
+
+    model, right_model, begins_again = made(answer), made(Decoder), made(Decoder)
+    for block in begins_again.blocks:
+        block.attn.position = lambda x, pos: rotate(x, pos - pos[0], 503.0)
+    right = right_model(ids).detach()
+    expect(model(ids).detach(), right, case="without caches")
+    for case, cut in {"token by token": [1] * 9, "5, then 3, then 1": [5, 3, 1]}.items():
+        with expecting(in_pieces(model, cut), right, case=case) as wrong:
+            hint = "What was read before is forgotten: hand the caches on to every layer."
+            wrong[hint] = in_pieces(right_model, cut, cached=False)
+            hint = "The new positions begin at 0 again: count on from the cache's `length`."
+            wrong[hint] = in_pieces(begins_again, cut)
+
+
+@exercise("cache.6", caches_checks)
+class Decoder(nn.Module):
+    def __init__(self, vocab_size, d_model, n_layers, n_heads, d_ff, base=10000.0):
+        super().__init__()
+
+        def position(x, pos):
+            return rotate(x, pos, base)
+
+        def block():
+            attn = MultiHead(d_model, n_heads, position=position)
+            return Block(attn, SwiGLU(d_model, d_ff), RMSNorm(d_model), RMSNorm(d_model))
+
+        self.tok_emb = nn.Embedding(vocab_size, d_model)
+        self.blocks = nn.ModuleList(block() for _ in range(n_layers))
+        self.norm = RMSNorm(d_model)
+        self.lm_head = nn.Linear(d_model, vocab_size, bias=False)
+
+    def forward(self, ids, caches=None):
+        x, T = self.tok_emb(ids), ids.shape[1]
+        held = caches[0].length if caches else 0
+        mask = causal_mask(T, held + T)[None, None]
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask, caches[i] if caches else None)
+        return self.lm_head(self.norm(x))  # B T V
+
+
+class MultiHead(nn.Module):
+    def __init__(self, d_model, n_heads, position=None):
+        super().__init__()
+        self.n_heads, self.position = n_heads, position
+        self.q_proj = nn.Linear(d_model, d_model, bias=False)
+        self.k_proj = nn.Linear(d_model, d_model, bias=False)
+        self.v_proj = nn.Linear(d_model, d_model, bias=False)
+        self.o_proj = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x, mask=None, cache=None):
+        q, k, v = (
+            proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # B H T D
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.position is not None:
+            start = 0 if cache is None else cache.length
+            pos = torch.arange(start, start + x.shape[1])
+            q, k = self.position(q, pos), self.position(k, pos)  # B H T D
+        if cache is not None:
+            k, v = cache.update(k, v)  # B H S D
+        heads = attend(q, k, v, mask=mask)
+        return self.o_proj(heads.transpose(1, 2).flatten(2))  # B T C
+
+
+class Block(nn.Module):
+    def __init__(self, attn, ffn, attn_norm, ffn_norm):
+        super().__init__()
+        self.attn, self.ffn = attn, ffn
+        self.attn_norm, self.ffn_norm = attn_norm, ffn_norm
+
+    def forward(self, x, mask=None, cache=None):
+        x = x + self.attn(self.attn_norm(x), mask=mask, cache=cache)
+        return x + self.ffn(self.ffn_norm(x))
+
+class Counting:
+    "A model of one layer, with logits that depend on all ids so far; it counts the ids it reads."
+
+    def __init__(self, table):
+        self.table, self.blocks, self.read = table, [None], 0
+
+    def __call__(self, ids, caches=None):
+        self.read += ids.shape[1]
+        x = self.table[ids][:, None]  # B 1 T V
+        if caches:
+            x, _ = caches[0].update(x, x)
+        return x.cumsum(2)[:, 0, -ids.shape[1] :]  # B T V
+
+
+def cached_writing_checks(answer):
+    table, ids = 1e6 * torch.randn(17, 17), torch.randint(17, (3, 5))
+
+    def text(generate, *, cached=True):
+        model, caches = Counting(table), [Cache()] if cached else None
+        first = generate(model, ids, 7, caches=caches)
+        found = generate(model, first, 2, caches=caches)
+        return {"ids": found, "ids that the model has read": model.read}
+
+    def reads_all_again(model, ids, max_new_tokens, caches=None):
+        for _ in range(max_new_tokens):
+            ids = torch.cat([ids, model(ids, caches)[:, -1:].argmax(-1)], 1)
+        return ids
+
+    def without(model, ids, max_new_tokens, caches=None):
+        return generate(model, ids, max_new_tokens)
+
+    def begins_again(model, ids, max_new_tokens, caches=None):
+        return generate(model, ids, max_new_tokens, caches=caches and [Cache()])
+
+    expect(text(answer, cached=False), text(generate, cached=False), case="without caches")
+    with expecting(text(answer), text(generate), case="two calls with the same caches") as wrong:
+        hint = "The caches are not used: the model reads the whole text at every step."
+        wrong[hint] = text(without)
+        hint = "What is in the caches is read again: give the model the new ids only."
+        wrong[hint] = text(reads_all_again)
+        hint = "Each call begins with new caches. Use those that were handed in."
+        wrong[hint] = text(begins_again)
+
+
+@exercise("cache.7", cached_writing_checks)
+def generate(model, ids, max_new_tokens, caches=None):
+    for _ in range(max_new_tokens):
+        logits = model(ids) if caches is None else model(ids[:, caches[0].length :], caches)
+        p = logits[:, -1].softmax(-1)  # B V
+        ids = torch.cat([ids, torch.multinomial(p, 1)], 1)
+    return ids
 
 def piece_checks(answer):
     x, weights = torch.randn(7, 5), torch.randn(3, 5, 3)

@@ -25,6 +25,7 @@ def swiglu_checks(answer):
     a, b = x @ gate, x @ up
     with expecting(network(x), (F.silu(a) * b) @ down, case="two sentences") as wrong:
         wrong["That is GLU, with σ. SiLU is z times σ of z."] = (a.sigmoid() * b) @ down
+        wrong["That is GEGLU, with GELU. SiLU is z times σ of z."] = (F.gelu(a) * b) @ down
         wrong["Only the gate's branch has an activation."] = (F.silu(a) * F.silu(b)) @ down
         hint = "The branches are swapped: SiLU belongs to `gate_proj`."
         wrong[hint] = (a * F.silu(b)) @ down

@@ -16,7 +16,7 @@ class Attention(nn.Module):
         super().__init__()
         self.inner = MultiHeadAttention(width, 1, causal=True)
 
-    def forward(self, x, *unnamed, mask=None):
+    def forward(self, x, *unnamed, mask=None, cache=None):
         if unnamed:
             raise Found("Hand the mask over by its name: `attn(z, mask=mask)`.")
         return self.inner(x, mask=mask)

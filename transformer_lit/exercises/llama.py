@@ -10,55 +10,11 @@ from transformer_lit.attention.masks import causal_mask
 from transformer_lit.course.exercises import exercise, expect, expecting
 from transformer_lit.course.sandbox import Found
 from transformer_lit.exercises.feedforward import SwiGLU
+from transformer_lit.exercises.gpt import _fill
 from transformer_lit.exercises.grouped import repeat_heads
 from transformer_lit.exercises.layers import Block
 from transformer_lit.exercises.norm import RMSNorm  # noqa: F811
 from transformer_lit.exercises.rope import rotate
-
-_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-def _why_hidden(model, named):
-    "A list of layers hides them; else say what the projections are called."
-    parts = [vars(part).values() for part in model.modules()]
-    lists = [x for values in parts for x in values if isinstance(x, list | tuple) and x]
-    if any(isinstance(x[0], nn.Module) for x in lists):
-        return " A plain list hides its layers: use `nn.ModuleList`."
-    called = sorted({name.split(".")[-2] for name, p in named if p.ndim == 2 and "." in name})
-    return f" Yours are called {', '.join(called)}."
-
-
-def _fill(model, sizes):
-    "Give each weight the numbers that belong to its kind and its layer, whatever it is called."
-    V, C, L = sizes[:3]
-    named, kinds = list(model.named_parameters()), {}
-    for name in _PROJECTIONS:
-        kinds[name] = [p for n, p in named if n.split(".")[-2:] == [name, "weight"]]
-        if len(kinds[name]) != L:
-            why = "" if kinds[name] else _why_hidden(model, named)
-            raise Found(
-                f"{L} layers need {L} projections called {name}, found {len(kinds[name])}.{why}"
-            )
-    kinds["norms"] = [p for _, p in named if p.ndim == 1]
-    kinds["tables"] = [p for _, p in named if p.shape == (V, C)]
-    if biases := [name for name, _ in named if name.endswith("bias")]:
-        raise Found(f"`{biases[0]}` is a bias. Neither projections nor norms have one here.")
-    if (found := len(kinds["norms"])) != 2 * L + 1:
-        raise Found(
-            f"{L} layers have {2 * L + 1} norms, one of them after the last layer, not {found}."
-        )
-    if (found := len(kinds["tables"])) == 1:
-        raise Found("The output layer must have a table of its own; yours shares the token table.")
-    if found != 2:
-        raise Found(
-            f"There must be two tables V C, for the tokens and for the output, not {found}."
-        )
-    with torch.no_grad():
-        for number, weights in enumerate(kinds.values()):
-            for place, weight in enumerate(weights):
-                fixed = torch.Generator().manual_seed(100 * number + place)
-                weight.copy_(0.5 * torch.randn(weight.shape, generator=fixed, dtype=weight.dtype))
-
 
 def check_single_precision(answer):
     "As at home, where it is the default."

@@ -25,6 +25,33 @@ def causal_checks(answer):
 def causal_mask(T, S):
     return torch.arange(S) <= torch.arange(S - T, S)[:, None]
 
+def masked_attend_checks(answer):
+    q, k, v = torch.randn(2, 3, 5, 1), torch.randn(2, 3, 7, 1), torch.randn(2, 3, 7, 11)
+    scores, mask = q @ k.mT, torch.arange(7) <= torch.arange(2, 7)[:, None]
+    case = "without a mask, D = 1"
+    with expecting(answer(q, k, v), scores.softmax(-1) @ v, case=case) as wrong:
+        hint = "Without a mask, every query sees every key."
+        wrong[hint] = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
+    right = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
+    with expecting(answer(q, k, v, mask), right, case="a causal mask, D = 1") as wrong:
+        wrong["The mask is not used."] = scores.softmax(-1) @ v
+        hint = "The mask is upside down: True means that the query may attend."
+        wrong[hint] = scores.masked_fill(mask, -math.inf).softmax(-1) @ v
+        hint = "The mask comes after the softmax, so the rows no longer sum to 1."
+        wrong[hint] = scores.softmax(-1) * mask @ v
+        hint = "Hidden scores are 0 now, which is a score like any other: fill with −∞."
+        wrong[hint] = scores.masked_fill(~mask, 0).softmax(-1) @ v
+        hint = "(1 − mask) · (−10⁹) has the wrong sign: hidden scores must fall, not rise."
+        wrong[hint] = (scores + 1e9 * ~mask).softmax(-1) @ v
+
+
+@exercise("masks.7", masked_attend_checks)
+def attend(q, k, v, mask=None):
+    scores = q @ k.mT  # … T S
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ v
+
 def window_checks(answer):
     for T, S, n in ((2, 7, 3), (7, 7, 3), (5, 5, 1), (5, 5, 11)):
         keys, row = torch.arange(S), torch.arange(T)[:, None]

@@ -9,79 +9,139 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from tqdm import tqdm
 
 from transformer_lit.course import sandbox
 from transformer_lit.course.exercises import Verdict
-from transformer_lit.course.files import InputError, write_text
+from transformer_lit.course.files import InputError, read_json, read_text, write_json, write_text
 from transformer_lit.course.marking import as_notes, as_text, claim, confirmed, right_values
-from transformer_lit.course.my_model import OWN_FILE, Lap, find_file, run_file
+from transformer_lit.course.my_model import (
+    FINAL,
+    NATS,
+    OWN_FILE,
+    PARTS,
+    PLAIN,
+    Lap,
+    find_file,
+    quoted,
+    run_file,
+)
 from transformer_lit.course.progress import best_lap, remember
 from transformer_lit.course.sandbox import printed
+from transformer_lit.course.settings import typed
 from transformer_lit.course.worker import SECONDS, Worker
 from transformer_lit.exercises import find_exercise
 
 
 @dataclass(frozen=True)
 class Step:
-    "A step of the file: its name there, its exercise, its chapter, what it is about."
+    """An exercise of the file. A step of the reader's model has one or more.
 
+    `number`: of the step. `name`: of the function or class in the file. `method`: of a class: what
+    is to be written beside `__init__`.
+    """
+
+    number: int
     name: str
     id: str
     chapter: str
     about: str
-    method: str = ""  # of a class: what is to be written beside `__init__`
+    method: str = ""
 
 
-# Name in `my_transformer.py` (and what a class is written by), exercise, chapter; what it is about.
+# Step, name in `my_transformer.py` (and what a class is written by), exercise, chapter; about what.
 _STEPS = """
-self_attention self_attention.1 attention/self_attention
-    x: T C, w_q, w_k, w_v: C D; returns T D.
-causal_mask masks.3 attention/masks
+1 loss primer.5 start/primer
+    logits: N V, targets: N; the mean of −ln p of the right tokens.
+2 generate primer.6 start/primer
+    The ids B T, and max_new_tokens more that are drawn from the model's probabilities.
+3 attend self_attention.5 attention/self_attention
+    q: … T D, k: … S D, v: … S E; returns … T E.
+4 causal_mask masks.3 attention/masks
     T S, True where the query may attend: itself and before.
-attend attend.3 attention/attend
-    q: B H T D, k: B H S D, v: B H S E, mask: up to B H T S; returns B H T E.
-MultiHead.forward multihead.3 attention/multihead
+4 attend masks.7 attention/masks
+    With mask=None: True where the query may attend.
+5 attend attend.3 attention/attend
+    Divides by √D; a row that may see nothing gives zeros.
+6 MultiHead.forward multihead.3 attention/multihead
     Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.
-rotate rope.3 position/rope
+7 rotate rope.3 position/rope
     x: B N T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.
-RMSNorm.forward norm.3 block/norm
+7 MultiHead.forward rope.6 position/rope
+    With position=None, which turns queries and keys.
+8 RMSNorm.forward norm.3 block/norm
     x / √(mean(x²) + eps) · weight; the gain `weight` is a parameter.
-SwiGLU.forward feedforward.3 block/feedforward
+9 SwiGLU.forward feedforward.3 block/feedforward
     (SiLU(x W_g) · x W_u) W_d; projections gate_proj, up_proj, down_proj.
-Block.forward layers.3 block/layers
+10 Block.forward layers.3 block/layers
     Pre-norm: attention, attn(z, mask=mask), then the feed-forward network, ffn(z).
-Cache.update cache.3 attention/cache
+11 Decoder.forward gpt.6 models/gpt
+    Joins the parts: ids B T to logits B T V.
+12 Cache.update cache.3 attention/cache
     Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.
-repeat_heads grouped.3 attention/grouped
+12 Decoder.forward cache.6 attention/cache
+    With caches=None, one for each layer.
+12 generate cache.7 attention/cache
+    With caches=None: the model reads only what they don't hold yet.
+13 repeat_heads grouped.3 attention/grouped
     k: B K S D; returns B H S D with H = n_heads.
-MyLlama.forward llama.3 models/llama
-    Ids B T to logits B T V; projections q_proj, k_proj, v_proj, o_proj and SwiGLU's.
-train trainer.3 training/trainer
+13 Decoder.forward grouped.6 attention/grouped
+    With n_kv_heads=None, as has MultiHead.
+14 train trainer.3 training/trainer
     The losses; the model is trained in place.
-generate sampling.3 inference/sampling
-    Greedy: the ids and max_new_tokens more behind them.
-MyWriter.generate sampling.6 inference/sampling
-    MyLlama, and generate(ids, max_new_tokens) with a Cache for each layer.
-dequantise answers.3 capstones/it_answers
+14 train trainer.5 training/trainer
+    With warmup=0: above it, the rate rises, stays and falls.
+15 generate sampling.7 inference/sampling
+    With temperature=1.0 and top_p=1.0.
+16 dequantise answers.3 capstones/it_answers
     packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.
-open_llama answers.4 capstones/it_answers
-    A MyLlama of the sizes in c, with the tensors of a GGUF file.
-encode answers.5 capstones/it_answers
+17 open_llama answers.4 capstones/it_answers
+    A Decoder of the sizes in c, with the tensors of a GGUF file.
+18 encode answers.5 capstones/it_answers
     The ids of a text: special tokens, and byte pairs by rank.
-answer answers.6 capstones/it_answers
+19 answer answers.6 capstones/it_answers
     Gives the ids of the answer, one at a time, up to <|im_end|>.
 """
-_ROW = re.compile(r"^(\w+)\.?(\w*) (\S+) (\S+)\n    (.+)$", re.M)
-STEPS = {  # by the name that each step has in the file, in the order of the book
-    name: Step(name, id, chapter, about, method)
-    for name, method, id, chapter, about in _ROW.findall(_STEPS)
+_ROW = re.compile(r"^(\d+) (\w+)\.?(\w*) (\S+) (\S+)\n    (.+)$", re.M)
+STEPS = {  # by exercise, in the order of the book
+    id: Step(int(number), name, id, chapter, about, method)
+    for number, name, method, id, chapter, about in _ROW.findall(_STEPS)
 }
+LAST = max(step.number for step in STEPS.values())
+EARLIER = {  # exercises that a file of an earlier edition has: checked where it has a `MyLlama`
+    "self_attention.1": "self_attention",
+    "llama.3": "MyLlama",
+    "sampling.3": "generate",
+    "sampling.6": "MyWriter",
+}
+
+
+def name_of(id: str) -> str:
+    "The name in the file of what an exercise asks for."
+    return STEPS[id].name if id in STEPS else EARLIER[id]
+
+
+def steps_of(asked: str | None) -> list[str]:
+    "The exercises that a step has: all, or those of a name, of a number or one by its own name."
+    if asked is None or asked in STEPS:
+        return [*STEPS] if asked is None else [asked]
+    begins = next((step.number for step in STEPS.values() if step.name == asked), None)
+    found = [
+        step.id
+        for step in STEPS.values()
+        if step.name == asked or str(step.number) == asked or step.number == begins
+    ]
+    if not found:
+        known = ", ".join(dict.fromkeys(step.name for step in STEPS.values()))
+        raise InputError(f"unknown step {asked!r}; known are: {known}")
+    return found
 
 
 _HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a chat model.
@@ -104,14 +164,14 @@ from torch import nn
 '''
 
 
-def _empty(name: str, step: Step) -> str:
+def _empty(step: Step) -> str:
     "A function or a class without its body, with the arguments of its exercise."
     wanted = find_exercise(step.id).solution
     about, blank = f'"{step.about} ({step.id})"', "raise NotImplementedError"
     if not step.method:
-        return f"def {name}{sandbox.signature(wanted)}:\n    {about}\n    {blank}\n"
+        return f"def {step.name}{sandbox.signature(wanted)}:\n    {about}\n    {blank}\n"
     module = issubclass(wanted, torch.nn.Module)
-    lines = [f"class {name}{'(nn.Module)' if module else ''}:", f"    {about}"]
+    lines = [f"class {step.name}{'(nn.Module)' if module else ''}:", f"    {about}"]
     for method in ("__init__", step.method):
         lines += ["", f"    def {method}{sandbox.signature(getattr(wanted, method))}:"]
         lines += ["        super().__init__()"] if module and method == "__init__" else []
@@ -120,14 +180,22 @@ def _empty(name: str, step: Step) -> str:
 
 
 def starter() -> str:
-    "The file with empty functions."
-    return "\n\n".join((_HEAD, *(_empty(name, step) for name, step in STEPS.items())))
+    "The file with empty functions, each with the arguments of the step that begins it."
+    first: dict[str, str] = {}
+    for step in STEPS.values():
+        first.setdefault(step.name, _empty(step))
+    return "\n\n".join((_HEAD, *first.values()))
 
 
-def solved_file() -> str:
-    "The file as the book solves it."
-    imports = _HEAD.rpartition('"""')[2].strip()
-    return "\n\n\n".join([imports, *(find_exercise(s.id).source for s in STEPS.values())]) + "\n"
+def solved_file(n: int = LAST) -> str:
+    "The file as the book solves it, after the first n steps."
+    parts: dict[str, str] = {"": _HEAD.rpartition('"""')[2].strip()}
+    for step in STEPS.values():
+        if step.number <= n:
+            source = find_exercise(step.id).source
+            for node in ast.parse(source).body:  # what a step rewrites keeps its place
+                parts[node.name] = ast.get_source_segment(source, node)
+    return "\n\n\n".join(parts.values()) + "\n"
 
 
 def write_starter(path: str | Path) -> None:
@@ -141,8 +209,8 @@ def write_starter(path: str | Path) -> None:
 class Progress:
     """How far a file has come: the verdict on each step, or why there is none. True: all pass.
 
-    `verdicts`: by the name in the file; a step that is not written yet is "open". `error`: why the
-    file could not be read, imported or checked to the end. `notes`: what it printed at its import.
+    `verdicts`: by exercise; what is not written yet is "open". `error`: why the file could not be
+    read, imported or checked to the end. `notes`: what it printed at its import.
     """
 
     file: str
@@ -154,43 +222,53 @@ class Progress:
         return not self.error and bool(self.verdicts) and all(self.verdicts.values())
 
     @property
+    def passed(self) -> list[int]:
+        "The numbers of the steps that pass."
+        asked = {n: [id for id in STEPS if STEPS[id].number == n] for n in range(1, LAST + 1)}
+        return [n for n, ids in asked.items() if all(map(self.verdicts.get, ids))]
+
+    @property
     def line(self) -> str:
         "The whole in one line."
-        passed = sum(map(bool, self.verdicts.values()))
-        said = f"{passed} of {len(STEPS)} steps pass."
-        return f"{self.file}: {self.error or said}"
+        return f"{self.file}: {self.error or f'{len(self.passed)} of {LAST} steps pass.'}"
 
     @property
     def next(self) -> str:
         "What to do with a file whose model can be trained and writes; else nothing."
-        if not self.error and all(map(self.verdicts.get, STEPS)):
+        if not self.error and len(self.passed) == LAST:
             return (
                 "Ask it: the chapter “It answers” ends with the lines that your file still needs."
             )
-        ready = not self.error and all(map(self.verdicts.get, ("MyLlama", "train", "generate")))
-        return "Train your model and let it write: transformer-lit check --write" if ready else ""
+        ready = not self.error and self.passed
+        return "See what your model writes now: transformer-lit check --write" if ready else ""
 
     def as_dict(self) -> dict[str, Any]:
-        "For JSON: file, error, whether all steps pass, how many do, and the steps."
+        "For JSON: file, error, whether all steps pass, how many do, and the exercises of each."
         steps = [
-            {"name": name, "chapter": STEPS[name].chapter, **verdict.as_dict()}
-            for name, verdict in self.verdicts.items()
+            {"step": STEPS[id].number, "name": STEPS[id].name, "chapter": STEPS[id].chapter}
+            | verdict.as_dict()
+            for id, verdict in self.verdicts.items()
+            if id in STEPS
         ]
-        passed = sum(map(bool, self.verdicts.values()))
         whole = {"file": self.file, "error": self.error or None, "ok": bool(self)}
-        return whole | {"passed": passed, "of": len(STEPS), "notes": [*self.notes], "steps": steps}
+        whole |= {"passed": len(self.passed), "of": LAST, "notes": [*self.notes], "steps": steps}
+        earlier = {id: verdict for id, verdict in self.verdicts.items() if id not in STEPS}
+        return whole | ({"earlier": [v.as_dict() for v in earlier.values()]} if earlier else {})
 
     def _rows(self) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
-        "Number and name, chapter, verdict, hint and notes of each step."
-        return [
-            (name, STEPS[name].chapter, v.state, "" if v else v.line, v.notes)
-            for name, v in self.verdicts.items()
-        ]
+        "Number and name, chapter, verdict, hint and notes of each exercise."
+        rows = []
+        for id, v in self.verdicts.items():
+            step = STEPS.get(id)
+            where = step.chapter if step else "an earlier edition"
+            name = f"{step.number if step else '':>2}  {name_of(id)}"
+            rows.append((name, where, v.state, "" if v else v.line, v.notes))
+        return rows
 
     def __repr__(self) -> str:
         lines = [f"{'step':20}{'chapter':26}{'verdict':9}hint"] if self.verdicts else []
-        for place, (name, chapter, state, hint, notes) in enumerate(self._rows(), 1):
-            lines.append(f"{place:2}  {name:16}{chapter:26}{state:9}{hint}".rstrip())
+        for name, chapter, state, hint, notes in self._rows():
+            lines.append(f"{name:20}{chapter:26}{state:9}{hint}".rstrip())
             lines += [f"{'':55}{note}" for note in notes]
         return "\n".join([*lines, *self.notes, *filter(None, (self.line, self.next))])
 
@@ -208,7 +286,7 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
     "For each function and class of a file: those and the steps that it uses, by others too."
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = {node.name: node for node in tree.body if isinstance(node, kinds)}
-    known = parts.keys() | STEPS
+    known = parts.keys() | {step.name for step in STEPS.values()}
     uses = {
         name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & known - {name}
         for name, node in parts.items()
@@ -218,13 +296,14 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
     return uses
 
 
-def _claim(name: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str, Any]]:
-    "The verdict on one step, whether it is there or not, and what is sent of it."
-    one = find_exercise(STEPS[name].id)
+def _claim(id: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str, Any]]:
+    "The verdict on one exercise, whether it is there or not, and what is sent of it."
+    one, name = find_exercise(id), name_of(id)
     verdict, claimed = claim(one, names.get(name, ...))
     if verdict.state != "open":
         return verdict, claimed
-    others = {other.casefold(): other for other in set(names) - set(STEPS)}
+    steps = {step.name for step in STEPS.values()}
+    others = {other.casefold(): other for other in set(names) - steps}
     near = difflib.get_close_matches(name.casefold(), others, n=1, cutoff=0.8)
     hint = (
         f" You have `{others[near[0]]}`: the name must be the same."
@@ -234,10 +313,11 @@ def _claim(name: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[s
     return verdict, claimed | {"line": f"Write {one.form} in {file}.{hint}"}
 
 
-def send_claims(send: Callable[[Any], Any], path: str, only: str | None) -> None:
-    """Import a file and check its steps: each is sent as a claim, and before that its name alone.
+def send_claims(send: Callable[[Any], Any], path: str, only: list[str]) -> None:
+    """Import a file and check exercises of it: each is sent as a claim, and before that its id.
 
-    For a process that this file may end or rewrite: see `course.marking`.
+    With these exercises come those of the names that they use. For a process that this file may end
+    or rewrite: see `course.marking`.
     """
     prints = io.StringIO()
     try:
@@ -247,16 +327,39 @@ def send_claims(send: Callable[[Any], Any], path: str, only: str | None) -> None
         return
     send({"notes": printed(prints)})
     uses, verdicts = _uses(tree), {}
-    for name in (n for n in STEPS if only is None or n in {only, *uses.get(only, ())}):
+    last = max((STEPS[id].number for id in only), default=LAST)
+    needed = set().union(*(uses.get(name_of(id), set()) for id in only))
+    earlier = EARLIER if "MyLlama" in names and len(only) == len(STEPS) else {}
+    before = [id for id, step in STEPS.items() if step.name in needed and step.number <= last]
+    for id in [id for id in STEPS if id in only or id in before] + [*earlier]:
+        name = name_of(id)
         if name in names:
-            send({"begins": name})
-        verdicts[name], claimed = _claim(name, names, Path(path).name)
-        below = [n for n in verdicts if n in uses.get(name, ()) and not verdicts[n]]
-        if verdicts[name].state == "not yet" and below:
-            what = "Write" if verdicts[below[0]].state == "open" else "Mend"
-            line = f"{what} {below[0]} first: {name} uses it."
-            claimed |= {"line": line, "notes": [claimed["line"], *claimed["notes"]]}
-        send({"name": name, **claimed})
+            send({"begins": id})
+        verdicts[id], claimed = _claim(id, names, Path(path).name)
+        if verdicts[id].state == "not yet" and id in STEPS:
+            claimed |= _after_others(id, verdicts, uses.get(name, set()), claimed, Path(path).name)
+            verdicts[id] = replace(verdicts[id], state=claimed["state"])
+        send({"name": id, **claimed})
+
+
+def _after_others(
+    id: str, verdicts: dict, used: set[str], claimed: dict, file: str
+) -> dict[str, Any]:
+    "What to say of an exercise that fails where one that it builds on does not pass either."
+    name = STEPS[id].name
+    begun = [verdicts[one].state for one in verdicts if one in STEPS and STEPS[one].name == name]
+    if "open" in begun:  # what a step adds to nothing
+        return {"state": "open", "line": f"Write {find_exercise(id).form} in {file}.", "notes": []}
+    for other in (one for one in verdicts if one in STEPS and one != id and not verdicts[one]):
+        if STEPS[other].name in used:
+            what = "Write" if verdicts[other].state == "open" else "Mend"
+            line = f"{what} {STEPS[other].name} first: {name} uses it."
+        elif STEPS[other].name == name:
+            line = f"Mend {name} for step {STEPS[other].number} first."
+        else:
+            continue
+        return {"line": line, "notes": [claimed["line"], *claimed["notes"]]}
+    return {}
 
 
 _SEND_CLAIMS = f"from {__name__} import send_claims\nsend_claims(send, *args)"
@@ -272,93 +375,241 @@ def check_file(
     """Check every step that is written in a file, which runs in a process of its own.
 
     Where it is not here, it is looked for up to three folders above. What the file does wrong is
-    in the result, and raises nothing. `only`: this step and those that it uses. `seconds`: when the
-    process is killed; what was checked until then counts. `progress` is called after each step.
+    in the result, and raises nothing. `only`: a step, by its number or name, or an exercise, with
+    what it uses. `seconds`: when the process is killed; what was checked until then counts.
+    `progress` is called after each exercise.
     """
-    if only is not None and only not in STEPS:
-        raise InputError(f"unknown step {only!r}; known are: {', '.join(STEPS)}")
-    file, said, verdicts, at = Path(path).name, {}, {}, "its import"
+    asked, file, said, verdicts = steps_of(only), Path(path).name, {}, {}
+    at = "its import"
     try:
         found = str(find_file(path).absolute())
     except InputError as error:
         return Progress(file, {}, str(error))
-    worker = Worker(_SEND_CLAIMS, found, only, seconds=seconds, imports=__name__)
+    worker = Worker(_SEND_CLAIMS, found, asked, seconds=seconds, imports=__name__)
     for message in worker:
         message = message if isinstance(message, dict) else {}
-        name, begins = message.get("name"), message.get("begins")
-        if isinstance(name, str) and name in STEPS:
-            verdicts[name] = confirmed(find_exercise(STEPS[name].id), message)
+        id, begins = message.get("name"), message.get("begins")
+        if isinstance(id, str) and id in {*STEPS, *EARLIER}:
+            verdicts[id] = confirmed(find_exercise(id), message)
             progress()
-        if isinstance(begins, str) and begins in STEPS:
-            at = begins
-            right_values(find_exercise(STEPS[at].id))  # meanwhile
-        said |= {key: message[key] for key in ("error", "notes") if key in message and not name}
+        if isinstance(begins, str) and begins in {*STEPS, *EARLIER}:
+            at = name_of(begins)
+            right_values(find_exercise(begins))  # meanwhile
+        said |= {key: message[key] for key in ("error", "notes") if key in message and not id}
     error = as_text(f"{worker.error}, at {at}" if worker.error else said.get("error", ""))
-    if not error and {*STEPS} - verdicts.keys() and only not in verdicts:
+    if not error and {*asked} - verdicts.keys():
         error = "its process sent no verdict on some steps"
-    in_order = {name: verdicts[name] for name in STEPS if name in verdicts}
+    in_order = {id: verdicts[id] for id in [*STEPS, *EARLIER] if id in verdicts}
     return Progress(file, in_order, error, as_notes(said.get("notes")))
 
 
 # --- what the command prints ---------------------------------------------------------------------
 
 
-def report(file: Path, as_json: bool, step: str | None, write: bool, steps: int) -> tuple[int, str]:
+def report(
+    file: Path, as_json: bool, step: str | None, write: bool, steps: int | None
+) -> tuple[int, str]:
     "The exit code of `transformer-lit check`, and what it prints about a file."
-    step = {known.id: name for name, known in STEPS.items()}.get(step, step)  # masks.3, too
-    with tqdm(total=len(STEPS), desc="check", file=sys.stderr, delay=2, disable=None) as bar:
+    asked = steps_of(step)
+    with tqdm(total=len(asked), desc="check", file=sys.stderr, delay=2, disable=None) as bar:
         found = check_file(file, only=step, progress=bar.update)
+    if write:
+        if found.error and not found.verdicts:
+            raise InputError(f"{file}: {found.error}")
+        written = write_rung(file, found, steps)
+        return 0, json.dumps(written.as_dict(), indent=1) if as_json else str(written)
     if found.error and not as_json:
         raise InputError(f"{file}: {found.error}")
     if as_json:
         print(f"error: {file}: {found.error}\n" if found.error else "", end="", file=sys.stderr)
         return 2 if found.error else int(not found), json.dumps(found.as_dict(), indent=1)
-    if write:
-        return int(not found), _written(file, found, steps)
     passed = remember([verdict.id for verdict in found.verdicts.values() if verdict], file)
-    text = str(found if step is None else found.verdicts[step])
+    text = str(found) if step is None else "\n".join(str(found.verdicts[id]) for id in asked)
     return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
 
 
 _RUN = """
+from pathlib import Path
 from transformer_lit.course import my_model
 from transformer_lit.course.files import InputError
 
-path, steps = args
+what, path, *rest = args
 try:
-    if steps is None:
+    if what == "race":
         send({"lap": list(vars(my_model.race(path)).values())})
+    elif what == "fit":
+        parts, said = my_model.fitting(Path(path), *rest, tell=lambda name: send({"at": name}))
+        send({"parts": list(parts), "said": said})
     else:
-        words = my_model.first_words(path, steps=steps, progress=lambda: send(0))
-        send({"words": str(words)})
+        used, step, how = rest
+        send({"rung": my_model.grow(Path(path), used, step, progress=lambda: send(0), **how)})
 except InputError as error:
     send({"error": str(error)})
 """
 
 
-def _run_model(file: Path, steps: int | None, progress: Callable[[], Any] = lambda: None) -> dict:
-    "What a file's own training sends in the end; an hour is its limit."
-    worker, found = Worker(_RUN, str(find_file(file)), steps, seconds=3600, memory=None), {}
+def _run_model(
+    file: Path,
+    what: str,
+    *rest: Any,
+    seconds: float | int = 3600,
+    progress: Callable[[], Any] = lambda: None,
+) -> dict[str, Any]:
+    "What a process with the reader's file sends: all its messages as one, `error` among them."
+    path = str(find_file(file).absolute())
+    worker = Worker(_RUN, what, path, *rest, seconds=seconds, memory=None, imports=__name__)
+    found: dict[str, Any] = {}
     for message in worker:
-        found = message or found
+        found |= message if isinstance(message, dict) else {}
         progress()
-    if error := worker.error or found.get("error"):
-        raise InputError(f"{file}: {error}")
-    return found
+    return found | ({"error": worker.error} if worker.error else {})
 
 
-def _written(file: Path, found: Progress, steps: int) -> str:
-    "What the model of a file writes once it is trained."
-    for name in ("MyLlama", "train", "generate"):
-        if not found.verdicts.get(name):
-            raise InputError(f"--write needs MyLlama, train and generate; not yet: {name}")
-    with tqdm(total=steps, desc="train", file=sys.stderr, disable=None) as bar:
-        return _run_model(file, steps, bar.update)["words"]
+def _fitting(file: Path, seconds: float | int = SECONDS) -> tuple[list[str], list[str]]:
+    "The parts of a file that run together, and a line for each that does not, or never ends."
+    left_out: list[str] = []
+    said: list[str] = []
+    while True:
+        found = _run_model(file, "fit", left_out, seconds=seconds)
+        if "parts" in found:
+            return found["parts"], said + found["said"]
+        at = found.get("at")
+        if at not in PARTS or at in left_out:
+            raise InputError(f"{file}: {as_text(found['error'])}")
+        left_out.append(at)
+        quote = quoted(ast.parse(read_text(find_file(file))), at)
+        said.append(f"{at} is left out: {as_text(found['error'])}.{quote}")
+
+
+def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Written":
+    "Train the model of a file, let it write, and keep its rung of the ladder beside the file."
+    place = find_file(file).parent / LADDER
+    kept = _rungs(place)
+    used, said = _fitting(file)
+    if not {"loss", "train"} & {*used}:
+        why = said[0] if said else "write `loss` first (primer.5)"
+        raise InputError(f"{file}: there is nothing to train with yet: {why}")
+    wrong = [id for name in used if name in PARTS for id in _begun(name, found)]
+    step = max([0, *found.passed]) if not wrong else 0
+    how = {"steps": steps} if steps else {}
+    total = (FINAL if "train" in used else PLAIN) | how
+    with tqdm(total=total["steps"], desc="train", file=sys.stderr, disable=None) as bar:
+        sent = _run_model(file, "grow", used, step, how, progress=bar.update)
+    if "rung" not in sent:
+        raise InputError(f"{file}: {as_text(sent['error'])}")
+    said += [f"{id}: not yet. {found.verdicts[id].line}" for id in wrong]
+    return _kept(place, kept, sent["rung"], said, keep=bool(step) and steps is None)
+
+
+def _begun(name: str, found: Progress) -> list[str]:
+    "The exercises of the step that begins a part, where they do not pass."
+    asked = [id for id in steps_of(name) if STEPS[id].number == STEPS[steps_of(name)[0]].number]
+    return [id for id in asked[:1] if id in found.verdicts and not found.verdicts[id]]
+
+
+LADDER = "my_ladder.json"
+
+
+class _Rung(TypedDict):
+    "What is kept of a step."
+
+    step: int
+    unit: str
+    before: float
+    after: float
+    nats: float
+    sample: str
+
+
+class _Ladder(TypedDict):
+    "The fields of that file."
+
+    rungs: list[Any]
+
+
+def _rungs(place: Path) -> list[dict[str, Any]]:
+    "What is kept there; `InputError` where it is damaged."
+    if not place.exists():
+        return []
+    return [typed(_Rung, one, place) for one in typed(_Ladder, read_json(place), place)["rungs"]]
+
+
+@cache
+def expected_ladder() -> dict[int, list[float]]:
+    "By step: nats a letter of the book's solution with three seeds, from results/."
+    path = Path(__file__).parents[1] / "data/ladder.json"
+    return {int(n): nats for n, nats in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: bool) -> "Written":
+    "A rung beside those that are kept, and kept itself if it is the reader's own work, and whole."
+    below = [one for one in kept if one["step"] < rung["step"]]
+    last = max(below, key=lambda one: one["step"], default=None)
+    start = {"nats": rung["untrained"], "sample": rung["first"]}
+    before = last or start
+    if rung["unit"] == NATS:
+        rung["before"] = before["nats"]
+    mine = {name: rung[name] for name in _Rung.__annotations__}
+    rungs = [one for one in kept if one["step"] != rung["step"]] + [mine] * keep
+    rungs.sort(key=lambda one: one["step"])
+    if keep:
+        with suppress(OSError):  # a folder that cannot be written to
+            write_json(place, {"rungs": rungs})
+    return Written(mine, before["sample"], rungs, tuple(said), rung["trained"], rung["steps"])
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file's model learned and wrote.
+
+    `rung`: step, unit, before, after, nats, sample. `before`: the sample of the rung below, or of
+    the untrained model. `ladder`: all rungs that are kept. `said`: what was left out, and why.
+    """
+
+    rung: dict[str, Any]
+    before: str
+    ladder: list[dict[str, Any]]
+    said: tuple[str, ...]
+    seconds: float
+    steps: int
+
+    def as_dict(self) -> dict[str, Any]:
+        "For JSON: step, unit, before, after, nats and sample, and what was left out."
+        return self.rung | {"said": [*self.said]}
+
+    def _bar(self, number: int, nats: float) -> str:
+        names = dict.fromkeys(step.name for step in STEPS.values() if step.number == number)
+        name = ", ".join(names) or "the file as it is"
+        line = f"{number:2}  {name:28}{nats:5.2f} {'█' * round(8 * min(nats, 4)):33}"
+        seeds = expected_ladder().get(number)
+        if not seeds:
+            return line.rstrip()
+        low, high = min(seeds), max(seeds)
+        return f"{line}{sum(seeds) / len(seeds):.2f} ({low:.2f} to {high:.2f})"
+
+    def __repr__(self) -> str:
+        step, after, before = self.rung["step"], self.rung["after"], self.rung["before"]
+        digits = ".2f" if self.rung["unit"] == NATS else ".0f"
+        numbers = f"{before:{digits}} → {after:{digits}} {self.rung['unit']}"
+        trained = f"{self.steps} steps, {self.seconds:.0f} seconds"
+        head = f"Step {step}: {numbers}" if step else f"Not a step yet: {numbers}"
+        lines = [*self.said, f"{head} ({trained})", ""]
+        samples = {"before": self.before, "now": self.rung["sample"]}
+        for when, text in samples.items():
+            lines += [f"{when}:", *(f"  {line}" for line in text.strip("\n").split("\n")[:4]), ""]
+        if self.ladder:
+            beside = "expected (three seeds)" if expected_ladder() else ""
+            lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}".rstrip())
+            lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
+        return "\n".join(lines).rstrip()
 
 
 def report_race(file: Path) -> tuple[int, str]:
     "The same of `transformer-lit check --race`."
-    lap = Lap(*_run_model(file, None)["lap"])
+    found = _run_model(file, "race")
+    if "lap" not in found:
+        raise InputError(f"{file}: {as_text(found['error'])}")
+    lap = Lap(*found["lap"])
     return 0, (
         f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
         f"processor. Your best: {best_lap(lap.bits, file):.3f}. No model passes {lap.floor:.3f}."

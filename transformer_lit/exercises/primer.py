@@ -60,7 +60,7 @@ def loss_checks(answer):
         )
         wrong[hint] = torch.tensor(math.nan)
     found = gradients(answer, z, v)
-    expect(found, gradients(mean_loss, z, v), case="seven rows")
+    expect(found, gradients(loss, z, v), case="seven rows")
     z = 5000 * z
     with expecting(answer(z, v), rows(z).mean(), case="logits in the thousands") as wrong:
         hint = "A tiny probability becomes 0: take the logarithm of the sum, before you divide."
@@ -70,7 +70,43 @@ def loss_checks(answer):
 
 
 @exercise("primer.5", loss_checks)
-def mean_loss(z, v):
-    z = z - z.amax(-1, keepdim=True)
-    right = z.gather(-1, v[:, None])[:, 0]  # N
+def loss(logits, targets):
+    z = logits - logits.amax(-1, keepdim=True)  # N V
+    right = z[torch.arange(len(targets)), targets]  # N
     return (z.exp().sum(-1).log() - right).mean()
+
+def writing_checks(answer):
+    table = torch.randn(7, 7)
+
+    def model(ids):
+        "Logits that depend on all ids so far."
+        return table[ids].cumsum(1)
+
+    def sure(ids):
+        "The same, but every draw is decided."
+        return 1e6 * model(ids)
+
+    ids = torch.tensor([[3, 5], [1, 2], [6, 6]])
+    right = generate(sure, ids, 5)
+    with expecting(answer(sure, ids, 5), right, case="three rows") as wrong:
+        wrong["Return the beginning too, followed by the new ids."] = right[:, 2:]
+        hint = "The model sees only the last id. Give it the whole text."
+        wrong[hint] = generate(lambda ids: sure(ids[:, -1:]), ids, 5)
+        hint = "The logits of the first position predict the second id. Take those of the last."
+        wrong[hint] = generate(lambda ids: sure(ids)[:, :1], ids, 5)
+    expect(answer(sure, ids, 0), ids, case="nothing new")
+    many, p = torch.tensor([[3, 5]]).expand(20_000, 2), model(ids)[0, -1].softmax(-1)
+    share = torch.bincount(answer(model, many, 1)[:, 2], minlength=7) / len(many)
+    with expecting(share, p, case="shares of 20,000 draws", tolerance=0.02) as wrong:
+        hint = "It always takes the likeliest id. Draw one: `torch.multinomial`."
+        wrong[hint] = (p == p.max()).double()
+        hint = "All ids are drawn equally often. Draw with the probabilities from the softmax."
+        wrong[hint] = torch.full((7,), 1 / 7)
+
+
+@exercise("primer.6", writing_checks)
+def generate(model, ids, max_new_tokens):
+    for _ in range(max_new_tokens):
+        p = model(ids)[:, -1].softmax(-1)  # B V
+        ids = torch.cat([ids, torch.multinomial(p, 1)], 1)
+    return ids

@@ -8,12 +8,12 @@ from torch import nn
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask
 from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all
-from transformer_lit.exercises.cache import Cache
+from transformer_lit.exercises.cache import Cache, Counting
 from transformer_lit.exercises.grouped import repeat_heads
 from transformer_lit.exercises.llama import Attention, MyLlama, _fill
 from transformer_lit.exercises.rope import rotate
 
-def generate_checks(answer):
+def greedy_checks(answer):
     table = torch.randn(11, 11)
 
     def model(ids):
@@ -21,21 +21,21 @@ def generate_checks(answer):
         return (9 * table[ids]).cumsum(1).sin()
 
     ids, n = torch.tensor([[3, 5], [1, 2], [7, 7]]), 5
-    right = generate(model, ids, n)
+    right = greedy(model, ids, n)
     with expecting(answer(model, ids, n), right, case="three rows") as wrong:
         wrong["Return the prompt too, with the new ids behind it."] = right[:, 2:]
         hint = "The model sees only the last id: without a cache it needs the whole text."
-        wrong[hint] = generate(lambda ids: model(ids[:, -1:]), ids, n)
+        wrong[hint] = greedy(lambda ids: model(ids[:, -1:]), ids, n)
         hint = "The logits of the first position say what follows the first id. Take the last."
-        wrong[hint] = generate(lambda ids: model(ids)[:, :1], ids, n)
+        wrong[hint] = greedy(lambda ids: model(ids)[:, :1], ids, n)
         together = torch.cat([ids, model(ids)[:, -1].topk(n).indices], 1)
         wrong["One call gives one new id: the second depends on the first."] = together
-    expect(answer(model, ids[:1], 7), generate(model, ids[:1], 7), case="one row")
+    expect(answer(model, ids[:1], 7), greedy(model, ids[:1], 7), case="one row")
     expect(answer(model, ids, 0), ids, case="nothing new")
 
 
-@exercise("sampling.3", generate_checks)
-def generate(model, ids, max_new_tokens):
+@exercise("sampling.3", greedy_checks)
+def greedy(model, ids, max_new_tokens):
     for _ in range(max_new_tokens):
         new = model(ids)[:, -1].argmax(-1, keepdim=True)  # B 1
         ids = torch.cat([ids, new], 1)
@@ -95,6 +95,60 @@ def keep_nucleus(logits, p):
     probability = ordered.softmax(-1)
     drop = probability.cumsum(-1) - probability >= p
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
+
+def draws_checks(answer):
+    z = torch.tensor([0.2, 1.5, -0.3, 1.1, 0.4])
+
+    def shares(generate, **settings):
+        "Of 20,000 draws, after one text; `top_p` 0 is greedy."
+        found = generate(
+            lambda ids: z.expand(*ids.shape, 5), torch.zeros(20_000, 1).long(), 1, **settings
+        )
+        return torch.bincount(found[:, 1], minlength=5) / 20_000
+
+    def kept(p, top_p, crossing=True):
+        "The law: p, cut and divided by what is left."
+        q, order = p.sort(descending=True)
+        q = q * (q.cumsum(-1) - crossing * q <= top_p)
+        return torch.zeros(5).scatter(0, order, q / q.sum())
+
+    p, room = z.softmax(-1), {"tolerance": 0.02}
+    with expecting(shares(answer), p, case="20,000 draws", **room) as wrong:
+        wrong["Without settings, an id is drawn with its own probability."] = kept(p, 0.0)
+    with expecting(
+        shares(answer, temperature=0.5), (z / 0.5).softmax(-1), case="temperature 0.5", **room
+    ) as wrong:
+        wrong["`temperature` is not used: divide the logits by it."] = p
+        wrong["You multiply by the temperature. Divide by it."] = (z * 0.5).softmax(-1)
+        hint = "Divide the logits, before the softmax, and not the probabilities."
+        wrong[hint] = (p / 0.5).softmax(-1)
+    with expecting(shares(answer, top_p=0.6), kept(p, 0.6), case="top_p 0.6", **room) as wrong:
+        wrong["`top_p` is not used."] = p
+        hint = "The id that makes the sum reach `top_p` belongs to those that stay."
+        wrong[hint] = kept(p, 0.6, crossing=False)
+        q = p.sort(descending=True).values
+        hint = "These are places in the sorted row. `order.gather` turns them back into ids."
+        wrong[hint] = kept(q, 0.6)
+    with expecting(shares(answer, top_p=0.0), kept(p, 0.0), case="top_p 0", **room) as wrong:
+        wrong["With `top_p` 0 the largest probability must stay: compare with ≤."] = p
+
+    def read(generate):
+        model, caches = Counting(1e6 * torch.randn(7, 7)), [Cache()]
+        generate(model, torch.tensor([[3, 5, 1]]), 4, caches=caches)
+        return model.read
+
+    with expecting(read(answer), read(generate), case="ids read, with caches") as wrong:
+        wrong["The caches are not used any more."] = 3 + 4 + 5 + 6
+
+
+@exercise("sampling.7", draws_checks)
+def generate(model, ids, max_new_tokens, caches=None, temperature=1.0, top_p=1.0):
+    for _ in range(max_new_tokens):
+        logits = model(ids) if caches is None else model(ids[:, caches[0].length :], caches)
+        p, order = (logits[:, -1] / temperature).softmax(-1).sort(descending=True)  # B V
+        p = p * (p.cumsum(-1) - p <= top_p)  # the largest, up to top_p together
+        ids = torch.cat([ids, order.gather(-1, torch.multinomial(p, 1))], 1)
+    return ids
 
 def writer_checks(answer):
     def writing(writer):

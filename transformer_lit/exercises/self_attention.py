@@ -44,6 +44,33 @@ def self_attention(x, w_q, w_k, w_v):
     weights = scores.softmax(-1)
     return weights @ v  # T D
 
+def attend_checks(answer):
+    "With one number in a query, or where one key wins by far, dividing by √D is no matter."
+    for T, S in ((5, 7), (5, 5)):
+        q, k, v = torch.randn(2, 3, T, 1), torch.randn(2, 3, S, 1), torch.randn(2, 3, S, 11)
+        scores = q @ k.mT
+        case = f"{T} queries, {S} keys, D = 1"
+        with expecting(answer(q, k, v), scores.softmax(-1) @ v, case=case) as wrong:
+            hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+            wrong[hint] = scores.softmax(-2) @ v
+            wrong["There is no softmax: the scores are not weights yet."] = scores @ v
+            hint = "These are the weights. Multiply them by the values."
+            wrong[hint] = scores.softmax(-1)
+            hint = "The softmax runs over the sentences or the heads. It must run over the keys."
+            wrong[hint] = scores.softmax(1) @ v
+            if T == S:
+                wrong["Queries and keys have changed places."] = scores.mT.softmax(-1) @ v
+    q, k, v = 1e4 * torch.randn(2, 3, 5, 3), 1e4 * torch.randn(2, 3, 7, 3), torch.randn(2, 3, 7, 11)
+    scores = q @ k.mT
+    with expecting(answer(q, k, v), scores.softmax(-1) @ v, case="very large scores") as wrong:
+        hint = "e to a large score is infinite: leave the exponentials to `softmax`."
+        wrong[hint] = scores.exp() / scores.exp().sum(-1, keepdim=True) @ v
+
+
+@exercise("self_attention.5", attend_checks)
+def attend(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v  # … T E
+
 def cross_checks(answer):
     def two(T, S):
         x, *weights = layer(T, 7, 3)

@@ -7,6 +7,7 @@ from torch import nn
 
 from transformer_lit.course.exercises import exercise, expecting_all
 from transformer_lit.course.sandbox import Found
+from transformer_lit.exercises.primer import loss
 
 def small(dropout=0.0, size=1.0):
     "A model of next tokens: V = 11, C = 5."
@@ -137,6 +138,75 @@ def train(model, batches, steps, lr):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
+    return losses
+
+def warmup_checks(answer):
+    def with_rate(share):
+        "Training whose rate is a share of `lr`."
+
+        def training(model, batches, steps, lr, warmup):
+            optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
+            for step, (ids, targets) in enumerate(islice(batches, steps)):
+                optimizer.param_groups[0]["lr"] = lr * (share(step, steps, warmup) if warmup else 1)
+                value = loss(model(ids).flatten(0, 1), targets.flatten())
+                optimizer.zero_grad()
+                value.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                losses.append(value.item())
+            return losses
+
+        return training
+
+    def run(train):
+        def whole(warmup, steps):
+            def ready(model, batches, steps, lr):
+                return train(model, batches, steps, lr, warmup=warmup)
+
+            return trained(ready, 3.0, batches, steps, 0.1)
+
+        return whole
+
+    def always_falls(model, batches, steps, lr, warmup):
+        return train(model, batches, steps, lr, warmup=warmup or 1)
+
+    def up(n, N, warmup):
+        return min((n + 1) / warmup, 1)
+
+    def down(n, N, warmup):
+        return min(1, (N - n) / (0.3 * N))
+
+    batches = tables(*[(3, 5)] * 10)
+    cases = {"warm-up of 4, ten steps": (4, 10), "warm-up of 2, seven steps": (2, 7)}
+    cases["warmup = 0"] = (0, 5)
+    constant = with_rate(lambda n, N, warmup: 1)
+    with expecting_all(run(answer), run(train), cases) as wrong:
+        wrong["`warmup` is not used: the rate is `lr` at every step."] = run(constant)
+        wrong["The rate rises, but it doesn't fall over the last 30 %."] = run(with_rate(up))
+        wrong["The rate falls at the end, but it doesn't rise first."] = run(with_rate(down))
+        hint = "The first step has the rate 0: count it as step 1 of the warm-up."
+        wrong[hint] = run(with_rate(lambda n, N, w: min(n / w, 1, (N - n) / (0.3 * N))))
+        hint = "The rate falls over the whole training. Let it fall over the last 30 %."
+        wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n) / N)))
+        hint = "The rate reaches 0 one step too early: at step n, N − n steps are left."
+        wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n - 1) / (0.3 * N))))
+        hint = "Without warm-up the rate stays as it is, to the end: look at `warmup` first."
+        wrong[hint] = run(always_falls)
+
+
+@exercise("trainer.5", warmup_checks)
+def train(model, batches, steps, lr, warmup=0):
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
+    for step, (ids, targets) in enumerate(islice(batches, steps)):
+        if warmup:  # up, along, and down over the last 30 %
+            share = min((step + 1) / warmup, 1, (steps - step) / (0.3 * steps))
+            optimizer.param_groups[0]["lr"] = lr * share
+        value = loss(model(ids).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(value.item())
     return losses
 
 def evaluate_checks(answer):

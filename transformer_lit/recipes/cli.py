@@ -690,8 +690,12 @@ def check_own(
     as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
     step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Train your model; it writes.")] = False,
-    steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
+    write: Annotated[
+        bool, typer.Option("--write", help="Train your model: what changed, and a text.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Fewer or more steps for --write; keeps no rung.")
+    ] = None,
     race: Annotated[bool, typer.Option("--race", help="Your training, against the clock.")] = False,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
@@ -701,9 +705,9 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    if (write or race) and (as_json or watch):
+    if (watch and (write or race)) or (race and as_json):
         raise InputError(
-            "--json and --watch are for the verdicts alone; leave them out, or --write and --race"
+            "--watch is for the verdicts only, and --race has no --json; leave one of the two out"
         )
 
     prepare()

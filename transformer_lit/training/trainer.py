@@ -30,7 +30,7 @@ def mean_gradient(
     tokens, there is no mean: the gradient is 0.
     """
     total, tokens = torch.zeros(()), 0
-    for loss, count in losses:
+    for loss, count in losses:  # noqa: F402
         loss.backward()  # gradients add up
         total, tokens = total.to(loss.device) + loss.detach(), tokens + count
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
