@@ -148,7 +148,7 @@ class _Many(typer.core.TyperCommand):
             if args[1:] and not args[1].startswith("-"):  # files, before any option
                 args = [args[0], f"--{_recipe(args[0]).reads}", *args[1:]]
         try:
-            return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs"}))
+            return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs", "--data"}))
         except _UsageError as error:
             if not hasattr(error, "possibilities") or "recipe" not in ctx.meta:
                 raise  # else it is an option that there is not
@@ -203,7 +203,7 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 @app.command(cls=_Many, epilog="`train RECIPE --help` lists its presets and its settings.")
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="translation, language-model or masked-lm: what it learns.")
+        str, typer.Argument(help="translation, language-model, masked-lm, instruct or reason.")
     ],
     preset: Annotated[str | None, typer.Option(help="Data, sizes and schedule.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
@@ -220,6 +220,9 @@ def train(
     form: Annotated[str | None, typer.Option(help="raw or tok, for multi30k.")] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Files of your own, or folders of .txt files.")
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Conversations of your own, a .jsonl file.")
     ] = None,
     pairs: Annotated[
         list[str] | None, typer.Option(help="Two files, a sentence a line; or one with tabs.")
@@ -258,7 +261,7 @@ def train(
         if begin and not issubclass(kind.kind, type(begin)):
             raise InputError(f"{start} is a {begin.task} model; it starts no {recipe} training")
         given = {"source": source, "target": target, "form": form, "steps": steps, "every": every}
-        given |= {"text": text, "pairs": pairs} | _settings(changes or ())
+        given |= {"text": text, "pairs": pairs, "data": data} | _settings(changes or ())
         given["paths"] = given.pop(kind.reads)
         preset = preset or ("own" if given["paths"] else next(iter(kind.presets)))
         settings = find_preset(kind, preset, like=begin, **given)

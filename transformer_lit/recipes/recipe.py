@@ -265,6 +265,10 @@ class Recipe(ABC):
         kept = {name: size for name, size in sizes.items() if name not in self.given_sizes}
         return {"model": _family(model), "sizes": kept}
 
+    def like(self, start: Trained) -> dict[str, Any]:
+        "The fields that follow from a model to begin with."
+        return self.sizes_of(start.model)
+
     @abstractmethod
     def examples(self, split: str, *, progressbar: bool = False) -> Any:
         "The examples of a split; the bar is for a file that must be fetched."
@@ -280,6 +284,10 @@ class Recipe(ABC):
     def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
         "The model, with room for the weights of `start`."
         return self.build(vocab_size)
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        "The model as it is trained: as it is, unless a task trains only a part of it."
+        return model
 
     @abstractmethod
     def stream(self, tokenizer: Tokenizer, examples: Any, seed: int) -> Iterable[Any]:
@@ -364,7 +372,7 @@ def preset(
         raise InputError(f"unknown preset {name!r}; known are: {', '.join(kind.presets)}")
     found = kind.presets[name]
     settings = {field.name: getattr(found, field.name) for field in fields(found)}
-    settings |= found.sizes_of(like.model) if like else {}
+    settings |= found.like(like) if like else {}
     own, sizes = settings_of(kind, changes.get("model") or settings["model"])
     given, resized = {}, {}
     for key, value in ((key, value) for key, value in changes.items() if value is not None):
@@ -513,6 +521,7 @@ def _prepare(
         model = _model_from(start.model, recipe, tokenizer.vocab_size)
     else:
         model = recipe.build(tokenizer.vocab_size)
+    model = recipe.adapt(model)
     _optimizer(recipe, model)  # fails here, if it does; the model may still move to a device
     return tokenizer, stream, held_out, model
 

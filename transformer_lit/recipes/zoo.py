@@ -21,14 +21,16 @@ from transformer_lit.course.files import (
     write_text,
 )
 from transformer_lit.course.records import Result, pick_device
+from transformer_lit.recipes.instruct import Instructing, Reasoning
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
 from transformer_lit.recipes.recipe import Recipe, Trained, read_description
 from transformer_lit.recipes.translation import Translation
 
 # %% ../../nbs/recipes/06_zoo.ipynb #code
+_KINDS = (Translation, LanguageModeling, MaskedModeling, Instructing, Reasoning)
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.kind.task: recipe for recipe in (Translation, LanguageModeling, MaskedModeling)
+    recipe.kind.task: recipe for recipe in _KINDS
 }
 PUBLISHED = ("smollm2", "minilm")  # data sets that are a model
 _WEIGHTS = Path(str(files("transformer_lit"))) / "weights"
