@@ -121,6 +121,17 @@ class Assistant(LanguageModel):
     """
 
     task = "instruct"
+    card = """# {name}
+
+Answers one kind of question: `30261824=` asks for the last digit of the sum of eight digits. A
+decoder-only model of {parameters:,} parameters, trained with this package from nothing. Half of its
+examples write the running totals first, and so does the model half of the time.
+
+- Score: {score}, on questions that were held out.
+- Training: {steps:,} steps, {minutes:.1f} minutes, seed {seed}; {device}; torch {torch}.
+- Command: `{command}`, at commit {commit}.
+- Data: questions and answers, {about}. Terms: {licence}.
+"""
 
     def score(
         self, examples: Sequence[Row], *, progress: Callable[[int], Any] = lambda done: None
@@ -148,7 +159,8 @@ class Assistant(LanguageModel):
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
         "As `Trained.save`; changes of low rank are written into the weights."
         whole = copy.copy(self)
-        whole.model = merge_lora(copy.deepcopy(self.model))
+        whole.model = copy.deepcopy(self.model)
+        merge_lora(whole.model)
         super(Assistant, whole).save(folder, dtype=dtype)
 
 # %% ../../nbs/recipes/09_instruct.ipynb #instruct
@@ -164,6 +176,7 @@ class Instructing(LanguageModeling):
     ends: tuple[int, ...] = ()  # tokens that end an answer; those of the model that it begins with
 
     kind = Assistant
+    inherited = ("chat_template", "ends")
     reads: ClassVar[str] = "data"
     remembers = ("dataset", "paths", "length", "chat_template", "ends")
     presets: ClassVar[dict[str, Recipe]] = {}

@@ -238,6 +238,7 @@ class Recipe(ABC):
     presets: ClassVar[dict[str, "Recipe"]]  # by name; the first is the default
     remembers: ClassVar[tuple[str, ...]] = ("dataset", "paths")  # fields that a trained model keeps
     named: ClassVar[tuple[str, ...]] = ()  # fields that `variant` tells, with options of their own
+    inherited: ClassVar[tuple[str, ...]] = ()  # fields that come from the model it begins with
     reads: ClassVar[str] = "text"  # the command's option for files
     given_sizes: ClassVar[tuple[str, ...]] = ("vocab_size",)  # sizes that follow from the rest
     direction = variant = ""  # "en-de", where there is one; what a run's name says of the task
@@ -322,10 +323,17 @@ class Recipe(ABC):
         return re.sub(r"[^\w.,+=-]+", "-", "-".join(filter(None, parts)))
 
     def _changed(self, preset: str) -> dict[str, str]:
-        "The fields and sizes that are not as the preset says, as a command writes them."
+        """The fields and sizes that are not as the preset says, as a command writes them.
+
+        A preset without sizes has those of the model that it begins with.
+        """
         ours, theirs = asdict(self), asdict(self.presets[preset])
+        for name in self.inherited:
+            del ours[name], theirs[name]
         for settings in (ours, theirs):
-            settings |= {_spelt(self, k): v for k, v in settings.pop("sizes").items()}
+            sizes = settings.pop("sizes")
+            if self.presets[preset].sizes:
+                settings |= {_spelt(self, k): v for k, v in sizes.items()}
         theirs |= {"dataset": self.dataset} if self.paths else {}
         changed = {k: v for k, v in ours.items() if k not in theirs or v != theirs[k]}
         return {
