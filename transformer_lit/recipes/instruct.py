@@ -176,6 +176,7 @@ class Instructing(LanguageModeling):
     ends: tuple[int, ...] = ()  # tokens that end an answer; those of the model that it begins with
 
     kind = Assistant
+    variant = "instruct"  # a preset of the same name is another task's
     inherited = ("chat_template", "ends")
     reads: ClassVar[str] = "data"
     remembers = ("dataset", "paths", "length", "chat_template", "ends")
@@ -325,6 +326,7 @@ class Reasoning(Instructing):
     digits: int = 8  # of a question
 
     kind = Reasoner
+    variant = "reason"
     named: ClassVar[tuple[str, ...]] = ()
     presets: ClassVar[dict[str, Recipe]] = {}
 
