@@ -49,7 +49,10 @@ Row = dict[str, Any]  # of a .jsonl file: messages, or a prompt and a completion
 
 
 def rows_from_file(path: str | Path) -> list[Row]:
-    "The conversations of a .jsonl file, one on each line; `InputError` with the line that is none."
+    """The conversations of a .jsonl file, one on each line.
+
+    `InputError` names the first line that is no conversation, or in which nobody answers.
+    """
     rows = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
@@ -64,6 +67,9 @@ def rows_from_file(path: str | Path) -> list[Row]:
         if not ok:
             forms = "messages with a role and a content, or a prompt and a completion"
             raise InputError(f"{path}, line {number} has no {forms}")
+        said = [turn["content"] for turn in turns if turn["role"] == "assistant"]
+        if not any(said if "messages" in row else row["completion"]):
+            raise InputError(f"{path}, line {number} has no answer: nothing in it would count")
         rows.append(row)
     return rows
 
