@@ -153,7 +153,7 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
     "a template that changes what was said": (
         lambda m: instruct(m, *[{"messages": [ASKED, SAID] * 2}] * 2, chat_template=TRIMS),
         True,
-        "the chat template changes earlier messages: give one answer a row",
+        "the chat template changes earlier messages, .*: give one answer a row",
     ),
     "rewards without a model": (lambda m: reason(None), False, "give a model, --from running-sum"),
     "rewards for files": (
