@@ -21,6 +21,13 @@ from tokenizers.models import BPE
 from torch import nn, randn, tensor
 
 import transformer_lit as lit
+from transformer_lit.assistant.instructions import (
+    answer_mask,
+    pack,
+    same_document,
+    token_logp,
+)
+from transformer_lit.assistant.lora import LoRALinear
 from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.multihead import split_heads
@@ -197,6 +204,13 @@ ANSWERS = {
         advantages(tensor([1.0, 0, 0, 0]), group_size=4, baseline=baseline)[0]
         for baseline in ("mean", "leave_one_out")
     ],
+    "assistant-packed": lambda: (
+        same_document(pack([[1] * n for n in (5, 3, 2)], 12)[1]).tril()[0, 0, :10].sum()
+    ),
+    "assistant-lora-memory": lambda: sum(
+        (16 if x.requires_grad else 4) * x.numel() / 1e6
+        for x in LoRALinear(nn.Linear(576, 576, bias=False), rank=8, alpha=8.0).parameters()
+    ),
     "results-interval": lambda: [-0.030 + sign * Paired(-0.030, 0.005, 3).half for sign in (-1, 1)],
 }
 
@@ -540,6 +554,22 @@ def assistant_cut():
         ]
         depends.append(not math.isclose(*halves))
     return dict(zip(texts("assistant-cut"), [*depends, not any(depends)], strict=True))
+
+
+def assistant_shift():
+    ids, roles = torch.randint(5, (1, 12)), tensor([0] * 9 + [1] * 3)
+    counts = answer_mask(ids[0], roles)
+    slope = gradient(lambda z: token_logp(z, ids)[0, counts].sum(), randn(1, 12, 5))
+    found = slope[0].abs().sum(-1).nonzero().flatten().tolist()
+    rivals = {"9, 10": [9, 10, 11], "0 to 11": [*range(12)], "9 and": [9, 10], "8, 9": [8, 9, 10]}
+    return {text: found == rival for text, rival in rivals.items()}
+
+
+def assistant_lora_start():
+    layer = LoRALinear(nn.Linear(5, 7), rank=2, alpha=2.0)
+    layer(randn(3, 5)).square().sum().backward()
+    A, B = (x.grad.abs().sum() > 0 for x in (layer.A, layer.B))
+    return {"both": A & B, "neither": ~A & ~B, "only B": B & ~A, "only A": A & ~B}
 
 
 def recipes_validation():

@@ -7,6 +7,7 @@ __all__ = ['LoRALinear', 'add_lora', 'merge_lora']
 
 # %% ../../nbs/assistant/02_lora.ipynb #imports
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# %% ../../nbs/assistant/02_lora.ipynb #lora
+# %% ../../nbs/assistant/02_lora.ipynb #layer
 class LoRALinear(nn.Module):
     """A linear layer whose weights W are frozen, and a trained change of low rank beside it.
 
@@ -49,19 +50,21 @@ class LoRALinear(nn.Module):
         low = F.linear(x, self.A)  # … r
         return self.base(x) + self.scale * F.linear(low, self.B)  # … N
 
-
+# %% ../../nbs/assistant/02_lora.ipynb #add
 def add_lora(
     model: nn.Module, *, rank: int, alpha: float, where: Callable[[str, nn.Module], bool]
 ) -> list[str]:
     """Give linear layers of `model` a trainable change of low rank, and freeze all else; in place.
 
     The names of the layers are returned. `ValueError`, and the model is as it was, where `where`
-    chooses nothing, or a module that is not an `nn.Linear`: a quantised layer or experts, say.
+    chooses nothing, a module that is not an `nn.Linear` (a quantised layer, say), or a
+    layer that shares its weights with another module; and where the model has LoRA already.
 
     Args:
         rank: of the change, r.
         alpha: the change is multiplied by α / r.
-        where: True for the layers to change, given the name and the module.
+        where: True for the layers to change, given the name and the module; it isn't asked about
+            the model itself.
 
     Example:
         >>> model = load("stories").model
@@ -71,13 +74,19 @@ def add_lora(
     """
     if rank < 1:
         raise ValueError(f"rank must be 1 or more, got {rank}")
-    chosen = [(name, module) for name, module in model.named_modules() if where(name, module)]
+    if any(isinstance(module, LoRALinear) for module in model.modules()):
+        raise ValueError("the model has LoRA already: merge_lora(model) writes it into the weights")
+    below = [(name, module) for name, module in model.named_modules() if name]
+    chosen = [(name, module) for name, module in below if where(name, module)]
     if not chosen:
         raise ValueError("where chooses no module of the model")
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for name, module in chosen:
         if type(module) is not nn.Linear:
             kind = type(module).__name__
-            raise ValueError(f"{name} is a {kind} and not an nn.Linear: LoRA cannot change it")
+            raise ValueError(f"{name} has the class {kind}: LoRA can only change an nn.Linear")
+        if uses[id(module.weight)] > 1:
+            raise ValueError(f"{name} shares its weights: merging would change the other use too")
     model.requires_grad_(False)
     for name, module in chosen:
         _replace(model, name, LoRALinear(module, rank=rank, alpha=alpha))
