@@ -94,7 +94,7 @@ def add_lora(
 
 
 def merge_lora(model: nn.Module) -> list[str]:
-    "Write each change into the weights it belongs to, so that the model has its old form; in place."
+    "Write each change into its weights, so that the model has its old form; in place."
     changed = [(name, m) for name, m in model.named_modules() if isinstance(m, LoRALinear)]
     for name, layer in changed:
         with torch.no_grad():
