@@ -14,9 +14,11 @@ import pytest
 import torch
 from random_cuts import cuts
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from wide import Wide
 
+from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
 from transformer_lit.course.files import InputError
 from transformer_lit.models.hf import conversions_of
 from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf, shared_names
@@ -253,6 +255,31 @@ def hold_return(folder, model, more, tmp_path, *, forget=False):
     assert again.keys() == ours.state_dict().keys()
     assert all(torch.equal(x, again[name]) for name, x in ours.state_dict().items())
     torch.testing.assert_close(asked(reread(out, model), more), asked(model, more))
+
+
+def hold_lora(folder, more):
+    "Changes beside all linear layers: none at the start, and the same logits once they are merged."
+    ours = load_hf(folder).double()
+    names, before = [*ours.state_dict()], ours(*given(more))
+    shared = {name for group in shared_names(ours) if len(group) > 1 for name in group}
+    changed = add_lora(
+        ours,
+        rank=2,
+        alpha=3.0,
+        where=lambda name, x: type(x) is nn.Linear and f"{name}.weight" not in shared,
+    )
+    torch.testing.assert_close(ours(*given(more)), before)
+    layers = [layer for layer in ours.modules() if isinstance(layer, LoRALinear)]
+    assert len(layers) == len(changed)
+    for layer in layers:
+        draw(layer.B.data)
+    after = ours(*given(more))
+    after[real(more)].square().sum().backward()
+    trained = {name for name, x in ours.named_parameters() if x.grad is not None}
+    assert {name.rpartition(".")[2] for name in trained} == {"A", "B"}
+    assert (after - before).abs().max() > 0.01
+    assert merge_lora(ours) == changed and [*ours.state_dict()] == names
+    torch.testing.assert_close(ours(*given(more)), after)
 
 
 def hold_a_head_of_its_own(folder, model, more, head, table):

@@ -14,6 +14,7 @@ from checkpoints import (
     hold_gradients,
     hold_left_padding,
     hold_logits,
+    hold_lora,
     hold_return,
     hold_unsaid,
     reconfigure,
@@ -170,6 +171,11 @@ def test_each_weight_has_the_references_gradient(pair, tmp_path):
 @one_of_each
 def test_any_cut_of_a_prompt_gives_the_references_logits(pair):
     hold_cuts(*pair, ids(2, 17))
+
+
+@one_of_each
+def test_changes_of_low_rank_start_at_nothing_and_can_be_merged(pair):
+    hold_lora(pair[0], ids(2, 17))
 
 
 @some("gpt2", "llama 3", "gemma 3", "gpt-oss")

@@ -20,6 +20,7 @@ from checkpoints import (
     hold_cuts,
     hold_gradients,
     hold_logits,
+    hold_lora,
     hold_return,
     hold_unsaid,
     rewrite,
@@ -152,6 +153,11 @@ def test_each_weight_has_the_references_gradient(pair, tmp_path):
 @some("t5", "t5 1.1", "marian")
 def test_any_cut_of_a_target_gives_the_references_logits(pair):
     hold_cuts(*pair, question(pair[1], 23))
+
+
+@every
+def test_changes_of_low_rank_start_at_nothing_and_can_be_merged(pair):
+    hold_lora(pair[0], question(pair[1], 17))
 
 
 @every

@@ -1,0 +1,36 @@
+"LoRA as the library `peft` has it."
+
+import copy
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+
+from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
+from transformer_lit.models.llama import Llama, LlamaConfig
+
+
+def test_logits_gradients_and_merged_weights_are_those_of_peft():
+    model = Llama(LlamaConfig(31, d_model=28, n_layers=3, n_heads=7, d_ff=41, d_head=6))
+    ends, ids = ["q_proj", "v_proj", "down_proj"], torch.randint(31, (2, 13))
+    config = LoraConfig(r=3, lora_alpha=7, target_modules=ends)
+    theirs = inject_adapter_in_model(config, copy.deepcopy(model))
+    changed = add_lora(model, rank=3, alpha=7.0, where=lambda name, _: name.endswith(tuple(ends)))
+    pairs = [(model.get_submodule(name), theirs.get_submodule(name)) for name in changed]
+    for ours, its in pairs:
+        ours.B.data.normal_()
+        its.lora_A["default"].weight.data.copy_(ours.A)
+        its.lora_B["default"].weight.data.copy_(ours.B)
+    slope = torch.randn(2, 13, 31)
+    for one in (model, theirs):
+        one(ids).backward(slope)
+    torch.testing.assert_close(model(ids), theirs(ids))
+    for ours, its in pairs:
+        torch.testing.assert_close(ours.A.grad, its.lora_A["default"].weight.grad)
+        torch.testing.assert_close(ours.B.grad, its.lora_B["default"].weight.grad)
+    trained = {name for name, x in model.named_parameters() if x.requires_grad}
+    assert len(trained) == sum(x.requires_grad for x in theirs.parameters()) == 2 * len(changed)
+    merge_lora(model)
+    for name, (_, its) in zip(changed, pairs, strict=True):
+        its.merge()
+        torch.testing.assert_close(model.get_submodule(name).weight, its.base_layer.weight)
+    assert not any(isinstance(x, LoRALinear) for x in model.modules())
