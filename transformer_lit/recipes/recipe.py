@@ -390,7 +390,9 @@ def preset(
             resized[size] = fitted(key, value, sizes[size])
         else:
             near = nearest(key, [*own, *sizes]) or "leave it out"
-            raise InputError(f"a {kind.kind.task} training has no {key}; {near}")
+            if key in ("text", "pairs", "data"):  # the options for files
+                near = f"give its files as --{kind.reads}"
+            raise InputError(f"the {kind.kind.task} training has no {key}; {near}")
     settings |= given | ({"dataset": "own"} if given.get("paths") else {})
     kept = {size: value for size, value in settings["sizes"].items() if size in sizes}
     try:
