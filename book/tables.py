@@ -32,6 +32,8 @@ SCORES = {  # the first that a record has: its name, its digits, how it was take
     "exact": ("exact", ".1%", ", beam {beam}"),
     "perplexity": ("perplexity", ".2f", " at hidden tokens"),
     "bits_per_byte": ("bits per byte", ".3f", ""),
+    "pass@1": ("right", ".1%", " when sampled"),
+    "val_loss": ("nats per token of an answer", ".3f", ""),
 }
 COLUMNS = (
     *("training", "test", "score", "loss", "parameters"),
@@ -56,6 +58,8 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
     machines = {device: [r.minutes for r in group if r.device == device] for device in devices}
     length = first.config.get("length")  # of a block: longer ones alone lower a loss
     rows = "each line alone" if first.config.get("lines") else f"blocks of {length}"
+    if first.task in ("instruct", "reason"):
+        rows = "each question alone"
     counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
     return {
         "training": f"`{name}`",

@@ -128,7 +128,14 @@ TRAINS = {  # what an assistant says is marked, with the token that ends it
 }
 
 
-@pytest.mark.parametrize("make", TOKENIZERS)
+def joining():
+    "A space that begins an answer joins the line feed that opens it."
+    backend = train_bpe(["assistant\n  a bike"] * 5, 280)
+    backend.add_special_tokens([AddedToken(m, special=True, normalized=False) for m in MARKS])
+    return PublishedTokenizer(backend, 0, 1, 2)
+
+
+@pytest.mark.parametrize("make", [*TOKENIZERS, joining])
 @pytest.mark.parametrize("template", TRAINS.values(), ids=TRAINS)
 def test_the_tokens_of_answers_are_those_that_the_reference_marks(make, template):
     ours = make()

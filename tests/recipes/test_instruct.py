@@ -155,6 +155,11 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
         True,
         "the chat template changes earlier messages, .*: give one answer a row",
     ),
+    "files under another option": (
+        lambda m: instruct(m, TALK, TALK, text=["my.jsonl"]),
+        True,
+        "the instruct training has no text; give its files as --data",
+    ),
     "rewards without a model": (lambda m: reason(None), False, "give a model, --from running-sum"),
     "rewards for files": (
         lambda m: reason(load("running-sum"), dataset="own"),

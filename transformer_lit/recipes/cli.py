@@ -13,9 +13,10 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from tqdm import tqdm
 
 from transformer_lit import __version__
 from transformer_lit.course import data as datasets
-from transformer_lit.course.files import InputError, read_text, require_writable
+from transformer_lit.course.files import InputError, optional, read_text, require_writable
 from transformer_lit.course.worker import prepare
 
 # %% ../../nbs/recipes/07_cli.ipynb #app
@@ -140,15 +141,25 @@ def models(as_json: _Json = False) -> None:
 
 # %% ../../nbs/recipes/07_cli.ipynb #many
 class _Many(typer.core.TyperCommand):
-    "A command whose repeated options take several words, and whose help lists a recipe's settings."
+    "A command whose repeated options take several words."
+
+    MANY = ("--set", "--text", "--pairs", "--data", "--valid", "--test")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _spread(args, {*self.MANY}))
+
+
+class _Train(_Many):
+    "And whose help lists the settings of a recipe, as the preset that is named has them."
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args[:1] and not args[0].startswith("-"):
             ctx.meta["recipe"] = args[0]
             if args[1:] and not args[1].startswith("-"):  # files, before any option
                 args = [args[0], f"--{_recipe(args[0]).reads}", *args[1:]]
+        ctx.meta["words"] = [word for arg in args for word in arg.split("=", 1)]
         try:
-            return super().parse_args(ctx, _spread(args, {"--set", "--text", "--pairs", "--data"}))
+            return super().parse_args(ctx, args)
         except _UsageError as error:
             if not hasattr(error, "possibilities") or "recipe" not in ctx.meta:
                 raise  # else it is an option that there is not
@@ -160,7 +171,15 @@ class _Many(typer.core.TyperCommand):
         else:
             from transformer_lit.recipes.recipe import settings_text
 
-            formatter.write(f"\n{settings_text(_recipe(ctx.meta['recipe']))}\n")
+            kind, words = _recipe(ctx.meta["recipe"]), ctx.meta["words"]
+            named = dict(pairwise(words)).get("--preset")
+            preset = _preset(kind, named, f"--{kind.reads}" in words)
+            formatter.write(f"\n{settings_text(kind, preset)}\n")
+
+
+def _preset(kind: Any, named: str | None, has_files: Any) -> str:
+    "The preset of that name; `own` for files of one's own, else the first."
+    return named or ("own" if has_files else next(iter(kind.presets)))
 
 
 def _spread(args: Sequence[str], options: set[str]) -> list[str]:
@@ -200,20 +219,26 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
-@app.command(cls=_Many, epilog="`train RECIPE --help` lists its presets and its settings.")
+@app.command(cls=_Train, epilog="`train RECIPE --help` lists its presets and its settings.")
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="translation, language-model, masked-lm, instruct or reason.")
-    ],
+        str | None,
+        typer.Argument(help="translation, language-model, masked-lm, instruct or reason."),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Data, sizes and schedule.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
-    dtype: Annotated[_Dtype, typer.Option(help="Of what is computed; weights stay float32.")] = (
-        _Dtype.float32
-    ),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of weights and batches.")] = 0,
+    dtype: Annotated[
+        _Dtype | None,
+        typer.Option(help="Number type of the computation, float32 by default; weights keep it."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Seed of weights and batches, 0 by default."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint.")
+        bool,
+        typer.Option("--resume", help="Go on with the run in --out; its settings are known."),
     ] = False,
     source: Annotated[str | None, typer.Option(help="Language to translate from.")] = None,
     target: Annotated[str | None, typer.Option(help="Language to translate to.")] = None,
@@ -227,12 +252,23 @@ def train(
     pairs: Annotated[
         list[str] | None, typer.Option(help="Two files, a sentence a line; or one with tabs.")
     ] = None,
+    valid: Annotated[
+        list[str] | None,
+        typer.Option(help="Your own files to validate on; a part of the others by default."),
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(help="Your own files for the final score; likewise.")
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", help="A model whose weights and tokenizer it begins with."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Optimiser steps; with --resume, more of them.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Optimiser steps; more with --resume, where the rates don't end with the steps.",
+        ),
     ] = None,
     every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
     changes: Annotated[
@@ -242,34 +278,56 @@ def train(
     shard: Annotated[
         bool, typer.Option("--shard", help="Under torchrun: each process holds a part (FSDP).")
     ] = False,
-    results: Annotated[Path, typer.Option(help="Folder for the record.")] = Path("results"),
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write the log for TensorBoard, too, into --out.")
+    ] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for the record, results by default.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     "Train a model, with a progress bar, a log and checkpoints; score it and write its record."
     import torch
 
     from transformer_lit.course.records import pick_device
-    from transformer_lit.recipes.recipe import finish_training, open_training
+    from transformer_lit.recipes.recipe import finish_training, open_training, read_run
     from transformer_lit.recipes.recipe import preset as find_preset
-    from transformer_lit.recipes.zoo import load
+    from transformer_lit.recipes.zoo import RECIPES, load
     from transformer_lit.training.distributed import join
     from transformer_lit.training.run import checkpoints
 
+    writer = _event_writer() if tensorboard else None
     with join(pick_device(device), shard=shard) as world:
-        kind = _recipe(recipe)
+        begun, said = None, {}
+        if resume and out and (out / "run.json").exists():
+            begun, said = read_run(out, RECIPES, recipe)
+        elif recipe is None:
+            names = f"{', '.join(RECIPES)}; only a run that is there needs none: --resume --out DIR"
+            raise InputError(f"name what to train: {names}")
+        kind = type(begun) if begun else _recipe(recipe)
+        start = start or said.get("from")
         begin = load(start) if start else None
         if begin and not issubclass(kind.kind, type(begin)):
-            raise InputError(f"{start} is a {begin.task} model; it starts no {recipe} training")
+            raise InputError(
+                f"{start} is a {begin.task} model; it starts no {kind.kind.task} training"
+            )
         given = {"source": source, "target": target, "form": form, "steps": steps, "every": every}
         given |= {"text": text, "pairs": pairs, "data": data} | _settings(changes or ())
         given["paths"] = given.pop(kind.reads)
-        preset = preset or ("own" if given["paths"] else next(iter(kind.presets)))
-        settings = find_preset(kind, preset, like=begin, **given)
+        given |= {"val_paths": valid, "test_paths": test}
+        if begun and preset is None:
+            settings = begun.with_changes(**given)
+            preset = said.get("preset") or _preset(kind, None, begun.paths)
+        else:
+            preset = _preset(kind, preset, given["paths"])
+            settings = find_preset(kind, preset, like=begin, **given)
         if shard and settings.optimizer == "muon":
             raise InputError(
                 "muon needs whole matrices, which --shard cuts into parts; leave it out"
             )
-        how = {"seed": seed, "dtype": getattr(torch, dtype)}
+        how = {"seed": said.get("seed", 0) if seed is None else seed}
+        how |= {"dtype": getattr(torch, dtype) if dtype else said.get("dtype", torch.float32)}
+        results = results or Path(said.get("results", "results"))
         name, command = settings.run_name(preset, **how), settings.command(preset, **how)
         if start:
             name, command = (
@@ -281,19 +339,23 @@ def train(
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=sys.stderr.isatty())
             _look_ahead(device, () if world.rank else (results, out))  # the first writes
+        if not world.rank and (said := settings.reading()):
+            typer.echo(said, err=True)
         if resume and not (world.rank or (out / "run.json").exists()):
             typer.echo(f"{out} holds no training; a new one begins", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}
-        run = open_training(settings, out, **how)
-        begun, hidden = run.trainer.done, world.rank > 0
-        for note in () if hidden else (*run.notes, *([f"step {begun} is done"] if begun else ())):
+        words = {"preset": preset, "from": start, "results": str(results)}
+        run = open_training(settings, out, **how, words=words)
+        done, hidden = run.trainer.done, world.rank > 0
+        for note in () if hidden else (*run.notes, *([f"step {done} is done"] if done else ())):
             typer.echo(note, err=True)
+        events = _events(run, writer) if writer and not hidden else nullcontext(lambda log: None)
         try:
-            with _bar(run.steps, "train", initial=begun, hidden=hidden) as bar:
-                run.train(lambda log: _show(bar, log.loss))
+            with _bar(run.steps, "train", initial=done, hidden=hidden) as bar, events as tell:
+                run.train(lambda log: (_show(bar, log.loss), tell(log)))
         except KeyboardInterrupt:
             saved = [path.name for path in checkpoints(out / "checkpoints")][-1:] or ["nothing"]
-            on = f"{command} --out {shlex.quote(str(out))} --resume"
+            on = f"transformer-lit train --resume --out {shlex.quote(str(out))}"
             typer.echo(f"{saved[0]} is saved; go on with: {on}", err=True)
             raise
         with _bar(None, "score", hidden=hidden) as bar:
@@ -309,6 +371,31 @@ def train(
     typer.echo(f"{run.trained.describe(result.metrics)}; model in {out / 'model'}")
     if sample:
         typer.echo(f"\n{sample}", nl=False)
+
+
+def _event_writer() -> Any:
+    "TensorBoard's own writer, as torch brings it."
+    with optional("--tensorboard"):
+        from torch.utils.tensorboard import SummaryWriter
+    return SummaryWriter
+
+
+@contextmanager
+def _events(run: Any, writer: Any) -> Iterator[Callable[[Any], None]]:
+    "Inside, a function that writes the log of a step to the folder `tensorboard` of a run."
+    measured = len(run.val_losses)
+    # What an earlier process wrote of steps that are done again is left out.
+    with writer(str(run.out / "tensorboard"), purge_step=run.trainer.done + 1) as events:
+
+        def tell(log: Any) -> None:
+            nonlocal measured
+            rows = {"loss": log.loss, "lr": log.lr, "grad_norm": log.grad_norm}
+            if len(run.val_losses) > measured:
+                measured, rows["val_loss"] = len(run.val_losses), run.val_losses[-1]
+            for name, value in rows.items():
+                events.add_scalar(name, value, log.step)
+
+        yield tell
 
 
 def _show(bar: tqdm, loss: float) -> None:
@@ -512,19 +599,29 @@ def generate_text(
     typer.echo()
 
 # %% ../../nbs/recipes/07_cli.ipynb #evaluate
-@app.command()
+@app.command(cls=_Many)
 def evaluate(
     checkpoint: Annotated[str, typer.Option(help="Folder with a model, or a shipped one.")],
     dataset: Annotated[str | None, typer.Option(help="Data set; that of its training.")] = None,
     split: Annotated[str | None, typer.Option(help="Part of it; its test set if none.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Files of your own, or folders of .txt files.")
+    ] = None,
+    pairs: Annotated[
+        list[str] | None, typer.Option(help="Two files, a sentence a line; or one with tabs.")
+    ] = None,
     beam: _Beam = 5,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
-    "Score a model on a data set: BLEU with its signature, exact share, bits per byte, perplexity."
+    "Score a model on a data set or your own files: BLEU, exact share, bits per byte, perplexity."
     model = _load(checkpoint, device, "score", "know its score")
-    recipe = _recipe_of(model, dataset)
-    examples = recipe.examples(split or recipe.test, progressbar=sys.stderr.isatty())
+    files = {name: own for name, own in (("text", text), ("pairs", pairs)) if own}
+    if files:
+        examples = _read(model, files, dataset or split)
+    else:
+        recipe = _recipe_of(model, dataset)
+        examples = recipe.examples(split or recipe.test, progressbar=sys.stderr.isatty())
     search = {"beam": beam} if hasattr(model, "translate") else {}
     with _bar(None, "score") as bar:
         metrics = model.score(examples, progress=bar.update, **search)
@@ -539,13 +636,25 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
 
     kind = RECIPES[model.task]
     about = {key: value for key, value in model.info.items() if key in kind.remembers}
-    about |= {"dataset": dataset, "paths": ()} if dataset else {}
-    paths, known = about.get("paths", ()), model.info.get("data", {})
-    if not hash_files(paths).items() <= known.items():
-        said = ", ".join(paths)
-        raise InputError(f"{said}: not as in its training; load(…).score(…) scores any data")
+    about |= {"dataset": dataset, "paths": (), "val_paths": (), "test_paths": ()} if dataset else {}
     like = (name for name, one in kind.presets.items() if one.dataset == about["dataset"])
-    return preset(kind, next(like, None), **about)
+    recipe = preset(kind, next(like, None), **about)
+    if not hash_files(recipe.files).items() <= model.info.get("data", {}).items():
+        said = ", ".join(recipe.files)
+        raise InputError(f"{said}: not as in its training; to score them: --{kind.reads} FILE")
+    return recipe
+
+
+def _read(model: Any, files: dict[str, list[str]], other: str | None) -> Any:
+    "The examples in files of one's own; `InputError` where a model takes others."
+    from transformer_lit.recipes.zoo import RECIPES
+
+    kind = RECIPES[model.task]
+    if other or [*files] != [kind.reads]:
+        raise InputError(
+            f"a {model.task} model is scored on a data set or on files: --{kind.reads} FILE"
+        )
+    return kind.read_files(files[kind.reads])
 
 # %% ../../nbs/recipes/07_cli.ipynb #bakeoff
 @app.command()
@@ -585,8 +694,12 @@ def check_own(
     as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
     step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Train your model; it writes.")] = False,
-    steps: Annotated[int, typer.Option(min=1, help="Of the training for --write.")] = 600,
+    write: Annotated[
+        bool, typer.Option("--write", help="Train your model: what changed, and a text.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Fewer or more steps for --write; keeps no rung.")
+    ] = None,
     race: Annotated[bool, typer.Option("--race", help="Your training, against the clock.")] = False,
 ) -> None:
     "Check the model that you write in the first pass: what passes, what does not yet, hints."
@@ -596,9 +709,9 @@ def check_own(
         write_starter(file)
         typer.echo(file)
         return
-    if (write or race) and (as_json or watch):
+    if (watch and (write or race)) or (race and as_json):
         raise InputError(
-            "--json and --watch are for the verdicts alone; leave them out, or --write and --race"
+            "--watch is for the verdicts only, and --race has no --json; leave one of the two out"
         )
 
     prepare()

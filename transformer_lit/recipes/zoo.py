@@ -6,8 +6,10 @@
 __all__ = ['RECIPES', 'PUBLISHED', 'model_names', 'load', 'model_card', 'card_text', 'ship']
 
 # %% ../../nbs/recipes/06_zoo.ipynb #imports
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
@@ -21,11 +23,13 @@ from transformer_lit.course.files import (
     write_text,
 )
 from transformer_lit.course.records import Result, pick_device
+from transformer_lit.models.embed import SentenceEncoder, load_sentence_encoder
+from transformer_lit.models.quantise import quantised
 from transformer_lit.recipes.instruct import Instructing, Reasoning
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.masked import MaskedModeling
-from transformer_lit.recipes.recipe import Recipe, Trained, read_description
-from transformer_lit.recipes.translation import Translation
+from transformer_lit.recipes.recipe import Build, Recipe, Trained, read_description
+from transformer_lit.recipes.translation import Translation, Translator
 
 # %% ../../nbs/recipes/06_zoo.ipynb #code
 _KINDS = (Translation, LanguageModeling, MaskedModeling, Instructing, Reasoning)
@@ -39,16 +43,56 @@ def model_names() -> list[str]:
     return sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))
 
 
+@overload
 def load(
-    name_or_folder: str | Path, device: torch.device | str = "cpu", *, weights: str | None = None
+    name_or_folder: Literal["everyday-en-de", "multi30k-en-de"],
+    device: torch.device | str = "cpu",
+    *,
+    weights: str | None = None,
+) -> Translator: ...
+@overload
+def load(
+    name_or_folder: Literal["shakespeare", "stories", "smollm2"],
+    device: torch.device | str = "cpu",
+    *,
+    weights: str | None = None,
+) -> LanguageModel: ...
+@overload
+def load(
+    name_or_folder: Literal["minilm"],
+    device: torch.device | str = "cpu",
+    *,
+    weights: str | None = None,
+) -> SentenceEncoder: ...
+@overload
+def load(
+    name_or_folder: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    weights: str | None = None,
+    build: Build | None = None,
+) -> Any: ...
+
+
+def load(
+    name_or_folder: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    weights: str | None = None,
+    build: Build | None = None,
 ) -> Trained | nn.Module:
     """A trained model: one that comes with the package, by name, or one in a folder or file.
 
     The folder is one that `save` wrote, that of a finished training, or a published language model
     as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
-    were fetched. A sentence encoder opens as a `SentenceEncoder`. With weights="int8" or "int4",
-    linear layers of a published model keep so few bits a weight (see `quantised`). `InputError`
-    when there is no such model or device, or files are damaged.
+    were fetched. A translator opens as a `Translator`, what continues a text as a `LanguageModel`,
+    a sentence encoder as a `SentenceEncoder`. A type checker knows which by the name of a model; of
+    a folder you say it: `model: LanguageModel = load(folder)`. `InputError` when there is no such
+    model or device, or files are damaged.
+
+    Args:
+        weights: "int8" or "int4": linear layers keep so few bits a weight (see `quantised`).
+        build: what made a model of your own, the function that `open_training` got as `model`.
 
     Example:
         >>> load("everyday-en-de").translate(["A man is riding a bike."])
@@ -57,26 +101,35 @@ def load(
     folder, device = Path(name_or_folder), pick_device(str(device))
     if name_or_folder in PUBLISHED:
         folder = _fetched(name_or_folder)
-    if folder.suffix == ".gguf":
-        return _published(folder, device, weights)
     if name_or_folder in model_names():
         folder = _WEIGHTS / folder
     elif (folder / "model").is_dir():  # where a training leaves it
         folder = folder / "model"
-    if not folder.is_dir():
+    if not folder.is_dir() and folder.suffix != ".gguf":
         named = f"shipped are {_names()}; {' and '.join(PUBLISHED)} can be fetched"
         raise InputError(f"no model {str(folder)!r}: no folder, and {named}")
+    if opens := _opener(folder):
+        if build:
+            raise InputError(f"{folder} says itself how its model is made; leave out build")
+        return opens(folder, device, weights)
+    if (task := read_description(folder)["task"]) not in RECIPES:
+        raise InputError(f"{folder} is of a task {task!r}; known are: {', '.join(RECIPES)}")
+    trained = RECIPES[task].kind.load(folder, build=build)
+    if weights is not None:
+        quantised(trained.model, weights)
+    trained.model.to(device)
+    return trained
+
+
+def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | None:
+    "What opens a file or folder that others wrote; None for a folder of ours."
+    if folder.suffix == ".gguf":
+        return _published
     if not (folder / "config.json").exists():
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
-        return _sentence_encoder(folder, device, weights)
-    if "architectures" in read_table(folder / "config.json"):
-        return _published(folder, device, weights)
-    if weights is not None:
-        raise InputError(f"{name_or_folder} is no published model; these alone open in {weights}")
-    if (task := read_description(folder)["task"]) not in RECIPES:
-        raise InputError(f"{folder} is of a task {task!r}; known are: {', '.join(RECIPES)}")
-    return RECIPES[task].kind.load(folder, device)
+        return _sentence_encoder
+    return _published if "architectures" in read_table(folder / "config.json") else None
 
 
 def _fetched(name: str) -> Path:
@@ -91,7 +144,6 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
         found = load_gguf(path, weights=weights)
     else:
         from transformer_lit.models.hf_build import load_published
-        from transformer_lit.models.quantise import quantised
 
         found = load_published(path)
         if weights is not None:
@@ -101,9 +153,6 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
 
 
 def _sentence_encoder(folder: Path, device: torch.device | str, weights: str | None) -> nn.Module:
-    from transformer_lit.models.embed import load_sentence_encoder
-    from transformer_lit.models.quantise import quantised
-
     encoder = load_sentence_encoder(folder)
     return (encoder if weights is None else quantised(encoder, weights)).to(device)
 
