@@ -21,6 +21,7 @@ from tokenizers.models import BPE
 from torch import nn, randn, tensor
 
 import transformer_lit as lit
+from transformer_lit.assistant.judging import pass_at_k
 from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.multihead import split_heads
@@ -197,6 +198,7 @@ ANSWERS = {
         advantages(tensor([1.0, 0, 0, 0]), group_size=4, baseline=baseline)[0]
         for baseline in ("mean", "leave_one_out")
     ],
+    "assistant-subsets": lambda: pass_at_k(4, 1, 2),
     "results-interval": lambda: [-0.030 + sign * Paired(-0.030, 0.005, 3).half for sign in (-1, 1)],
 }
 
@@ -540,6 +542,21 @@ def assistant_cut():
         ]
         depends.append(not math.isclose(*halves))
     return dict(zip(texts("assistant-cut"), [*depends, not any(depends)], strict=True))
+
+
+def assistant_both_orders():
+    def wins(better, first=0.0, longer=0.0):
+        "The share of wins of the first of two answers, shown in both orders."
+        places = tensor([better + longer + first, better + longer - first])
+        return places.sigmoid().mean()
+
+    gone = [wins(-0.2, first=3.0) < 0.5 < wins(0.2, first=3.0), wins(-0.2, longer=3.0) < 0.5]
+    return {
+        "only the one for the first": gone == [True, False],
+        "only the one for longer": gone == [False, True],
+        "both": all(gone),
+        "neither": not any(gone),
+    }
 
 
 def recipes_validation():
