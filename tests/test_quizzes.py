@@ -28,6 +28,7 @@ from transformer_lit.assistant.instructions import (
     same_document,
     token_logp,
 )
+from transformer_lit.assistant.judging import pass_at_k
 from transformer_lit.assistant.lora import LoRALinear
 from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
@@ -213,6 +214,7 @@ ANSWERS = {
         (16 if x.requires_grad else 4) * x.numel() / 1e6
         for x in LoRALinear(nn.Linear(576, 576, bias=False), rank=8, alpha=8.0).parameters()
     ),
+    "assistant-subsets": lambda: pass_at_k(4, 1, 2),
     "results-interval": lambda: [-0.030 + sign * Paired(-0.030, 0.005, 3).half for sign in (-1, 1)],
 }
 
@@ -572,6 +574,21 @@ def assistant_lora_start():
     layer(randn(3, 5)).square().sum().backward()
     A, B = (x.grad.abs().sum() > 0 for x in (layer.A, layer.B))
     return {"both": A & B, "neither": ~A & ~B, "only B": B & ~A, "only A": A & ~B}
+
+
+def assistant_both_orders():
+    def wins(better, first=0.0, longer=0.0):
+        "The share of wins of the first of two answers, shown in both orders."
+        places = tensor([better + longer + first, better + longer - first])
+        return places.sigmoid().mean()
+
+    gone = [wins(-0.2, first=3.0) < 0.5 < wins(0.2, first=3.0), wins(-0.2, longer=3.0) < 0.5]
+    return {
+        "only the one for the first": gone == [True, False],
+        "only the one for longer": gone == [False, True],
+        "both": all(gone),
+        "neither": not any(gone),
+    }
 
 
 def recipes_validation():
