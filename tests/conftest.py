@@ -18,7 +18,9 @@ def seed(request):
     torch.manual_seed(SEED + zlib.crc32(request.node.nodeid.encode()))
 
 
-EXACT = {"attention", "position", "block", "text", "inference", "oracle"}  # parts, by their folders
+EXACT = {  # parts, by their folders
+    *("attention", "position", "block", "text", "inference", "assistant", "oracle")
+}
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,10 @@ MAY_IMPORT = {
     "models": {"course", "text.embedding", "text.tokenizer", "attention", "position", "block"},
     "training": {"course"},
     "inference": {"course"},
-    "recipes": {*("course", "text", "block", "models", "training", "inference", "exercises")},
+    "assistant": set(),
+    "recipes": {
+        *("course", "text", "block", "models", "training", "inference", "assistant", "exercises")
+    },
 }
 # what a chapter uses before the book derives it: a door, the null plug of many processes, a cache
 EARLY = {

@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from functools import reduce
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from unittest import mock
 
 import pytest
@@ -21,6 +21,7 @@ from tokenizers.models import BPE
 from torch import nn, randn, tensor
 
 import transformer_lit as lit
+from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.multihead import split_heads
 from transformer_lit.block.feedforward import gated_width
@@ -133,6 +134,13 @@ def drawn(p, **filters):
     return lit.next_token(tensor(p).log().expand(100_000, len(p)), **filters)
 
 
+def every_group(p, size, **how):
+    "All groups of right and wrong answers: their rewards, their chance, their advantages."
+    for group in product((0.0, 1.0), repeat=size):
+        chance = math.prod(p if right else 1 - p for right in group)
+        yield tensor(group), chance, advantages(tensor(group), group_size=size, **how)
+
+
 def rows(grid):
     "Rows of a grid: a loss for each entry and rate, one seed."
     pairs = [(entry, *pair) for entry, losses in grid.items() for pair in losses.items()]
@@ -181,6 +189,13 @@ ANSWERS = {
     ),
     "inference-bits": lambda: [
         lit.bits_per_byte(nats, tokens=n, n_bytes=28) for nats, n in ((3.0, 7), (2.0, 14))
+    ],
+    "assistant-no-signal": lambda: (
+        100 * sum(chance for _, chance, better in every_group(0.1, 8) if not better.any())
+    ),
+    "assistant-group-mean": lambda: [
+        advantages(tensor([1.0, 0, 0, 0]), group_size=4, baseline=baseline)[0]
+        for baseline in ("mean", "leave_one_out")
     ],
     "results-interval": lambda: [-0.030 + sign * Paired(-0.030, 0.005, 3).half for sign in (-1, 1)],
 }
@@ -479,6 +494,52 @@ def inference_speculative():
         assert (share - p).abs().max() < 0.04  # the same distribution: 5 deviations of 4,000 draws
         kept.append(sum(len(tokens) == 2 for tokens in said) / n)
     return {"the number": kept[1] < kept[0] - 0.2}
+
+
+def assistant_zero_loss():
+    logp, better = randn(4, 5).requires_grad_(), advantages(tensor([1.0, 0, 0, 1]), group_size=4)
+    loss = policy_loss(logp, logp, better, torch.arange(5).expand(4, 5) > 1)
+    slope = gradient(lambda x: policy_loss(x, logp, better, torch.arange(5).expand(4, 5) > 1), logp)
+    pushed = slope[:, 2:].mean(1) < 0  # up, by a step down the slope
+    return {
+        "it teaches": loss.abs() < 1e-12 and slope.abs().max() > 0.01,
+        "it does nothing": not slope.any(),
+        "it only lowers": not pushed.any(),
+        "it makes all": pushed.all(),
+    }
+
+
+def assistant_deviation():
+    def weight(p, **how):
+        "Of a question: its expected gradient, as a share of that of p."
+        slope = [
+            (r / p - (1 - r) / (1 - p)) @ better * chance / 2
+            for r, chance, better in every_group(p, 2, **how)
+        ]
+        return sum(slope)
+
+    more = [weight(p, scale="std") / weight(p) for p in (0.01, 0.5, 0.99)]
+    return {
+        "none": max(more) - min(more) < 1e-9,
+        "those that are hardly": more[0] > more[1] + 1e-9,
+        "those that are right half": more[1] > more[0] + 1e-9,
+        "those that are nearly": more[2] > more[1] + 1e-9,
+    }
+
+
+def assistant_cut():
+    mask = (torch.arange(18) > 0) & (torch.arange(18) <= tensor([3, 9, 4, 17])[:, None])
+    logp, old, better = randn(4, 18), randn(4, 18), tensor([1.0, -1, 1, -1])
+    depends = []
+    for normaliser in ("sequence", 40, "token"):
+        halves = [
+            sum(
+                policy_loss(logp[i], old[i], better[i], mask[i], normaliser=normaliser) for i in cut
+            )
+            for cut in ([[0, 1], [2, 3]], [[0, 3], [1, 2]])
+        ]
+        depends.append(not math.isclose(*halves))
+    return dict(zip(texts("assistant-cut"), [*depends, not any(depends)], strict=True))
 
 
 def recipes_validation():

@@ -12,6 +12,7 @@ from torch import nn
 
 from transformer_lit.inference.chat import Chat
 from transformer_lit.models.gguf import GGUF, tokenizer_of
+from transformer_lit.recipes.instruct import tokens_of
 from transformer_lit.text.tokenizer import PieceTokenizer, PublishedTokenizer, train_bpe
 
 MARKS = ["<|im_start|>", "<|im_end|>", "<start_of_turn>", "<end_of_turn>", "<|user|>", "<|end|>"]
@@ -113,6 +114,32 @@ def compare(ours, template):
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_text_and_ids_are_those_of_the_reference(make, template):
     compare(make(), template)
+
+
+TRAINS = {  # what an assistant says is marked, with the token that ends it
+    "ChatML": "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}"
+    "<|im_end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    "no seam": "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+}
+
+
+@pytest.mark.parametrize("make", TOKENIZERS)
+@pytest.mark.parametrize("template", TRAINS.values(), ids=TRAINS)
+def test_the_tokens_of_answers_are_those_that_the_reference_marks(make, template):
+    ours = make()
+    reader = reference(ours, template)
+    for said, turns in product(SAID, (1, 2)):
+        told = [{"role": role, "content": said} for role in ROLES[:2]] * turns
+        ids, roles = tokens_of(ours, {"messages": told}, template)
+        how = {"return_dict": True, "return_assistant_tokens_mask": True}
+        theirs = reader.apply_chat_template(told, **how)
+        assert ids == theirs["input_ids"] and roles == theirs["assistant_masks"]
+        assert 0 < sum(roles) < len(roles)
 
 
 @pytest.mark.needs("templates")

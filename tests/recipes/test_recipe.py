@@ -58,25 +58,34 @@ KILLS = """
 import os, pathlib, random, signal, sys, time
 from transformer_lit.course import data
 from transformer_lit.recipes.recipe import open_training, preset
+from transformer_lit.recipes.instruct import Instructing, Reasoning
 from transformer_lit.recipes.language_model import LanguageModeling
 from transformer_lit.recipes.translation import Translation
+from transformer_lit.recipes.zoo import load
 
 pairs = data.number_pairs
 data.number_pairs = lambda split: pairs(split)[:53]  # each process cuts them into tokens anew
 folder, kills = pathlib.Path(sys.argv[1]), int(sys.argv[3])
 changes = {"sizes": %s, "steps": int(sys.argv[4]), "every": 3}
-if sys.argv[2] == "numbers":
+start, task = None, sys.argv[2]
+if task in ("instruct", "reason"):
+    start = load("running-sum")
+    small = {"batch_size": 3, "rank": 2} | ({"group_size": 5} if task == "reason" else {})
+    kind = {"instruct": Instructing, "reason": Reasoning}[task]
+    recipe = preset(kind, "running-sum", like=start, **small, steps=changes["steps"], every=3)
+elif task == "numbers":
     recipe = preset(Translation, "numbers", vocab_size=271, max_tokens=500, **changes)
 else:
     short = {"length": 11, "batch_size": 3, "tokens": 263}
     changes["sizes"].pop("max_len")
     recipe = LanguageModeling.from_files(folder / "mytext", **short, **changes)
 log, rng = folder / "killed/log.jsonl", random.Random(0)
-open_training(recipe, folder / "never trained", device="cpu")  # imports what each would import
+# imports what each would import
+open_training(recipe, folder / "never trained", device="cpu", start=start)
 
 def begin(name):  # in a process of its own
     if (pid := os.fork()) == 0:
-        open_training(recipe, folder / name, device="cpu", resume=True).train()
+        open_training(recipe, folder / name, device="cpu", resume=True, start=start).train()
         os._exit(0)
     return pid
 
@@ -103,7 +112,10 @@ assert end(begin("killed")) == end(whole) == 0
 
 
 @pytest.mark.machinery
-@pytest.mark.parametrize(("data", "kills", "steps"), [("numbers", 20, 211), ("own text", 7, 79)])
+@pytest.mark.parametrize(
+    ("data", "kills", "steps"),
+    [("numbers", 20, 211), ("own text", 7, 79), ("instruct", 7, 79), ("reason", 7, 79)],
+)
 def test_kills_change_no_bit_of_the_weights(tmp_path, data, kills, steps):
     "Every third step writes a checkpoint, so a part of the kills hits the writing."
     (tmp_path / "mytext").mkdir()

@@ -49,7 +49,10 @@ Row = dict[str, Any]  # of a .jsonl file: messages, or a prompt and a completion
 
 
 def rows_from_file(path: str | Path) -> list[Row]:
-    "The conversations of a .jsonl file, one on each line; `InputError` with the line that is none."
+    """The conversations of a .jsonl file, one on each line.
+
+    `InputError` names the first line that is no conversation, or in which nobody answers.
+    """
     rows = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
@@ -64,6 +67,9 @@ def rows_from_file(path: str | Path) -> list[Row]:
         if not ok:
             forms = "messages with a role and a content, or a prompt and a completion"
             raise InputError(f"{path}, line {number} has no {forms}")
+        said = [turn["content"] for turn in turns if turn["role"] == "assistant"]
+        if not any(said if "messages" in row else row["completion"]):
+            raise InputError(f"{path}, line {number} has no answer: nothing in it would count")
         rows.append(row)
     return rows
 
@@ -80,19 +86,24 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
     marks = {k: tokenizer.backend.id_to_token(i) for k, i in names.items() if i is not None}
     ends = {tokenizer.backend.token_to_id(mark) for mark in tokenizer.marks}
 
-    def ids_of(messages: list[Row], *, opened: bool) -> list[int]:
+    def written(messages: list[Row], *, opened: bool) -> tuple[str, list[int]]:
         text = render(template, messages, add_generation_prompt=opened, **marks)
-        return tokenizer.encode_written(text, text.shade)
+        return text, tokenizer.encode_written(text, text.shade)
 
     messages = row["messages"]
-    ids, roles = ids_of(messages, opened=False), []
+    (whole, ids), roles = written(messages, opened=False), []
     for i in (i for i, message in enumerate(messages) if message["role"] == "assistant"):
-        asked = ids_of(messages[:i], opened=True)
-        told = ids_of(messages[: i + 1], opened=False)
-        if told[: len(asked)] != asked or ids[: len(told)] != told:
-            raise InputError("the chat template changes earlier messages: give one answer a row")
-        last = max((j + 1 for j in range(len(asked), len(told)) if told[j] in ends), default=0)
-        roles += [0] * (len(asked) - len(roles)) + [1] * ((last or len(told)) - len(asked))
+        opening, asked = written(messages[:i], opened=True)
+        text, told = written(messages[: i + 1], opened=False)
+        last = max((j + 1 for j, token in enumerate(told) if token in ends), default=0)
+        told = told[: last if last > len(asked) else None]
+        if not (text.startswith(opening) and whole.startswith(text) and ids[: len(told)] == told):
+            why = "the chat template changes earlier messages, or opens an answer in another way"
+            raise InputError(f"{why}: give one answer a row, or a prompt and a completion")
+        # a space that begins an answer may join the last token of what opens it: that token counts
+        pairs = enumerate(zip(asked, told, strict=False))
+        begin = next((j for j, (a, b) in pairs if a != b), len(asked))
+        roles += [0] * (begin - len(roles)) + [1] * (len(told) - begin)
     return ids, roles + [0] * (len(ids) - len(roles))
 
 
