@@ -29,6 +29,7 @@ from transformer_lit.assistant.instructions import (
     token_logp,
 )
 from transformer_lit.assistant.judging import pass_at_k
+from transformer_lit.assistant.leash import kl
 from transformer_lit.assistant.lora import LoRALinear
 from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
@@ -588,6 +589,33 @@ def assistant_both_orders():
         "only the one for longer": gone == [False, True],
         "both": all(gone),
         "neither": not any(gone),
+    }
+
+
+def assistant_no_pull():
+    theta, ref = randn(7), randn(7).log_softmax(-1)
+    pi = theta.softmax(-1)
+
+    def pulls(kind):
+        "Whether the mean over the model's own samples has a gradient."
+        slope = gradient(lambda x: (pi * kl(x.log_softmax(-1), ref, kind=kind)).sum(), theta)
+        return slope.abs().max() > 1e-6
+
+    k1, k2, k3 = map(pulls, ("k1", "k2", "k3"))
+    return {"log π": not k1, "½": not k2, "ref/π": not k3, "none": k1 and k2 and k3}
+
+
+def assistant_clip():
+    logp = tensor([[1.0, 1.3]]).log()
+    bad, mask = tensor([-1.0]), tensor([[False, True]])
+    slope = gradient(
+        lambda x: policy_loss(x, torch.zeros(1, 2), bad, mask, clip=0.2, normaliser=1), logp
+    )[0, 1]
+    step = -slope
+    return {
+        "it has no gradient": step == 0,
+        "it is made more": step > 0,
+        "it is made less": step < 0,
     }
 
 
