@@ -228,6 +228,13 @@ class Instructing(LanguageModeling):
             raise InputError(f"{how}; the longest has {max(longer)}: --set length={max(longer)}")
         return pad([signed(*row) for row in rows], -1)
 
+    def remarks(self, tokenizer: Tokenizer, examples: list[Row]) -> list[str]:
+        if self.dataset != "own":
+            return []
+        plain = [row["prompt"] + row["completion"] for row in examples if "prompt" in row]
+        turns = [turn["content"] for row in examples for turn in row.get("messages", ())]
+        return super().remarks(tokenizer, "\n".join(plain + turns))
+
     def stream(self, tokenizer: Tokenizer, examples: list[Row], seed: int) -> LineStream:
         rows = self._rows(tokenizer, examples)
         return LineStream(rows, batch_size=self.batch_size, seed=seed)
