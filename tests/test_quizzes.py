@@ -31,6 +31,7 @@ from transformer_lit.assistant.instructions import (
 from transformer_lit.assistant.judging import pass_at_k
 from transformer_lit.assistant.leash import kl
 from transformer_lit.assistant.lora import LoRALinear
+from transformer_lit.assistant.preferences import dpo_loss
 from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.multihead import split_heads
@@ -617,6 +618,32 @@ def assistant_clip():
         "it is made more": step > 0,
         "it is made less": step < 0,
     }
+
+
+def assistant_beta():
+    logp = torch.zeros(2)  # climbs the reward less the penalty, instead of using the formula
+    for _ in range(500):
+        slope = gradient(
+            lambda x: x.softmax(0)[0] - 0.5 * (x.softmax(0) * (2 * x.softmax(0)).log()).sum(),
+            logp.detach(),
+        )
+        logp = logp.detach() + slope
+    return logp.softmax(0)[0]
+
+
+def assistant_both_fall():
+    changes = {
+        "chosen to −1": (-1, -3),
+        "chosen to −0.5": (-0.5, -2),
+        "chosen to −4": (-4, -7),
+        "chosen to −0.1": (-0.1, -0.1),
+    }
+    ref = tensor([-2.0])
+    loss = {
+        name: dpo_loss(tensor([float(c)]), tensor([float(j)]), ref, ref, beta=0.1)
+        for name, (c, j) in changes.items()
+    }
+    return {name: one == min(loss.values()) for name, one in loss.items()}
 
 
 def recipes_validation():

@@ -483,6 +483,7 @@ class TestCommand:
         kind = RECIPES[task]
         named = [((f"--preset={n}",), n) if n < "o" else (("--preset", n), n) for n in kind.presets]
         files = [(("src",), "own"), ((f"--{kind.reads}", "src"), "own")]
+        files = files if "own" in kind.presets else []  # a reward of your own needs code
         for words, name in [((), next(iter(kind.presets))), *named, *files]:
             code, out, _ = run("train", task, *words, "--help")
             assert code == 0 and f"\nSettings of {name}:\n" in out
