@@ -36,9 +36,11 @@ def settings(kind, config):
     "Two layers, no dropout, and all of the experts: of two alike, 16 bits may choose another."
     told = config.to_dict()
     told |= {name: 0.0 for name in told if "dropout" in name or name.endswith("drop")}
-    told |= {name: min(told[name], 2) for name in DEPTHS if told.get(name)}
+    told |= {name: min(told[name], 2) for name in DEPTHS.split() if told.get(name)}
     for name in EXPERTS:
         told["num_experts_per_tok"] = told.get(name, told.get("num_experts_per_tok"))
+    if "num_expert_group" in told:  # all of the experts are of all groups
+        told["topk_group"] = told["num_expert_group"]
     told["layer_types"] = (told.get("layer_types") or [])[:2]
     return Settings(told | {"architectures": [kind.__name__]})
 
@@ -58,9 +60,11 @@ for x in POSITIONS:
 SEVERAL = {"recurrent": "it loops over the length"}  # graphs, and why; none can be exported
 SEVERAL |= {
     f"{name}ForCausalLM": "which experts are computed depends on the tokens"
-    for name in ("Mixtral", "Qwen3Moe", "DeepseekV3", "GptOss", "Qwen3Next")
+    for name in ("Mixtral", "Qwen3Moe", "DeepseekV3", "GptOss", "Qwen3Next", "KimiLinear")
 }
-UNMASKED = ("Qwen3NextForCausalLM",)  # its states hide no position, and refuse a mask
+UNMASKED = tuple(
+    f"{name}ForCausalLM" for name in ("Qwen3Next", "Qwen3_5", "KimiLinear")
+)  # its states hide no position, and refuse a mask
 
 
 def masks(name):
