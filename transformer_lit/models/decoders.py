@@ -453,7 +453,10 @@ def _routed(c: Settings, layer: int, ffn: nn.Module) -> nn.Module:
 class ChannelDeltaNet(GatedDeltaNet):
     "A `GatedDeltaNet` whose state fades by a number for each channel of a key, as Kimi Linear's."
 
-    gate = staticmethod(torch.sigmoid)
+    @staticmethod
+    def gate(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        "What the output is multiplied by, between 0 and 1."
+        return z.sigmoid()
 
     def __init__(self, d_model: int, n_heads: int, *, d_head: int, eps: float = 1e-6):
         rule = recurrent_gated_delta_rule
