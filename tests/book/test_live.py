@@ -416,7 +416,7 @@ def tokenizers():
 def merges():
     "Of captions each merge, as the chapter's loop applies it; of the larger tokenizer the last."
     path = live.ROOT / "transformer_lit/weights/multi30k-en-de/tokenizer.json"
-    cells = "captions", "scratch", "pair-counts", "merges"
+    cells = "imports", "captions", "scratch", "pair-counts", "merges"
     names = make_widgets.run_cells("nbs/text/01_tokenizer.ipynb", *cells)
     lines = (live.ROOT / "transformer_lit/data/book.txt").read_text(encoding="utf-8").splitlines()
     lines = sorted({line[:120] for line in lines if len(line) > 40})

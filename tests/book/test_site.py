@@ -152,7 +152,7 @@ QUERIES = {
     "atention": "attention/01_self_attention",
 }
 PLACES = {"install": "book/use", "exercise": "book/teachers", "license": "book/use"}
-ABSENT = ("Mamba", "LoRA", "RLHF")  # what the family tree says is left out
+ABSENT = ("Mamba", "RLHF")  # what the family tree says is left out
 LISTED = yaml.safe_load((cards.ROOT / "book/search.yml").read_text(encoding="utf-8"))
 
 

@@ -158,7 +158,10 @@ class GatedDeltaNet(nn.Module):
     """
 
     parts: Sequence[str] = "qkvzba"  # the projections, in the order of what `project` gives
-    gate: Callable[[Tensor], Tensor] = staticmethod(F.silu)  # of z
+    @staticmethod
+    def gate(z: Tensor) -> Tensor:
+        "What the output is multiplied by: SiLU."
+        return F.silu(z)
 
     def __init__(
         self,
