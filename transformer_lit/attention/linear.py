@@ -158,6 +158,7 @@ class GatedDeltaNet(nn.Module):
     """
 
     parts: Sequence[str] = "qkvzba"  # the projections, in the order of what `project` gives
+
     @staticmethod
     def gate(z: Tensor) -> Tensor:
         "What the output is multiplied by: SiLU."
