@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import command_line, report
-from experiments.assistant import ASSISTANT
 from experiments.few_bits import FEW_BITS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.race import RACE
@@ -22,7 +21,6 @@ from experiments.three_minutes import THREE_MINUTES
 from transformer_lit.training.options import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
-    "assistant": ASSISTANT,
     "few_bits": FEW_BITS,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,

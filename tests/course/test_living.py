@@ -1,12 +1,14 @@
 "The reader's model trains with the parts that there are; a part that is broken gets one line."
 
 import math
+from pathlib import Path
 
 import pytest
 
 from transformer_lit.course.files import InputError
 from transformer_lit.course.my_model import OWN_FILE, fitting, grow, solved_file
-from transformer_lit.exercises.my_transformer import LAST
+from transformer_lit.course.records import read_measurement
+from transformer_lit.exercises.my_transformer import LAST, expected_ladder
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 SHORT = {"steps": 2, "count": 2, "length": 7}
@@ -160,3 +162,13 @@ def test_a_rate_that_is_far_too_large_is_told(own):
     path = own(solved_file(14).replace(CLIP, "").replace('["lr"] = lr', '["lr"] = 1e30'))
     with pytest.raises(InputError, match="ends in nan"):
         grow(path, list(fitting(path, [])[0]), 14, **SHORT | {"steps": 9})
+
+
+def test_the_ladder_beside_the_readers_is_the_record():
+    rows = read_measurement(Path(__file__).parents[2] / "results/measurements/living.json").rows
+    whole = [row for row in rows if not row["without"]]
+    found = {
+        row["step"]: [round(r["nats"], 3) for r in whole if r["step"] == row["step"]]
+        for row in whole
+    }
+    assert found == expected_ladder()

@@ -339,8 +339,6 @@ def train(
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=sys.stderr.isatty())
             _look_ahead(device, () if world.rank else (results, out))  # the first writes
-        if not world.rank and (said := settings.reading()):
-            typer.echo(said, err=True)
         if resume and not (world.rank or (out / "run.json").exists()):
             typer.echo(f"{out} holds no training; a new one begins", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}

@@ -422,10 +422,6 @@ class Recipe(ABC):
     def examples(self, split: str, *, progressbar: bool = False) -> Any:
         "The examples of a split; the bar is for a file that must be fetched."
 
-    def reading(self) -> str:
-        "What was read from files of your own, in a line; empty where there is nothing to tell."
-        return ""
-
     def fitted(self, examples: Any) -> "Recipe":
         "The recipe, with what it leaves open decided by its training examples."
         return self

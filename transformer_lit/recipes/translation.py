@@ -261,10 +261,9 @@ class Translation(Recipe):
         of = (self.dataset, self.source, self.target, split)
         return load_pairs(*of, form=self.form, progressbar=progressbar)
 
-    def reading(self) -> str:
-        if self.dataset != "own":
-            return ""
-        return count_pairs(self.paths, val=self.val_paths, test=self.test_paths)
+    def remarks(self, tokenizer: BPETokenizer, examples: _Pairs) -> list[str]:
+        own = {"val": self.val_paths, "test": self.test_paths}
+        return [count_pairs(self.paths, **own)] if self.dataset == "own" else []
 
     def fitted(self, examples: _Pairs) -> "Translation":
         "With the dropout, where its sizes have none: more of it the more often a pair is read."
