@@ -28,6 +28,7 @@ from transformer_lit.recipes.masked import MaskedModeling
 from transformer_lit.recipes.recipe import finish_training, open_training, preset
 from transformer_lit.recipes.translation import Translation
 from transformer_lit.recipes.zoo import RECIPES, load, model_names
+from transformer_lit.text.tokenizer import BPETokenizer
 from transformer_lit.training.run import checkpoints, read_log
 
 SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "d_ff": 13}
