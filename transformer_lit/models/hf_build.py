@@ -668,7 +668,8 @@ def empty_module(c: Settings, place: str | Path, dtype: torch.dtype = torch.floa
     "The module that the settings of `place` describe: shapes, and no memory."
     try:
         with no_memory():
-            return FAMILIES[c.architecture].build(c).to(dtype)
+            module = FAMILIES[c.architecture].build(c)
+        return module.to(dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, InputError) and isinstance(c.place, Path):
             raise  # it names the file
