@@ -473,7 +473,7 @@ class TestSentenceEncoder:
         in_8_bits = load(encoder, weights="int8").encode(texts)
         assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
         assert cli.main(["translate", "x", "--model", str(encoder)]) == 2
-        told = "is a sentence-encoder model; it does not translate\n"
+        told = "is a sentence-encoder model, which can't translate.\n"
         assert capfd.readouterr().err.endswith(told)
 
     def test_it_has_a_name_once_it_was_fetched(self, encoder, monkeypatch, data_folder):

@@ -123,8 +123,11 @@ FAILURES = {
     "unknown option of all": (("--nonsense",), "No such option"),
     "unknown command": (("translat", "x"), "No such command"),
     "unknown option": (translate("x", "--bean", "4"), "--bean"),
-    "setting as an option": ((*WRITER, "--lr", "3"), "a setting is written --set lr=VALUE"),
-    "setting of another name": ((*WRITER, "x", "--rate=3"), "is written --set NAME=VALUE"),
+    "setting as an option": ((*WRITER, "--lr", "3"), "Settings are written: --set lr=VALUE"),
+    "setting of another name": (
+        (*WRITER, "x", "--rate=3"),
+        "Settings are written: --set NAME=VALUE",
+    ),
     "option near another": ((*TRAIN, "--sede", "3"), "--seed"),
     "beam of no width": (translate("x", "--beam", "0"), "--beam"),
     "no step": ((*TRAIN, "--steps", "0"), "--steps"),
@@ -141,8 +144,11 @@ FAILURES = {
     "unknown model": (("translate", "x", "--model", "nope"), "no model 'nope'"),
     "folder without a model": (("translate", "x", "--model", "empty"), "holds no model"),
     "evaluate what": (("evaluate",), "--checkpoint"),
-    "train what": (("train",), "name what to train: translation, language-model"),
-    "nothing to go on with": (("train", "--resume", "--out", "empty"), "name what to train"),
+    "train what": (("train",), "Name a recipe: translation, language-model"),
+    "nothing to go on with": (
+        ("train", "--resume", "--out", "empty"),
+        "Nothing to train. Name a recipe",
+    ),
     "no data, no network": (("data", "fetch", "multi30k"), "connect to the network"),
     "no data to train on": ((*TRAIN, "--preset", "multi30k-tiny"), "is not in"),
     "no data to evaluate on": (EVALUATE, "is not in"),
@@ -154,16 +160,22 @@ FAILURES = {
     "device that is none": (translate("x", "--device", "potato"), "'potato'"),
     "blank sentence": (translate(" \t\n"), "the sentence is empty"),
     "blank sentence, skipped": (translate(" ", "--overlong", "skip"), "the sentence is empty"),
-    "more than a beam finds": (translate("x", "--n-best", "6"), "give --beam 6"),
+    "more than a beam finds": (translate("x", "--n-best", "6"), "Add: --beam 6"),
     "sentence too long": (translate(LONG), "the model takes 30"),
     "nothing to translate": (translate(), "(- reads standard input) or --file"),
     "missing file": (translate("--file", "nope.txt"), "cannot read nope.txt: No such file"),
     "file that is a folder": (translate("--file", "model"), "cannot read model"),
     "file that is not UTF-8": (translate("--file", "latin.txt"), "latin.txt is not UTF-8"),
-    "a translator writes no text": (("generate", "a", "--model", "model"), "it does not continue"),
-    "a writer does not translate": (("translate", "a", "--model", "writer"), "does not translate"),
+    "a translator writes no text": (
+        ("generate", "a", "--model", "model"),
+        "which can't continue a text",
+    ),
+    "a writer does not translate": (
+        ("translate", "a", "--model", "writer"),
+        "which can't translate",
+    ),
     "unknown character": (generate("a x"), "never seen the character 'x'"),
-    "temperature below 0": (generate("a", "--temperature", "-0.5"), "at least 0, got -0.5"),
+    "temperature below 0": (generate("a", "--temperature", "-0.5"), "at least 0, but is -0.5"),
     "temperature that is none": (generate("a", "--temperature", "nan"), "'--temperature'"),
     "top-p of 0": (generate("a", "--top-p", "0"), "'--top-p': must be above 0 and at most 1"),
     "min-p that is a word": (generate("a", "--min-p", "low"), "'--min-p'"),
@@ -176,7 +188,10 @@ FAILURES = {
     "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "smoothing cannot be 2"),
     "unknown optimiser": ((*TRAIN, "--set", "optimizer=sgd"), "sgd"),
     "parts of one": ((*TRAIN, "--shard"), "use torchrun"),
-    "setting without a value": ((*WRITER, "--set", "steps"), "takes NAME=VALUE, got 'steps'"),
+    "setting without a value": (
+        (*WRITER, "--set", "steps"),
+        "for example --set lr=0.001, but got 'steps'",
+    ),
     "file that is nowhere": ((*WRITER, "--text", "nowhere"), "cannot read nowhere: No such file"),
     "pairs for a text": ((*WRITER, "--pairs", "in.txt", "in.txt"), "training has no pairs"),
     "text for pairs": ((*TRAIN, "--text", "in.txt"), "training has no text"),
@@ -185,17 +200,20 @@ FAILURES = {
     "text without an option": ((*WRITER, "blank", "--set", "steps=2"), "blank is empty"),
     "no files": ((*WRITER, "--preset", "own"), "give your files: --text"),
     "start of other sizes": ((*FROM, "shakespeare", *WIDER), "does not fit this model"),
-    "start of another task": ((*FROM, "multi30k-en-de"), "starts no language-model training"),
+    "start of another task": (
+        (*FROM, "multi30k-en-de"),
+        "so a language-model run can't start from it",
+    ),
     "help of no recipe": (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
-    "no chat model": (("chat", "--model", "model"), "it does not answer"),
+    "no chat model": (("chat", "--model", "model"), "which can't answer"),
     "no chat model here": (("chat",), "transformer-lit data fetch smollm2"),
     "no encoder": (("ask", "why", "--model", "model"), "modules.json"),
     "no encoder here": (("ask", "why divide?"), "transformer-lit data fetch minilm"),
     "file of one's own that is there": (("check", "--start"), "is there already"),
     "file of one's own that is not": (("check", "none.py", "--watch"), "cannot read none.py"),
     "file of one's own that is broken": (("check", "broken.py"), "ZeroDivisionError"),
-    "a race as JSON": (("check", "--json", "--race"), "--race has no --json"),
-    "looks and a text": (("check", "--watch", "--write"), "--watch is for the verdicts only"),
+    "a race as JSON": (("check", "--json", "--race"), "nor --race with --json"),
+    "looks and a text": (("check", "--watch", "--write"), "--watch can't be combined with --write"),
     "model that is not written": (
         ("check", "--write"),
         "nothing to train with yet: write `loss` first",
@@ -452,7 +470,7 @@ class TestTranslate:
                 "error",
                 2,
                 ["A", "", None],
-                "error: long.txt, line 3 has {}; or go on with --overlong",
+                "error: long.txt, line 3 has {}. To go on after such lines, add: --overlong",
             ),
             ("skip", 0, ["A", "", "", "A"], "long.txt, line 3 has {} (left empty)"),
             ("cut", 0, ["A", "", "cut", "A"], "long.txt, line 3 has {} (cut)"),
@@ -658,7 +676,7 @@ class TestEveryTask:
             monkeypatch.setitem(presets, name, dataclasses.replace(first, sizes=sizes, **changes))
         options = ("train", task, "--dtype", dtype, "--out", "run")
         code, out, err = run(*options, "--resume")
-        assert code == 0 and "run holds no training; a new one begins" in err, err
+        assert code == 0 and "There is no run in" in err, err
         code, out, err = run(*options, "--resume")
         assert code == 0 and "a new one begins" not in err, err
         before = everything(here)
@@ -749,5 +767,5 @@ def test_muon_in_parts_is_refused_before_anything_is_written(run, here, monkeypa
     before = everything(here)
     code, out, err = run(*muon, "--out", "run", "--results", "results")
     assert (code, out) == (2, "") and err.count("\n") == 1
-    assert err.startswith("error: muon needs whole matrices, which --shard cuts into parts")
+    assert err.startswith("error: --shard splits the matrices, but muon needs whole ones.")
     assert everything(here) == before

@@ -441,7 +441,7 @@ class TestCommand:
         with open("mytext/a.txt", "a") as file:
             file.write("What was held out may be trained on now.\n")
         code, _, err = run("evaluate", "--checkpoint", "runs/my")
-        assert code == 2 and "mytext: not as in its training" in err
+        assert code == 2 and "mytext changed since the training" in err
         say = ("generate", "A bike", "--model", "runs/my", "--max-new-tokens", "5", "--seed", "0")
         told = json.loads(run(*say, "--json")[1])
         assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
@@ -548,7 +548,7 @@ class TestCommand:
             assert (code, out) == (2, "") and err.endswith("or on files: --text FILE\n")
         with open("mytext/a.txt", "a") as file:
             file.write("It is another file.\n")
-        assert "to score them: --text FILE" in run("evaluate", "--checkpoint", "run")[2]
+        assert "To score these files: --text FILE" in run("evaluate", "--checkpoint", "run")[2]
 
     def test_tensorboard_reads_the_log(self, run, here, monkeypatch):
         "By torch's writer; this one stands in for it, since the package may not be installed."
@@ -609,7 +609,7 @@ class TestCommand:
             code, out, err = run(*train, "cut")
         assert (code, out) == (130, "")
         told, last = err.splitlines()
-        assert last == "interrupted" and told.startswith("step-0000002 is saved; go on with: ")
+        assert last == "interrupted" and told.startswith("Saved: step-0000002. Continue with: ")
         assert told.endswith(": transformer-lit train --resume --out cut")
         code, out, err = run("train", "--resume", "--out", "cut")
         assert (code, err) == (0, "step 2 is done\n")

@@ -62,20 +62,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-data_app = typer.Typer(help="Data sets: list them, fetch them.", rich_markup_mode=None)
+data_app = typer.Typer(help="List and download the data sets.", rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
 
 @app.callback()
 def _about(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
 
 
-_Json = Annotated[bool, typer.Option("--json", help="The result as JSON, an object a line.")]
+_Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON, one object per line.")
+]
 
 
 def _print(value: dict[str, Any]) -> None:
@@ -93,12 +95,12 @@ def _typed_in() -> str:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"Standard input is not UTF-8 text (see byte {error.start}).") from error
 
 # %% ../../nbs/recipes/07_cli.ipynb #data
 @data_app.command("list")
 def data_list(as_json: _Json = False) -> None:
-    "The data sets: name, whether it lies here, content, licence."
+    "List the data sets: name, whether it is on this machine, content, licence."
     for dataset in datasets.DATASETS.values():
         try:
             state = "here" if datasets.available(dataset.name) else "to fetch"
@@ -113,9 +115,10 @@ def data_list(as_json: _Json = False) -> None:
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="Name of a data set.")], as_json: _Json = False
+    name: Annotated[str, typer.Argument(help="Name of a data set, as in `data list`.")],
+    as_json: _Json = False,
 ) -> None:
-    "Bring a data set here, check its hashes, and tell its licence."
+    "Download a data set, check its hashes, and print its licence."
     paths = datasets.fetch(name, progressbar=sys.stderr.isatty())
     licence = datasets.DATASETS[name].licence
     if as_json:
@@ -128,7 +131,7 @@ def data_fetch(
 
 @app.command("models")
 def models(as_json: _Json = False) -> None:
-    "The models that come with the package, and published ones that `data fetch` brings."
+    "List the models that come with the package, and published ones to download."
     from transformer_lit.recipes.zoo import PUBLISHED, model_card, model_names
 
     about = {name: " ".join(model_card(name).split("\n\n")[1].split()) for name in model_names()}
@@ -209,13 +212,15 @@ def _no_option(error: Any, kind: Any) -> str:
     name = error.option_name.lstrip("-").replace("-", "_")
     known = settings_of(kind, next(iter(kind.presets.values())).model)
     name = name if any(name in some for some in known) else "NAME"
-    return f"{error.format_message().rstrip('.')}; a setting is written --set {name}=VALUE"
+    return f"{error.format_message().rstrip('.')}. Settings are written: --set {name}=VALUE"
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         if "=" not in word:
-            raise InputError(f"--set takes NAME=VALUE, got {word!r}")
+            raise InputError(
+                f"--set takes NAME=VALUE, for example --set lr=0.001, but got {word!r}."
+            )
     return dict(word.split("=", 1) for word in words)
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
@@ -223,70 +228,85 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="translation, language-model, masked-lm, instruct or reason."),
+        typer.Argument(
+            help="What to train: translation, language-model, masked-lm, instruct, reason."
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Data, sizes and schedule.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    preset: Annotated[
+        str | None, typer.Option(help="Named set of data, sizes and schedule.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")] = "auto",
     dtype: Annotated[
         _Dtype | None,
-        typer.Option(help="Number type of the computation, float32 by default; weights keep it."),
+        typer.Option(
+            help="Precision of the computation (default: float32); the weights stay in float32."
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Seed of weights and batches, 0 by default."),
+        typer.Option(min=0, max=2**32 - 1, help="Random seed of weights and batches (default: 0)."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the run in --out; its settings are known."),
+        typer.Option("--resume", help="Continue the run in --out, with its own settings."),
     ] = False,
     source: Annotated[str | None, typer.Option(help="Language to translate from.")] = None,
     target: Annotated[str | None, typer.Option(help="Language to translate to.")] = None,
-    form: Annotated[str | None, typer.Option(help="raw or tok, for multi30k.")] = None,
+    form: Annotated[
+        str | None, typer.Option(help="Form of multi30k: raw, or tok (lower-cased and split).")
+    ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Files of your own, or folders of .txt files.")
+        list[str] | None, typer.Option(help="Your own text files, or folders with .txt files.")
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Conversations of your own, a .jsonl file.")
+        list[str] | None, typer.Option(help="Your own conversations, a .jsonl file.")
     ] = None,
     pairs: Annotated[
-        list[str] | None, typer.Option(help="Two files, a sentence a line; or one with tabs.")
+        list[str] | None,
+        typer.Option(help="Two files with one sentence per line, or one file with tabs."),
     ] = None,
     valid: Annotated[
         list[str] | None,
-        typer.Option(help="Your own files to validate on; a part of the others by default."),
+        typer.Option(help="Your own files for validation (default: a part of the training files)."),
     ] = None,
     test: Annotated[
-        list[str] | None, typer.Option(help="Your own files for the final score; likewise.")
+        list[str] | None,
+        typer.Option(
+            help="Your own files for the final score (default: a part of the training files)."
+        ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", help="A model whose weights and tokenizer it begins with."),
+        typer.Option("--from", help="Start from the weights and tokenizer of this model."),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Optimiser steps; more with --resume, where the rates don't end with the steps.",
+            help="Optimiser steps; with --resume, more than planned only if the schedule allows.",
         ),
     ] = None,
-    every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints.")] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Number of steps between checkpoints.")
+    ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting; several may follow."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change any setting; several can follow."),
     ] = None,
     shard: Annotated[
-        bool, typer.Option("--shard", help="Under torchrun: each process holds a part (FSDP).")
+        bool,
+        typer.Option("--shard", help="Split the weights over the processes of torchrun (FSDP)."),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write the log for TensorBoard, too, into --out.")
+        bool, typer.Option("--tensorboard", help="Also write a log for TensorBoard into --out.")
     ] = False,
     results: Annotated[
-        Path | None, typer.Option(help="Folder for the record, results by default.")
+        Path | None, typer.Option(help="Folder for the record (default: results).")
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    "Train a model, with a progress bar, a log and checkpoints; score it and write its record."
+    "Train a model, score it, and write its record; a run keeps a log and checkpoints."
     import torch
 
     from transformer_lit.course.records import pick_device
@@ -302,14 +322,16 @@ def train(
         if resume and out and (out / "run.json").exists():
             begun, said = read_run(out, RECIPES, recipe)
         elif recipe is None:
-            names = f"{', '.join(RECIPES)}; only a run that is there needs none: --resume --out DIR"
-            raise InputError(f"name what to train: {names}")
+            names = (
+                f"{', '.join(RECIPES)}. To continue a run: transformer-lit train --resume --out DIR"
+            )
+            raise InputError(f"Nothing to train. Name a recipe: {names}")
         kind = type(begun) if begun else _recipe(recipe)
         start = start or said.get("from")
         begin = load(start) if start else None
         if begin and not issubclass(kind.kind, type(begin)):
             raise InputError(
-                f"{start} is a {begin.task} model; it starts no {kind.kind.task} training"
+                f"{start} is a {begin.task} model, so a {kind.kind.task} run can't start from it."
             )
         given = {"source": source, "target": target, "form": form, "steps": steps, "every": every}
         given |= {"text": text, "pairs": pairs, "data": data} | _settings(changes or ())
@@ -323,7 +345,7 @@ def train(
             settings = find_preset(kind, preset, like=begin, **given)
         if shard and settings.optimizer == "muon":
             raise InputError(
-                "muon needs whole matrices, which --shard cuts into parts; leave it out"
+                "--shard splits the matrices, but muon needs whole ones. Leave out --shard."
             )
         how = {"seed": said.get("seed", 0) if seed is None else seed}
         how |= {"dtype": getattr(torch, dtype) if dtype else said.get("dtype", torch.float32)}
@@ -340,7 +362,7 @@ def train(
                 settings.examples(split, progressbar=sys.stderr.isatty())
             _look_ahead(device, () if world.rank else (results, out))  # the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
-            typer.echo(f"{out} holds no training; a new one begins", err=True)
+            typer.echo(f"There is no run in {out} yet, so a new one begins.", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}
         words = {"preset": preset, "from": start, "results": str(results)}
         run = open_training(settings, out, **how, words=words)
@@ -354,7 +376,7 @@ def train(
         except KeyboardInterrupt:
             saved = [path.name for path in checkpoints(out / "checkpoints")][-1:] or ["nothing"]
             on = f"transformer-lit train --resume --out {shlex.quote(str(out))}"
-            typer.echo(f"{saved[0]} is saved; go on with: {on}", err=True)
+            typer.echo(f"Saved: {saved[0]}. Continue with: {on}", err=True)
             raise
         with _bar(None, "score", hidden=hidden) as bar:
             record = {"name": name, "command": command, "results": results}
@@ -412,12 +434,16 @@ def _look_ahead(device: str, folders: Sequence[Path]) -> None:
         require_writable(folder)
 
 # %% ../../nbs/recipes/07_cli.ipynb #translate
-_Model = Annotated[str, typer.Option(help="A shipped model, or a folder with one.")]
-_Beam = Annotated[int, typer.Option(min=1, max=1000, help="Width of the beam; 1 is greedy.")]
+_Model = Annotated[str, typer.Option(help="Name of a shipped model, or a folder with a model.")]
+_Beam = Annotated[
+    int,
+    typer.Option(min=1, max=1000, help="Number of beginnings that beam search keeps; 1 is greedy."),
+]
 _AT_ONCE = 256  # lines of a file that are translated before they are written
-_Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+_Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
 _Kept = Annotated[
-    _Weights | None, typer.Option(help="How a published model keeps them; float32 unless given.")
+    _Weights | None,
+    typer.Option(help="Precision of a published model's weights (default: float32)."),
 ]
 
 
@@ -428,33 +454,44 @@ def _load(model: str, device: str, method: str, does: str, weights: str | None =
 
     trained = load(model, pick_device(device), weights=weights)
     if not hasattr(trained, method):
-        raise InputError(f"{model} is a {trained.task} model; it does not {does}")
+        raise InputError(f"{model} is a {trained.task} model, which can't {does}.")
     return trained
 
 
 @app.command()
 def translate(
-    text: Annotated[str | None, typer.Argument(help="A sentence; - is standard input.")] = None,
-    file: Annotated[Path | None, typer.Option(help="A sentence a line; UTF-8; - as above.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="Sentence to translate; - reads standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="UTF-8 file with one sentence per line; - reads standard input."),
+    ] = None,
     model: _Model = "everyday-en-de",
     beam: _Beam = 5,
     n_best: Annotated[
-        int, typer.Option(min=1, help="Translations of each sentence, a line each, best first.")
+        int,
+        typer.Option(
+            min=1, help="Number of translations of each sentence, one per line, best first."
+        ),
     ] = 1,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write each one's score and a tab before it.")
+        bool, typer.Option("--scores", help="Print the score and a tab before each translation.")
     ] = False,
     overlong: Annotated[
-        _Overlong, typer.Option(help="Stop at a line that is too long, leave it empty, or cut it.")
+        _Overlong,
+        typer.Option(
+            help="What to do with a line that is too long: stop, leave it empty, or cut it."
+        ),
     ] = _Overlong.error,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
-    "Translate a sentence or a file; one line out for each line in, on standard output."
+    "Translate a sentence or a file; prints one line for each line of the input."
     if (text is None) == (file is None):
-        raise InputError("give one of the two: a sentence (- reads standard input) or --file FILE")
+        raise InputError("Give either a sentence (- reads standard input) or --file FILE.")
     if n_best > beam:
-        raise InputError(f"a beam of {beam} finds no {n_best} translations; give --beam {n_best}")
+        raise InputError(f"A beam of {beam} can't give {n_best} translations. Add: --beam {n_best}")
     if text == "-":
         text, file = None, Path("-")
     read = _typed_in if file == Path("-") else partial(read_text, file)
@@ -489,7 +526,7 @@ def translate(
                         typer.echo(said if score is None or not scores else f"{score:.4f}\t{said}")
             sys.stdout.flush()
     if ends < len(lines):
-        advice = "; or go on with --overlong skip or cut" if file else ""
+        advice = ". To go on after such lines, add: --overlong skip (or cut)" if file else ""
         raise InputError(f"{faults[ends]}{advice}")
 
 
@@ -530,7 +567,7 @@ def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
 
     def parse(text: str | float) -> float:
         if not fits(value := float(text)):
-            raise typer.BadParameter(f"must be {said}, got {text}")
+            raise typer.BadParameter(f"must be {said}, but is {text}")
         return value
 
     return {"parser": parse, "metavar": "FLOAT"}
@@ -539,20 +576,37 @@ def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
 _share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
 _finite = _number("finite and at least 0", lambda x: 0 <= x < math.inf)
 _penalty = _number("finite and at least 1", lambda x: 1 <= x < math.inf)
-_TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the K most probable tokens.")]
+_TopK = Annotated[
+    int | None, typer.Option(min=1, help="Sample from the K most probable tokens only.")
+]
 _TopP = Annotated[
-    float | None, typer.Option(help="Draw from the best tokens with this probability.", **_share)
+    float | None,
+    typer.Option(
+        help="Sample from the most probable tokens that together have probability P.", **_share
+    ),
 ]
 _MinP = Annotated[
     float | None,
-    typer.Option(help="Leave out what has less than this share of the best.", **_share),
+    typer.Option(
+        help="Leave out tokens less probable than this fraction of the best one.", **_share
+    ),
 ]
 _Penalty = Annotated[
-    float | None, typer.Option(help="Above 1, what was said is less probable.", **_penalty)
+    float | None,
+    typer.Option(
+        help="Values above 1 make tokens that have already appeared less probable.", **_penalty
+    ),
 ]
-_Stop = Annotated[list[str] | None, typer.Option(help="The text ends before it; may be repeated.")]
-_Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a text.")]
-_Temperature = Annotated[float, typer.Option(help="0 is greedy.", **_finite)]
+_Stop = Annotated[
+    list[str] | None, typer.Option(help="Stop before this text. Can be given several times.")
+]
+_Seed = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**63 - 1, help="Random seed; the same seed gives the same text."),
+]
+_Temperature = Annotated[
+    float, typer.Option(help="Randomness of the sampling; 0 is greedy.", **_finite)
+]
 
 
 def _sampling(stop: Sequence[str] | None, **chosen: Any) -> Any:
@@ -564,10 +618,12 @@ def _sampling(stop: Sequence[str] | None, **chosen: Any) -> Any:
 @app.command("generate")
 def generate_text(
     prompt: Annotated[
-        str, typer.Argument(help="What the text begins with; may be empty; - is standard input.")
+        str, typer.Argument(help="Beginning of the text (may be empty); - reads standard input.")
     ] = "",
     model: _Model = "shakespeare",
-    max_new_tokens: Annotated[int, typer.Option(min=0, help="Tokens to add, at most.")] = 300,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=0, help="Largest number of tokens to add.")
+    ] = 300,
     temperature: _Temperature = 0.8,
     top_k: _TopK = None,
     top_p: _TopP = None,
@@ -579,7 +635,7 @@ def generate_text(
     weights: _Kept = None,
     as_json: _Json = False,
 ) -> None:
-    "Continue a text with a language model, on standard output, as it is written."
+    "Continue a text with a language model; prints each token as it is sampled."
     prompt = _typed_in().removesuffix("\n") if prompt == "-" else prompt
     writer = _load(model, device, "stream", "continue a text", weights)
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -599,21 +655,28 @@ def generate_text(
 # %% ../../nbs/recipes/07_cli.ipynb #evaluate
 @app.command(cls=_Many)
 def evaluate(
-    checkpoint: Annotated[str, typer.Option(help="Folder with a model, or a shipped one.")],
-    dataset: Annotated[str | None, typer.Option(help="Data set; that of its training.")] = None,
-    split: Annotated[str | None, typer.Option(help="Part of it; its test set if none.")] = None,
+    checkpoint: Annotated[
+        str, typer.Option(help="Folder with a model, or the name of a shipped one.")
+    ],
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set to score on (default: the one it was trained on).")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Part of the data set (default: its test set).")
+    ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Files of your own, or folders of .txt files.")
+        list[str] | None, typer.Option(help="Your own text files, or folders with .txt files.")
     ] = None,
     pairs: Annotated[
-        list[str] | None, typer.Option(help="Two files, a sentence a line; or one with tabs.")
+        list[str] | None,
+        typer.Option(help="Two files with one sentence per line, or one file with tabs."),
     ] = None,
     beam: _Beam = 5,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
-    "Score a model on a data set or your own files: BLEU, exact share, bits per byte, perplexity."
-    model = _load(checkpoint, device, "score", "know its score")
+    "Score a model on a data set or your own files: BLEU, exact matches, bits per byte, perplexity."
+    model = _load(checkpoint, device, "score", "be scored")
     files = {name: own for name, own in (("text", text), ("pairs", pairs)) if own}
     if files:
         examples = _read(model, files, dataset or split)
@@ -639,7 +702,9 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     recipe = preset(kind, next(like, None), **about)
     if not hash_files(recipe.files).items() <= model.info.get("data", {}).items():
         said = ", ".join(recipe.files)
-        raise InputError(f"{said}: not as in its training; to score them: --{kind.reads} FILE")
+        raise InputError(
+            f"{said} changed since the training. To score these files: --{kind.reads} FILE"
+        )
     return recipe
 
 
@@ -650,22 +715,28 @@ def _read(model: Any, files: dict[str, list[str]], other: str | None) -> Any:
     kind = RECIPES[model.task]
     if other or [*files] != [kind.reads]:
         raise InputError(
-            f"a {model.task} model is scored on a data set or on files: --{kind.reads} FILE"
+            f"A {model.task} model is scored on its data set or on files: --{kind.reads} FILE"
         )
     return kind.read_files(files[kind.reads])
 
 # %% ../../nbs/recipes/07_cli.ipynb #bakeoff
 @app.command()
 def bakeoff(
-    name: Annotated[str, typer.Argument(help="position, block or swap.")],
-    setting: Annotated[str, typer.Option(help="small, or large for a GPU.")] = "small",
-    seeds: Annotated[int, typer.Option(min=1, max=10, help="Seeds 0, 1, … of each entry.")] = 3,
+    name: Annotated[str, typer.Argument(help="Name of the bake-off: position, block or swap.")],
+    setting: Annotated[
+        str, typer.Option(help="Size of the models: small, or large for a GPU.")
+    ] = "small",
+    seeds: Annotated[
+        int, typer.Option(min=1, max=10, help="Number of seeds for each entry: 0, 1, …")
+    ] = 3,
     device: _Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="For the records.")] = Path("results/bakeoffs"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Folder for the records.")] = Path(
+        "results/bakeoffs"
+    ),
     as_json: _Json = False,
 ) -> None:
-    "Train every entry of a bake-off with several seeds; one line and one record for each run."
+    "Train every entry of a bake-off with several seeds; each run gives a line and a record."
     from transformer_lit.recipes.bakeoff import bakeoff_presets, run_bakeoff
 
     entries = bakeoff_presets(name, setting)
@@ -685,22 +756,41 @@ def bakeoff(
 # %% ../../nbs/recipes/07_cli.ipynb #check
 @app.command("check")
 def check_own(
-    file: Annotated[Path, typer.Argument(help="The file with your own model.")] = Path(
+    file: Annotated[Path, typer.Argument(help="File with your own model.")] = Path(
         "my_transformer.py"
     ),
-    start: Annotated[bool, typer.Option("--start", help="Write it, with empty functions.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")] = False,
-    step: Annotated[str | None, typer.Option(help="One step alone, by its name.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again at every save; Ctrl-C.")] = False,
+    start: Annotated[
+        bool, typer.Option("--start", help="Create the file, with an empty function for each step.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+    step: Annotated[
+        str | None, typer.Option(help="Check one step only, by name, for example causal_mask.")
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Check again whenever the file is saved. Stop with Ctrl-C."),
+    ] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Train your model: what changed, and a text.")
+        bool,
+        typer.Option(
+            "--write", help="Train your model, then print what changed and what it writes."
+        ),
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Fewer or more steps for --write; keeps no rung.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of training steps for --write; the result isn't added to your ladder.",
+        ),
     ] = None,
-    race: Annotated[bool, typer.Option("--race", help="Your training, against the clock.")] = False,
+    race: Annotated[
+        bool,
+        typer.Option(
+            "--race", help="Train for two minutes with your own race() and print the score."
+        ),
+    ] = False,
 ) -> None:
-    "Check the model that you write in the first pass: what passes, what does not yet, hints."
+    "Check the model you are writing, step by step, with a hint for each mistake."
     if start:
         from transformer_lit.exercises.my_transformer import write_starter
 
@@ -709,7 +799,7 @@ def check_own(
         return
     if (watch and (write or race)) or (race and as_json):
         raise InputError(
-            "--watch is for the verdicts only, and --race has no --json; leave one of the two out"
+            "--watch can't be combined with --write or --race, nor --race with --json."
         )
 
     prepare()
@@ -751,10 +841,14 @@ def _report(file: Path, *given: Any) -> tuple[int, str]:
 @app.command()
 def chat(
     model: Annotated[
-        str, typer.Option(help="A published model: smollm2, a folder or a file.")
+        str, typer.Option(help="Published model: smollm2, a folder or a GGUF file.")
     ] = "smollm2",
-    system: Annotated[str | None, typer.Option(help="The system prompt: whom it plays.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 512,
+    system: Annotated[
+        str | None, typer.Option(help="System prompt, which tells the model how to behave.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Largest number of tokens in an answer.")
+    ] = 512,
     temperature: _Temperature = 0.2,
     top_k: _TopK = None,
     top_p: _TopP = 0.9,
@@ -765,7 +859,7 @@ def chat(
     device: _Device = "auto",
     weights: _Kept = None,
 ) -> None:
-    "Talk with a published model, a line at a time; Ctrl-C stops an answer."
+    "Chat with a published model, one line at a time; Ctrl-C stops an answer."
     import torch
 
     trained = _load(model, device, "chat", "answer", weights)
@@ -804,11 +898,13 @@ def _typed() -> Iterator[str]:
 # %% ../../nbs/recipes/07_cli.ipynb #ask
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="In English, in your own words.")],
-    top: Annotated[int, typer.Option(min=1, help="So many paragraphs.")] = 3,
-    model: Annotated[Path | None, typer.Option(help="Folder of an encoder; MiniLM.")] = None,
+    question: Annotated[str, typer.Argument(help="Question in English, in your own words.")],
+    top: Annotated[int, typer.Option(min=1, help="Number of paragraphs to print.")] = 3,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder with a sentence encoder (default: MiniLM).")
+    ] = None,
 ) -> None:
-    "Find the paragraphs of this book that answer a question: chapter, section, score, text."
+    "Find the paragraphs of this book that answer a question."
     from transformer_lit.course.book import paragraphs
     from transformer_lit.course.files import cache_folder, file_sha256
     from transformer_lit.models.embed import ask_book, load_sentence_encoder
@@ -843,7 +939,7 @@ def main(args: Sequence[str] | None = None) -> int:
         code = stop.code
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "transformer-lit"
-        code, message = 2, f"error: {error.format_message()} Try '{path} --help'."
+        code, message = 2, f"error: {error.format_message().rstrip('.')}. See: {path} --help"
     except (InputError, OSError) as error:
         code, message = 2, f"error: {error}"
     if message or code == 130:
