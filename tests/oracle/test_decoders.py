@@ -11,6 +11,7 @@ from checkpoints import (
     hold_16_bits,
     hold_a_head_of_its_own,
     hold_cuts,
+    hold_defaults,
     hold_gradients,
     hold_left_padding,
     hold_logits,
@@ -223,7 +224,9 @@ UNSAID = {
     "qwen2 windows": ("layer_types",),
     "gemma 2": ("layer_types", "tie_word_embeddings"),
     "gemma 3": ("layer_types", "rope_parameters"),
+    "mixtral": ("rope_theta", "rms_norm_eps"),
     "gpt-oss": ("layer_types", "rope_theta", "swiglu_alpha", "swiglu_limit"),
+    "gpt-oss clamped": ("rope_parameters",),
     "olmo 3": ("layer_types", "rope_theta"),
     "qwen3-next": ("layer_types", "norm_topk_prob", "partial_rotary_factor"),
 }
@@ -235,6 +238,11 @@ def test_what_a_folder_leaves_out_is_what_the_reference_takes(pair, names):
     hold_unsaid(*pair, ids(), names)
 
 
+@one_of_each
+def test_each_key_that_a_folder_leaves_out(pair):
+    hold_defaults(*pair)
+
+
 MASKS = {f"h.{i}.attn.{x}": (1, 1, 71, 71) for i in range(3) for x in ("bias", "masked_bias")}
 FOUND = [  # tensors beside those of the model, and other names
     ("gpt2", {**MASKS, "lm_head.weight": "wte.weight"}, {r"^transformer\.": ""}),
@@ -242,6 +250,7 @@ FOUND = [  # tensors beside those of the model, and other names
     ("llama 1", {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": (7,) for i in range(3)}, {}),
     ("deepseek", {"model.layers.3.eh_proj.weight": (84, 168)}, {}),
     ("qwen3-next", {"mtp.fc.weight": (85, 170)}, {}),
+    ("llama 1", {**rope(partial_rotary_factor=0.5), "hidden_act": "swish"}, {}),
 ]
 
 
@@ -268,17 +277,28 @@ REFUSED = [
     ("llama 1", {"hidden_act": "gelu"}, "hidden_act to .gelu."),
     ("llama 1", {"hidden_size": ...}, "does not say hidden_size"),
     ("llama 1", {"hidden_size": 2**62}, "folder: "),  # whatever torch says, in one line
-    ("llama 1", {"quantization_config": {"bits": 4}}, "quantised"),
+    (
+        "llama 1",
+        {"quantization_config": {"quant_method": "x"}},
+        r"quantization_config \(x\); quanti",
+    ),
     (
         "llama 1",
         rope(rope_type="dynamic", factor=2.0),
         "rope_type to .dynamic.; it must be .default. or",
     ),
-    ("llama 1", rope(partial_rotary_factor=0.5), "0.5 of each head"),
+    (
+        "llama 1",
+        rope(rope_type="linear", factor=2.0, partial_rotary_factor=0.5),
+        "0.5 of each head",
+    ),
     ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; tensors are of 3"),
     ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
     ("llama 1", {"architectures": ["MambaForCausalLM"]}, "Mamba.* not built; built are: .*GPT2LM"),
-    ("llama 1", {"architectures": None}, "None.* not built"),
+    ("llama 1", {"architectures": None}, "does not say architectures, the class of the model"),
+    ("llama 1", {"layer_types": [NEAR] * 3}, f"{NEAR} in layer_types; a Llama.* only {FULL}"),
+    ("mistral", {"layer_types": [FULL] * 3}, f"{FULL} in layer_types; a Mistral"),
+    ("deepseek", {"layer_types": [NEAR] * 3}, f"{NEAR} in layer_types"),
     ("gpt2", {"activation_function": "relu"}, ".relu."),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
     ("qwen2 windows", {"layer_types": [NEAR] * 2}, "for 3 layers"),
@@ -290,7 +310,7 @@ REFUSED = [
     ("deepseek", {"scoring_func": "softmax"}, "scoring_func to .softmax."),
     ("deepseek", {"topk_method": "greedy"}, "topk_method to .greedy."),
     ("deepseek", {"n_group": 2}, "1 of 2 equal groups of 7 experts"),
-    ("gemma 2", {"attn_logit_softcapping": ...}, "does not say attn_logit_softcapping"),
+    ("gemma 3", {"rope_scaling": {"rope_type": "default"}}, "rope_scaling; keep one of them"),
     ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation to .gelu."),
     ("gemma 2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma 3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping to 50.0"),
@@ -328,7 +348,9 @@ def test_what_a_folder_said_of_its_type_and_ends_is_no_more_than_it_was(pair, tm
     folder, _ = pair
     reconfigure(folder, dtype="bfloat16", eos_token_id=[5, 7], auto_map={"AutoModel": "code.X"})
     for ends, expected in (((), [5, 7]), ((3,), [3])):
-        save_hf(load_hf(folder), tmp_path / f"{expected}", ends=ends)
+        with pytest.warns(UserWarning, match=r"code of its own \(auto_map: code.X\), which is not"):
+            model = load_hf(folder)
+        save_hf(model, tmp_path / f"{expected}", ends=ends)
         said = json.loads((tmp_path / f"{expected}/config.json").read_text())
         assert said["eos_token_id"] == expected
         assert not {"dtype", "torch_dtype", "auto_map"} & {*said}

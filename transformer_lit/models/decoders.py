@@ -10,6 +10,7 @@ __all__ = ['Turned', 'QWEN3_NEXT', 'GEMMA2', 'GEMMA3', 'GPT_OSS', 'OLMO', 'DECOD
 # %% ../../nbs/models/14_decoders.ipynb #imports
 import math
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -66,6 +67,7 @@ class Settings(PublishedSettings):
         "n_inner": None,
         "resid_pdrop": 0.1,
         "hidden_dropout_prob": 0.1,
+        "rms_norm_eps": 1e-6,
     }
 
     def __init__(self, said: Mapping[str, Any] = {}, /, place: Any = "config.json", **more: Any):
@@ -73,10 +75,18 @@ class Settings(PublishedSettings):
 
     @classmethod
     def read(cls, folder: str | Path) -> "Settings":
-        said = read_table(Path(folder) / "config.json")
-        if said.pop("quantization_config", None):
-            raise InputError(f"{folder} is quantised; only weights in floating point are read")
-        return cls(said, Path(folder) / "config.json")
+        c = cls(read_table(path := Path(folder) / "config.json"), path)
+        if how := c.get("quantization_config"):
+            kind = f"{path} sets quantization_config ({how.get('quant_method', 'unnamed')})"
+            raise InputError(f"{kind}; quantised weights are not read, only floating point is")
+        code = [x for name, x in c.get("auto_map", {}).items() if name.startswith("AutoModel")]
+        if code:
+            warnings.warn(
+                f"{path} names code of its own (auto_map: {code[0]}), which is not run; the model "
+                f"opens as the {c.architecture} of transformers and may compute something else",
+                stacklevel=4,
+            )
+        return c
 
     @property
     def architecture(self) -> str | None:
@@ -135,7 +145,8 @@ def make_rope(
     said = _rope_settings(c) if said is None else said
     kind = said.get("rope_type", said.get("type", "default"))
     base = said.get("rope_theta", base or c.get("rope_theta", 10_000.0))
-    if (found := said.get("partial_rotary_factor", c.get("partial_rotary_factor", 1))) != share:
+    found = said.get("partial_rotary_factor", c.get("partial_rotary_factor", 1))
+    if found != share and kind != "default":  # unscaled, the reference rotates all of each head
         raise InputError(f"{c.place} rotates {found} of each head; built is only all of it")
     given = {name: said[name] for name in _SCALED_BY[kind] if said.get(name) is not None}
     length = said.get("original_max_position_embeddings", c.get("max_position_embeddings"))
@@ -163,7 +174,20 @@ def _in_turn(*cycle: str) -> Callable[[Settings], Sequence[str]]:
     return lambda c: listed_kinds(c, cycle)
 
 
-_ALL_FULL = _in_turn(FULL)
+def _each(kind: str) -> Callable[[Settings], Sequence[str]]:
+    "The kinds of layers where a folder may list no other."
+
+    def kinds(c: Settings) -> Sequence[str]:
+        if others := {*c.get("layer_types", [])} - {kind}:
+            raise InputError(
+                f"{c.place} has {min(others)} in layer_types; a {c.architecture} has only {kind}"
+            )
+        return [kind] * c["num_hidden_layers"]
+
+    return kinds
+
+
+_EACH_FULL = _each(FULL)
 
 
 def _one_rope(c: Settings) -> dict[str, Position]:
@@ -175,7 +199,7 @@ def _one_rope(c: Settings) -> dict[str, Position]:
 class Parts:
     "What a family exchanges in a `Llama`, each made from the settings and what is there."
 
-    kinds: Callable[[Settings], Sequence[str]] = _ALL_FULL  # of each layer
+    kinds: Callable[[Settings], Sequence[str]] = _EACH_FULL  # of each layer
     positions: Callable[[Settings], Mapping[str, Position]] = _one_rope  # of each kind
     attention: Callable[[Settings, str, nn.Module], nn.Module] | None = None
     ffn: Callable[[Settings, int, nn.Module], nn.Module] | None = None
@@ -461,18 +485,25 @@ GEMMA3: Names = {
 
 # %% ../../nbs/models/14_decoders.ipynb #gemma
 def rope_of_each(
-    c: Settings, near: int | float | None, far: int | float | None = None
+    c: Settings,
+    near: int | float | None,
+    far: int | float | None = None,
+    *,
+    scaled: Collection[str] = (FULL,),
 ) -> dict[str, Position]:
-    """Version 5 has a table for layers of each kind; that of version 4 is for the full ones.
+    """Version 5 has a table for layers of each kind; that of version 4 is for the `scaled` ones.
 
     `near` and `far` are the bases that version 4 has elsewhere.
     """
+    if c.get("rope_parameters") and c.get("rope_scaling"):
+        raise InputError(f"{c.place} sets rope_parameters and rope_scaling; keep one of them")
     said = _rope_settings(c)
     D = c["head_dim"] or c["hidden_size"] // c["num_attention_heads"]
-    if c.get("rope_parameters") and not c.get("rope_scaling"):
+    if c.get("rope_parameters"):
         tables = {kind: said.table(kind, ROPE) for kind in (NEAR, FULL)}
     else:
-        tables = {NEAR: PublishedSettings({}, c.place, ROPE), FULL: said}
+        unscaled = PublishedSettings({}, c.place, ROPE)
+        tables = {kind: said if kind in scaled else unscaled for kind in (NEAR, FULL)}
     bases = {NEAR: near, FULL: far}
     return {kind: make_rope(c, D, tables[kind], base=bases[kind]) for kind in tables}
 
@@ -628,7 +659,7 @@ class Family:
         return self.parts(c)
 
 
-_PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+_PLAIN = {"hidden_act": ("silu", "swish"), "attention_bias": False, "mlp_bias": False}
 _PLAIN |= {"rope_interleaved": False, "use_mrope": False}
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": False}
 _GEMMA |= {"attention_bias": False, "mlp_bias": False}
@@ -636,35 +667,62 @@ _SIGMOID = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_fre
 _NO_WINDOWS = dict.fromkeys(
     ("sliding_window", "max_window_layers", "layer_types"), "use_sliding_window is false"
 )
-_GEMMA_UNUSED = {"hidden_act": "hidden_activation counts"}
-_OSS_UNUSED = {"experts_per_token": "num_experts_per_tok is the same"}
+_ALL_FULL = {"sliding_window": "no layer is near"}
+_GEMMA_UNUSED = _ALL_FULL | {"hidden_act": "hidden_activation counts"}
+_OSS_UNUSED = _ALL_FULL | {"experts_per_token": "num_experts_per_tok is the same"}
 _OSS_UNUSED |= {"initial_context_length": "original_max_position_embeddings is the same"}
 _MORE_TOKENS = dict.fromkeys(
     ("num_nextn_predict_layers", "num_mtp_layers"), "they predict one more token"
 )
 _MORE_TOKENS |= {"qk_head_dim": "the sum of qk_nope_head_dim and qk_rope_head_dim"}
+_LEN = "max_position_embeddings"  # what follows is the default of each class of transformers
+_LLAMA_UNSAID = {_LEN: 2048}
+_MISTRAL_UNSAID = {_LEN: 2**17, "sliding_window": 4096, "num_key_value_heads": 8}
+_MIXTRAL_UNSAID = _MISTRAL_UNSAID | {"sliding_window": None}
+_MIXTRAL_UNSAID |= {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
+_QWEN_UNSAID = {_LEN: 2**15, "sliding_window": 4096, "num_key_value_heads": 32}
+_OSS_SCALED = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
+_OSS_SCALED |= {"truncate": False, "original_max_position_embeddings": 4096}
+_OSS_UNSAID = {_LEN: 2**17, "sliding_window": 128, "num_key_value_heads": 8, "head_dim": 64}
+_OSS_UNSAID |= {"rms_norm_eps": 1e-5, "rope_theta": 150_000.0, "rope_parameters": _OSS_SCALED}
+_OSS_UNSAID |= {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
+_OLMO_UNSAID = {_LEN: 2048, "rms_norm_eps": 1e-5}
+_GEMMA2_UNSAID = {_LEN: 8192, "sliding_window": 4096, "num_key_value_heads": 4, "head_dim": 256}
+_GEMMA2_UNSAID |= {"tie_word_embeddings": True, "query_pre_attn_scalar": 256}
+_GEMMA2_UNSAID |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_GEMMA3_UNSAID = _GEMMA2_UNSAID | {_LEN: 2**17, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
+_GEMMA3_UNSAID |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+_NEXT_UNSAID = {_LEN: 2**15, "num_key_value_heads": 2, "head_dim": 256}
+_NEXT_UNSAID |= {"norm_topk_prob": True, "partial_rotary_factor": 0.25}
+_NEXT_UNSAID |= {"linear_value_head_dim": 128}
 DECODERS: dict[str, Family] = {
-    "LlamaForCausalLM": Family(LLAMA, Parts(), _PLAIN),
-    "MistralForCausalLM": Family(LLAMA, Parts(_in_turn(NEAR)), _PLAIN),
+    "LlamaForCausalLM": Family(LLAMA, Parts(), _PLAIN, _LLAMA_UNSAID),
+    "MistralForCausalLM": Family(LLAMA, Parts(_each(NEAR)), _PLAIN, _MISTRAL_UNSAID),
     "Qwen2ForCausalLM": Family(
-        LLAMA, Parts(_qwen_kinds, attention=_biased), _PLAIN, unused=_NO_WINDOWS
+        LLAMA, Parts(_qwen_kinds, attention=_biased), _PLAIN, _QWEN_UNSAID, unused=_NO_WINDOWS
     ),
     "Qwen3ForCausalLM": Family(
-        QWEN3, Parts(_qwen_kinds, attention=_normed_heads), _PLAIN, unused=_NO_WINDOWS
+        QWEN3,
+        Parts(_qwen_kinds, attention=_normed_heads),
+        _PLAIN,
+        _QWEN_UNSAID | {"head_dim": 128},
+        unused=_NO_WINDOWS,
     ),
     "MixtralForCausalLM": Family(
-        MIXTRAL, Parts(_in_turn(NEAR), ffn=_mixtral_experts), _PLAIN, {"sliding_window": None}
+        MIXTRAL, Parts(_each(NEAR), ffn=_mixtral_experts), _PLAIN, _MIXTRAL_UNSAID
     ),
     "Qwen3MoeForCausalLM": Family(
         QWEN3_MOE,
         Parts(attention=_normed_heads, ffn=_qwen_experts),
         _PLAIN | {"use_sliding_window": False},
+        {_LEN: 2**15, "num_key_value_heads": 4},
         unused=_NO_WINDOWS,
     ),
     "DeepseekV3ForCausalLM": Family(
         DEEPSEEK,
         Parts(positions=_neighbours, attention=_latent, ffn=_routed),
         _PLAIN | _SIGMOID,
+        {_LEN: 4096, "num_key_value_heads": 128},
         ignored=r"\.rotary_emb\.inv_freq$|^model\.layers\.LAST\.",  # for one more token
         unused=_MORE_TOKENS,
     ),
@@ -672,36 +730,36 @@ DECODERS: dict[str, Family] = {
         GPT_OSS,
         Parts(_in_turn(NEAR, FULL), attention=_with_sink, ffn=_clamped_experts),
         _PLAIN | {"attention_bias": True},
-        {"rope_theta": 150_000.0, "swiglu_limit": 7.0, "swiglu_alpha": 1.702},
+        _OSS_UNSAID,
         unused=_OSS_UNUSED,
     ),
-    "Olmo2ForCausalLM": Family(OLMO, _OLMO_PARTS, _PLAIN),
+    "Olmo2ForCausalLM": Family(OLMO, _OLMO_PARTS, _PLAIN, _OLMO_UNSAID),
     "Olmo3ForCausalLM": Family(
         OLMO,
         replace(_OLMO_PARTS, kinds=_in_turn(NEAR, NEAR, NEAR, FULL), positions=_olmo_ropes),
         _PLAIN,
-        {"rope_theta": 500_000.0},
+        _OLMO_UNSAID | {"rope_theta": 500_000.0, "sliding_window": 4096},
+        unused=_ALL_FULL,
     ),
     "Gemma2ForCausalLM": Family(
         GEMMA2,
         replace(_GEMMA_PARTS, attention=_capped),
         _GEMMA,
-        {"tie_word_embeddings": True},
+        _GEMMA2_UNSAID,
         unused=_GEMMA_UNUSED,
     ),
     "Gemma3ForCausalLM": Family(
         GEMMA3,
         replace(_GEMMA_PARTS, kinds=_gemma3_kinds, positions=_gemma_ropes, attention=_scaled_heads),
         _GEMMA | {"attn_logit_softcapping": None},
-        {"rope_theta": 1e6, "rope_local_base_freq": 1e4}
-        | {"tie_word_embeddings": True, "final_logit_softcapping": None},
+        _GEMMA3_UNSAID,
         unused=_GEMMA_UNUSED,
     ),
     "Qwen3NextForCausalLM": Family(
         QWEN3_NEXT,
         Parts(_next_kinds, _partial_rope, _gate_or_state, _shared_experts),
         _PLAIN | {"use_sliding_window": False, "linear_conv_kernel_dim": 4},
-        {"norm_topk_prob": True, "partial_rotary_factor": 0.25},
+        _NEXT_UNSAID,
         ignored=r"^mtp\.",  # for more tokens
         unused=_NO_WINDOWS,
     ),
