@@ -70,7 +70,7 @@ def load(
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
         return _sentence_encoder(folder, device, weights)
-    if "architectures" in read_table(folder / "config.json"):
+    if {"architectures", "model_type"} & read_table(folder / "config.json").keys():
         return _published(folder, device, weights)
     if weights is not None:
         raise InputError(f"{name_or_folder} is no published model; these alone open in {weights}")
@@ -97,6 +97,7 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
         if weights is not None:
             quantised(found.model, weights)
     info = {"dataset": path.name, "chat_template": found.chat_template, "ends": found.ends}
+    info |= {"sampling": found.sampling}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
 
