@@ -280,7 +280,7 @@ REFUSED = [
     (
         "llama 1",
         {"quantization_config": {"quant_method": "x"}},
-        r"quantization_config \(x\); quanti",
+        r"quantization_config \(x\); only weights",
     ),
     (
         "llama 1",

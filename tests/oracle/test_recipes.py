@@ -124,6 +124,8 @@ def test_tokens_are_chosen_as_the_folder_says(copy):
     assert (
         writer.chat().sampling.adjust is not None and writer.chat(temperature=0).sampling.top_k == 7
     )
+    tell(file, top_k=-1)
+    assert load(copy).sampling().top_k is None
     tell(file, do_sample=...)
     assert load(copy).sampling().temperature == 0.8
     tell(file, num_beams=3, no_repeat_ngram_size=2)

@@ -78,7 +78,7 @@ class Settings(PublishedSettings):
         c = cls(read_table(path := Path(folder) / "config.json"), path)
         if how := c.get("quantization_config"):
             kind = f"{path} sets quantization_config ({how.get('quant_method', 'unnamed')})"
-            raise InputError(f"{kind}; quantised weights are not read, only floating point is")
+            raise InputError(f"{kind}; only weights in floating point are read")
         code = [x for name, x in c.get("auto_map", {}).items() if name.startswith("AutoModel")]
         if code:
             warnings.warn(

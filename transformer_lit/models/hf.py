@@ -321,7 +321,8 @@ IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, 
         "earlier versions of this package wrote it of a GGUF file": "value_dim rotated",
         "it matters in training only": "initializer_range initializer_factor init_std"
         " initializer_cutoff_factor attention_probs_dropout_prob attn_pdrop embd_pdrop"
-        " attention_dropout hidden_dropout gradient_checkpointing pretraining_tp ep_size aux_loss_alpha seq_aux"
+        " attention_dropout hidden_dropout gradient_checkpointing pretraining_tp ep_size"
+        " aux_loss_alpha seq_aux"
         " output_router_logits router_aux_loss_coef router_jitter_noise encoder_layerdrop"
         " decoder_layerdrop layerdrop sparse_prediction sparse_pred_ignore_index",
         "it belongs to the head of another task": "id2label label2id num_labels problem_type"
@@ -364,7 +365,7 @@ GENERATION: dict[str, Key | str] = _table(  # the same for generation_config.jso
         listed(whole()): "suppress_tokens",
         listed(listed(whole())): "bad_words_ids",
         SWITCH: "do_sample",
-        whole(): "top_k",
+        whole(-1): "top_k",  # in some folders -1 means all, as 0 does
         _SHARE: "top_p min_p",
         number(0, 1e6): "temperature",
         number(1e-6, 1e6): "repetition_penalty",

@@ -707,7 +707,7 @@ def read_generation(folder: Path, c: Settings) -> PublishedSettings:
 def read_sampling(said: PublishedSettings) -> dict[str, Any]:
     "How a folder wants tokens chosen, in the names of `Sampling`, where it does not say greedily."
     drawn = ("temperature", "top_k", "top_p", "min_p") if said.get("do_sample") else ()
-    return {name: said[name] for name in ("repetition_penalty", *drawn) if said.get(name)}
+    return {name: said[name] for name in ("repetition_penalty", *drawn) if said.get(name, 0) > 0}
 
 
 def _ids(said: int | list[int] | None) -> tuple[int, ...]:

@@ -106,7 +106,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return self.info.get("ends", ())
 
     def sampling(self, **settings: Any) -> Sampling:
-        "How the folder of a published model wants tokens chosen, changed by settings of `Sampling`."
+        "How a published model's folder wants tokens chosen, unless settings of `Sampling` differ."
         said = {"temperature": 0.8} | self.info.get("sampling", {}) | settings
         if (theirs := said.get("repetition_penalty")) and "repetition_penalty" not in settings:
             del said["repetition_penalty"]  # of logits, as transformers has it
