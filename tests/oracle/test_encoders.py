@@ -320,6 +320,8 @@ REFUSED = [
     ("deberta apart", {"deberta.encoder.LayerNorm.bias": (42,)}, "reads: deberta.encoder.Layer"),
     ("t5", {"architectures": ["DebertaForMaskedLM"]}, "DebertaForMaskedLM, .* not built"),
     ("t5", {"feed_forward_proj": "gated-silu"}, ".gated-silu.; .* .relu. or .gated-gelu."),
+    ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder to false"),
+    ("modernbert", OLD | {"rope_scaling": {"type": "linear", "factor": 2.0}}, "is rope_type"),
     ("t5", {"dense_act_fn": "silu"}, "dense_act_fn to .silu."),
     ("t5", {"is_gated_act": True}, "lacks encoder.block.0.layer.1.DenseReluDense.wi_0"),
     ("t5", {"d_kv": ...}, "does not say d_kv"),

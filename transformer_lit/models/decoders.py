@@ -498,6 +498,8 @@ def rope_of_each(
     if c.get("rope_parameters") and c.get("rope_scaling"):
         raise InputError(f"{c.place} sets rope_parameters and rope_scaling; keep one of them")
     said = _rope_settings(c)
+    if "type" in said and "rope_type" not in said:  # the reference would not scale at all
+        raise InputError(f"{said.place} sets type; in a {c.architecture} its name is rope_type")
     D = c["head_dim"] or c["hidden_size"] // c["num_attention_heads"]
     if c.get("rope_parameters"):
         tables = {kind: said.table(kind, ROPE) for kind in (NEAR, FULL)}
