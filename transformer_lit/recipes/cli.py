@@ -555,10 +555,10 @@ _Seed = Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Repeats a
 _Temperature = Annotated[float, typer.Option(help="0 is greedy.", **_finite)]
 
 
-def _sampling(stop: Sequence[str] | None, **chosen: Any) -> Any:
-    from transformer_lit.inference.sampling import Sampling
-
-    return Sampling(stop=[text for text in stop or () if text], **chosen)
+def _sampling(model: Any, stop: Sequence[str] | None, **chosen: Any) -> Any:
+    "What was typed; the rest is as the folder of a published model says."
+    typed = {name: value for name, value in chosen.items() if value is not None}
+    return model.sampling(stop=[text for text in stop or () if text], **typed)
 
 # %% ../../nbs/recipes/07_cli.ipynb #generate
 @app.command("generate")
@@ -584,7 +584,7 @@ def generate_text(
     writer = _load(model, device, "stream", "continue a text", weights)
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
-    sampling = _sampling(stop, **chosen)
+    sampling = _sampling(writer, stop, **chosen)
     pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=sampling)
     with _threads(1):
         if as_json:
@@ -772,7 +772,7 @@ def chat(
     seed = torch.seed() % 2**63 if seed is None else seed  # each chat differs
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
-    talk = trained.chat(system, sampling=_sampling(stop, **chosen))
+    talk = trained.chat(system, sampling=_sampling(trained, stop, **chosen))
     most = min(max_new_tokens, talk.max_len // 2)
     for line in _typed():
         began = first = perf_counter()
