@@ -242,18 +242,17 @@ class BPETokenizer:
 
     def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
         "The ids of `text`, with the begin and end tokens where asked for."
-        return [self.bos_id] * bos + self.backend.encode(_unicode(text)).ids + [self.eos_id] * eos
+        return [self.bos_id] * bos + self.encode_all([text])[0] + [self.eos_id] * eos
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel."
-        return [
-            encoding.ids for encoding in self.backend.encode_batch([_unicode(t) for t in texts])
-        ]
+        "The ids of many texts, in parallel. What a line becomes does not depend on other lines."
+        lines = [_unicode(text).splitlines(keepends=True) for text in texts]
+        rows = iter(self.backend.encode_batch([*chain(*lines)]))
+        return [[i for _ in some for i in next(rows).ids] for some in lines]
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
-        "The ids of a long text in one row, read line by line, as the training must have done."
-        rows = self.encode_all(text.splitlines(keepends=True))
-        return torch.tensor([i for row in rows for i in row], dtype=torch.long)
+        "The ids of a text in one row, the same as those of `encode`."
+        return torch.tensor(self.encode(text), dtype=torch.long)
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, bytes that are not UTF-8 become `�`."
@@ -623,21 +622,13 @@ class PublishedTokenizer(BPETokenizer):
         roles |= {"letters": True} if self.backend.encode_special_tokens else {}
         write_json(path, {"roles": roles, "tokenizer": json.loads(self.backend.to_str())})
 
-    def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
-        "The ids of `text`, with the begin and end tokens where asked for."
-        return [self.bos_id] * bos + self.encode_all([text])[0] + [self.eos_id] * eos
-
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel."
+        "The ids of many texts, in parallel; some of these tokenizers merge over the end of a line."
         return [encoding.ids for encoding in _encodings(self.backend, texts)]
 
     def encode_part(self, text: str) -> list[int]:
         "The ids of a piece of a text: nothing is put in front of it."
         return _encodings(self.backend, [text], add_special_tokens=False)[0].ids
-
-    def encode_text(self, text: str) -> Int[Tensor, "N"]:
-        "The ids of a long text in one row; some of these tokenizers merge over the end of a line."
-        return torch.tensor(self.encode(text), dtype=torch.long)
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of what a person typed: `<|im_end|>` in it is letters, and no token.
