@@ -658,7 +658,7 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     there = all(Path(file).exists() for file in recipe.files)
     if not (there and hash_files(recipe.files).items() <= model.info.get("data", {}).items()):
         said = ", ".join(recipe.files)
-        raise InputError(f"{said}: not as in its training; to score a file: --{kind.reads} FILE")
+        raise InputError(f"{said}: not as in its training; to score them: --{kind.reads} FILE")
     return recipe
 
 
