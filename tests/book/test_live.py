@@ -425,6 +425,7 @@ def merges():
         " ",
         "Fahrräder 🚲",
         "  two  spaces \n",
+        "\ta \nb \r\n \r c\v \f\x1c \x85 d\u2028\n\n\n  e",
         "kiki it's 2017: 漢字 \x00\x7f\u00ad\ufeffé",
     ]
     texts += [*names["captions"], *random.Random(0).sample(lines, 33)]
@@ -438,8 +439,9 @@ def merges():
     learned, expected = [*map(list, described["model"]["merges"])], []
     tokenizer = BPETokenizer.train(names["captions"], len(described["model"]["vocab"]))
     for text in texts:
-        cut = tokenizer.backend.pre_tokenizer.pre_tokenize_str(text)
-        steps = [words := [list(word) for word, _ in cut]]
+        cut = tokenizer.backend.pre_tokenizer.pre_tokenize_str
+        lines = text.splitlines(keepends=True)
+        steps = [words := [list(word) for line in lines for word, _ in cut(line)]]
         for rank, pair in enumerate(learned):
             merged = [names["apply_merges"](word, [tuple(pair)]) for word in words]
             if merged != words:

@@ -20,8 +20,15 @@ from wide import Wide
 
 from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
 from transformer_lit.course.files import InputError
+from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import conversions_of
-from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf, shared_names
+from transformer_lit.models.hf_build import (
+    FAMILIES,
+    empty_module,
+    load_hf,
+    save_hf,
+    shared_names,
+)
 
 # --- folders --------------------------------------------------------------------------------------
 
@@ -228,6 +235,28 @@ def reread(folder, model):
     if hasattr(model.config, "num_experts_per_tok"):
         theirs.set_experts_implementation("eager")  # the fused has no float64
     return theirs
+
+
+def hold_defaults(folder, model):
+    "Each key that a folder leaves out is refused, or is what the reference's own class takes."
+
+    def look(said):
+        c = Settings(said)
+        c.tensors = tensors
+        made = empty_module(c, folder)
+        attends = [repr(getattr(part, "attend", None)) for part in made.modules()]
+        return repr(made), attends, [x.tolist() for x in made.buffers() if not x.is_meta]
+
+    said = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors").keys()
+    for name in said.keys() - {"architectures"}:
+        rest = {x: y for x, y in said.items() if x != name}
+        try:
+            ours = look(rest)
+        except InputError:
+            continue
+        theirs = type(model.config).from_dict(rest).to_json_string(use_diff=False)
+        assert ours == look(json.loads(theirs) | {"architectures": said["architectures"]}), name
 
 
 def hold_unsaid(folder, model, more, names):

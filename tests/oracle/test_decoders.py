@@ -11,6 +11,7 @@ from checkpoints import (
     hold_16_bits,
     hold_a_head_of_its_own,
     hold_cuts,
+    hold_defaults,
     hold_gradients,
     hold_left_padding,
     hold_logits,
@@ -254,11 +255,13 @@ UNSAID = {
     "qwen2 windows": ("layer_types",),
     "gemma 2": ("layer_types", "tie_word_embeddings"),
     "gemma 3": ("layer_types", "rope_parameters"),
+    "mixtral": ("rope_theta", "rms_norm_eps"),
     "gpt-oss": ("layer_types", "rope_theta", "swiglu_alpha", "swiglu_limit"),
+    "gpt-oss clamped": ("rope_parameters",),
     "olmo 3": ("layer_types", "rope_theta"),
     "qwen3-next": ("layer_types", "norm_topk_prob", "partial_rotary_factor"),
     "qwen3.5": ("layer_types", "partial_rotary_factor"),
-    "gemma 4": ("layer_types", "tie_word_embeddings"),
+    "gemma 4": ("layer_types", "rope_parameters", "tie_word_embeddings"),
     "kimi linear": ("mlp_layer_types",),
 }
 
@@ -267,6 +270,11 @@ UNSAID = {
 def test_what_a_folder_leaves_out_is_what_the_reference_takes(pair, names):
     "Kinds of layers above all."
     hold_unsaid(*pair, ids(), names)
+
+
+@one_of_each
+def test_each_key_that_a_folder_leaves_out(pair):
+    hold_defaults(*pair)
 
 
 MASKS = {f"h.{i}.attn.{x}": (1, 1, 71, 71) for i in range(3) for x in ("bias", "masked_bias")}
@@ -278,6 +286,7 @@ FOUND = [  # tensors beside those of the model, and other names
     ("qwen3-next", {"mtp.fc.weight": (85, 170)}, {}),
     ("qwen3.5", {"mtp.fc.weight": (84, 168)}, {}),
     ("kimi linear", {}, {r"layers\.0\.block_sparse_moe": "layers.0.mlp"}),
+    ("llama 1", {**rope(partial_rotary_factor=0.5), "hidden_act": "swish"}, {}),
 ]
 
 
@@ -286,6 +295,12 @@ def test_a_folder_as_it_was_published(pair, changes, names):
     alter(pair[0], changes, names)
     ours = hold_logits(*pair, ids(2, 19))
     assert (ours.lm_head.weight is ours.tok_emb.weight) == ours.config.tied
+
+
+@some("gemma 4")
+def test_the_last_layer_of_gemma_4_is_full_whatever_is_listed(pair):
+    alter(pair[0], {"layer_types": [NEAR] * 6})
+    hold_logits(*pair, ids(2, 19))
 
 
 SEEING = {  # what stands beside the text model in a folder of one that sees
@@ -348,18 +363,29 @@ REFUSED = [
     ("deepseek", {"qk_rope_head_dim": 10**5}, "to 100000; .*, the most that its tensors have"),
     ("mixtral", {"num_local_experts": 10**5}, "to 100000; .*, the most that its tensors have"),
     ("llama 1", {"vocab_size": 2**62}, "folder: "),  # whatever torch says, in one line
-    ("llama 1", {"quantization_config": {"bits": 4}}, "quantised"),
+    (
+        "llama 1",
+        {"quantization_config": {"quant_method": "x"}},
+        r"quantization_config \(x\); only weights",
+    ),
     (
         "llama 1",
         rope(rope_type="dynamic", factor=2.0),
         "rope_type to .dynamic.; it must be .default. or",
     ),
-    ("llama 1", rope(partial_rotary_factor=0.5), "0.5 of each head"),
+    (
+        "llama 1",
+        rope(rope_type="linear", factor=2.0, partial_rotary_factor=0.5),
+        "0.5 of each head",
+    ),
     ("llama 1", {"num_hidden_layers": 10**9}, "to 1000000000; .* 1 to 3, the most"),
     ("llama 1", {"num_hidden_layers": 2}, "holds what nothing reads: model.layers.2"),
     ("llama 1", {"architectures": ["MambaForCausalLM"]}, "Mamba.* not built; built are: .*GPT2LM"),
-    ("llama 1", {"architectures": None}, "None.* not built"),
+    ("llama 1", {"architectures": None}, "does not say architectures, the class of the model"),
     ("llama 1", {"architectures": 5}, "architectures to 5; it must be a list"),
+    ("llama 1", {"layer_types": [NEAR] * 3}, f"{NEAR} in layer_types; a Llama.* only {FULL}"),
+    ("mistral", {"layer_types": [FULL] * 3}, f"{FULL} in layer_types; a Mistral"),
+    ("deepseek", {"layer_types": [NEAR] * 3}, f"{NEAR} in layer_types"),
     ("gpt2", {"activation_function": "relu"}, ".relu."),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
     ("qwen2 windows", {"layer_types": [NEAR] * 2}, "for 3 layers"),
@@ -371,7 +397,7 @@ REFUSED = [
     ("deepseek", {"scoring_func": "softmax"}, "scoring_func to .softmax."),
     ("deepseek", {"topk_method": "greedy"}, "topk_method to .greedy."),
     ("deepseek", {"n_group": 2}, "1 of 2 equal groups of 7 experts"),
-    ("gemma 2", {"attn_logit_softcapping": ...}, "does not say attn_logit_softcapping"),
+    ("gemma 3", {"rope_scaling": {"rope_type": "default"}}, "rope_scaling; keep one of them"),
     ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation to .gelu."),
     ("gemma 2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma 3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping to 50.0"),
@@ -382,6 +408,8 @@ REFUSED = [
     ("qwen3-next", {"layer_types": [NEAR] * 5}, "sliding_attention.* not built"),
     ("qwen3.5", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
     ("qwen3.5", {"attn_output_gate": False}, "attn_output_gate to false"),
+    ("qwen3.5", rope(rope_type="proportional", partial_rotary_factor=0.25), "by proportional"),
+    ("gemma 4", {"sliding_window_pattern": 2}, "sliding_window_pattern to 2, and nothing"),
     ("gemma 4", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input to 256"),
     ("gemma 4", {"hidden_size_per_layer_input": ...}, "hidden_size_per_layer_input to 256"),
     ("gemma 4", {"num_kv_shared_layers": 2}, "num_kv_shared_layers to 2"),
@@ -422,7 +450,9 @@ def test_what_a_folder_said_of_its_type_and_ends_is_no_more_than_it_was(pair, tm
     folder, _ = pair
     reconfigure(folder, dtype="bfloat16", eos_token_id=[5, 7], auto_map={"AutoModel": "code.X"})
     for ends, expected in (((), [5, 7]), ((3,), [3])):
-        save_hf(load_hf(folder), tmp_path / f"{expected}", ends=ends)
+        with pytest.warns(UserWarning, match=r"code of its own \(auto_map: code.X\), which is not"):
+            model = load_hf(folder)
+        save_hf(model, tmp_path / f"{expected}", ends=ends)
         said = json.loads((tmp_path / f"{expected}/config.json").read_text())
         assert said["eos_token_id"] == expected
         assert not {"dtype", "torch_dtype", "auto_map"} & {*said}

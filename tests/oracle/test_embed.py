@@ -104,6 +104,8 @@ def test_vectors_are_those_of_the_reference_in_any_company(name, pooling, more, 
     assert not ours.training and len(ours.tokenizer.encode("bike " * 97)) == most
     for size in (101, 7):
         assert_close(ours.encode(texts, batch_size=size), expected)
+    around = ours.encode([f" {text}\n" for text in texts])  # the library strips texts
+    assert torch.equal(around, ours.encode(texts))
     for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
         assert len(copied(ours.tokenizer).encode("bike " * 97)) == most
 
@@ -182,6 +184,13 @@ def one_more_token(folder):
     words.save(str(folder / "tokenizer.json"))
 
 
+def cased(folder):
+    words = backend()
+    words.normalizer = None
+    words.save(str(folder / "tokenizer.json"))
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+
+
 def more(tensors):
     return {**tensors, "more.weight": torch.ones(3)}
 
@@ -194,6 +203,8 @@ USE = "config_sentence_transformers.json"
 MODES = '{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}'
 POOLED = {
     MODES: "pools by mean and cls",
+    '{"pooling_mode_cls_token": true}': "pools by mean and cls",
+    '{"pooling_mode_mean_tokens": false}': "pools by no pooling_mode",
     '{"pooling_mode_max_tokens": true}': "pooling_mode_max_tokens to true",
     '{"pooling_mode": "max"}': "pooling_mode to .max.; it must be .mean. or .cls.",
     '{"pooling_mode": ["mean", "max"]}': r"pooling_mode to \[",
@@ -219,7 +230,6 @@ MADE = {
     '"path": "1_Pooling", "kwargs": {"a": 1}': "sets kwargs to",
 }
 READ = {
-    '{"do_lower_case": true}': "do_lower_case to true",
     '{"max_seq_length": 0}': "max_seq_length to 0",
     '{"model_args": {"x": 1}}': "model_args to",
     '{"query_length": 32}': "sets query_length to 32",
@@ -239,6 +249,11 @@ REFUSED = [
     *(("bert", says("sentence_bert_config.json", said), words) for said, words in READ.items()),
     ("bert", says("tokenizer_config.json", '{"model_max_length": 0}'), "model_max_length to 0"),
     ("bert", says("tokenizer_config.json", '{"truncation_side": "left"}'), "truncation_side to"),
+    *(
+        ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* the opposite")
+        for said in ('{"do_lower_case": false}', '{"strip_accents": false}')
+    ),
+    ("bert", cased, "sets do_lower_case to true; its tokenizer.json does not"),
     ("bert", lambda folder: (folder / "library.py").touch(), "code in the folder"),
     ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer; b"),
 ]

@@ -18,11 +18,14 @@ from checkpoints import (
     hold_16_bits,
     hold_a_head_of_its_own,
     hold_cuts,
+    hold_defaults,
     hold_gradients,
     hold_logits,
     hold_lora,
     hold_return,
     hold_unsaid,
+    reconfigure,
+    reread,
     rewrite,
     wide_model,
 )
@@ -30,6 +33,7 @@ from torch import nn
 from wide import Wide
 
 from transformer_lit.inference.beam import beam_search
+from transformer_lit.inference.sampling import generate
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import DECODERS
 from transformer_lit.models.hf_build import FAMILIES, load_hf, save_hf
@@ -93,6 +97,7 @@ MODELS = {
     "t5": (T5S, hf.T5Config(**T5)),
     "t5 1.1": (untied, hf.T5Config(**GATED)),
     "t5 1.1 tied": (T5S, hf.T5Config(**GATED)),
+    "t5 in between": (T5S, hf.T5Config(**T5, dense_act_fn="gelu_new")),
     "t5 of 2019": (T5S, hf.T5Config(**{name: x for name, x in T5.items() if name not in UNSAID})),
     "marian": (hf.MarianMTModel, hf.MarianConfig(**MARIAN)),
     "marian relu": (
@@ -217,6 +222,18 @@ def test_bases_that_a_folder_leaves_out_are_the_references(pair):
     hold_unsaid(*pair, question(pair[1]), ("layer_types", "rope_theta"))
 
 
+@every
+def test_each_key_that_a_folder_leaves_out(pair):
+    hold_defaults(*pair)
+
+
+@some("modernbert")
+def test_a_scaling_of_version_4_is_for_layers_of_both_kinds(pair):
+    folder, model = pair
+    reconfigure(folder, **OLD, rope_scaling={"rope_type": "linear", "factor": 2.0})
+    hold_logits(folder, reread(folder, model), question(model))
+
+
 @some("t5 of 2019")
 def test_what_t5_s_first_configurations_leave_out_is_what_the_reference_takes(pair):
     hold_unsaid(*pair, question(pair[1], 151), UNSAID)  # beyond 128, where buckets end
@@ -276,6 +293,11 @@ def test_what_a_folder_forbids_is_never_written_and_its_last_token_is_forced(pai
     found = beam_search(ours, src, bos=0, eos=1, max_len=5, beam=3, alpha=0)
     for row, (best,) in zip(theirs.tolist(), found, strict=True):
         assert row[1 : row.index(1)] == list(best.ids)
+    with Wide():
+        theirs = exact(model).generate(src, **ends | {"num_beams": 1})
+    start = torch.zeros(3, 1, dtype=torch.long)
+    found = generate(ours, start, src=src, max_new_tokens=5, eos=1, temperature=0)
+    assert [row[1 : row.index(1)] for row in theirs.tolist()] == found
 
 
 # --- refused --------------------------------------------------------------------------------------
@@ -294,7 +316,6 @@ REFUSED = [
     ("modernbert", {"hidden_activation": "silu"}, "hidden_activation to .silu."),
     ("modernbert", {"layer_types": ["linear_attention"] * 5}, "linear_attention.* not built"),
     ("modernbert", {"local_attention": -1}, "local_attention to -1; it must be"),
-    ("modernbert", {"local_attention": ...}, "does not say local_attention"),
     ("deberta v3", {"position_biased_input": ...}, "position_biased_input to true"),
     ("deberta v3", {"relative_attention": ...}, "relative_attention to false"),
     ("deberta v3", {"conv_kernel_size": 3}, "conv_kernel_size to 3"),
@@ -305,6 +326,10 @@ REFUSED = [
     ("deberta apart", {"deberta.encoder.LayerNorm.bias": (42,)}, "reads: deberta.encoder.Layer"),
     ("t5", {"architectures": ["DebertaForMaskedLM"]}, "DebertaForMaskedLM, .* not built"),
     ("t5", {"feed_forward_proj": "gated-silu"}, ".gated-silu.; .* .relu. or .gated-gelu."),
+    ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder to false"),
+    ("modernbert", OLD | {"rope_scaling": {"type": "linear", "factor": 2.0}}, "is rope_type"),
+    ("t5", {"dense_act_fn": "silu"}, "dense_act_fn to .silu."),
+    ("t5", {"is_gated_act": True}, "lacks encoder.block.0.layer.1.DenseReluDense.wi_0"),
     ("t5", {"d_kv": ...}, "does not say d_kv"),
     ("t5", {f"{BLOCK}.q.weight": ...}, f"lacks {BLOCK}.q.weight$"),
     ("t5", {f"{BLOCK}.q.weight": (42, 55)}, rf"has {BLOCK}.q.weight \(42, 55\); a \(55, 42\)"),

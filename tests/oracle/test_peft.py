@@ -2,10 +2,13 @@
 
 import copy
 
+import pytest
 import torch
-from peft import LoraConfig, inject_adapter_in_model
+from peft import LoraConfig, get_peft_model, inject_adapter_in_model
 
 from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
+from transformer_lit.models.assembly import AssemblyConfig, assemble
+from transformer_lit.models.gpt import GPT, GPTConfig
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 
@@ -34,3 +37,18 @@ def test_logits_gradients_and_merged_weights_are_those_of_peft():
         its.merge()
         torch.testing.assert_close(model.get_submodule(name).weight, its.base_layer.weight)
     assert not any(isinstance(x, LoRALinear) for x in model.modules())
+
+
+SMALL = {"d_model": 24, "n_layers": 1, "n_heads": 2, "d_ff": 17}
+TIED = [
+    Llama(LlamaConfig(31, **SMALL, tied=True)),
+    GPT(GPTConfig(31, **SMALL)),
+    assemble(AssemblyConfig(31, **SMALL, tied=True)),
+]
+
+
+@pytest.mark.parametrize("model", TIED)
+def test_peft_warns_where_a_merge_would_change_the_token_table_too(model):
+    changed = get_peft_model(model, LoraConfig(r=3, target_modules=["lm_head"]))
+    with pytest.warns(UserWarning, match="tie_word_embeddings=True.*lm_head"):
+        changed.merge_and_unload()

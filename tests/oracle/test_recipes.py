@@ -21,7 +21,7 @@ from transformer_lit.course.book import Paragraph
 from transformer_lit.course.files import InputError
 from transformer_lit.inference.chat import render
 from transformer_lit.models.embed import SentenceEncoder, load_sentence_encoder
-from transformer_lit.models.hf_build import save_hf
+from transformer_lit.models.hf_build import load_hf, save_hf
 from transformer_lit.recipes import cli, zoo
 from transformer_lit.recipes.language_model import LanguageModel, LanguageModeling
 from transformer_lit.recipes.recipe import finish_training, open_training
@@ -107,6 +107,32 @@ def test_ends_stand_in_one_of_three_places(copy):
     assert load(copy).info["ends"] == ()
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_tokens_are_chosen_as_the_folder_says(copy):
+    file, ids = copy / "generation_config.json", load(copy).tokenizer.encode("The 12 bikes")
+    free = continued(copy, ids)
+    tell(file, repetition_penalty=1.8, temperature=0.3, top_k=7, do_sample=True, num_beams=1)
+    writer, expected = load(copy), continued(copy, ids)
+    assert expected != free and writer.sampling().temperature == 0.3
+    assert writer.sampling(top_k=3).top_k == 3 and writer.sampling().top_k == 7
+    text = "".join(writer.stream("The 12 bikes", max_new_tokens=23, temperature=0))
+    expected = expected[:-1] if expected[-1] == 2 else expected
+    assert text == writer.tokenizer.decode_bytes(expected).decode(errors="replace")
+    assert writer.sampling(repetition_penalty=1.1).adjust is None
+    with pytest.warns(UserWarning, match="repetition_penalty to 1.8: .*, and this model does not"):
+        load_hf(copy)
+    assert (
+        writer.chat().sampling.adjust is not None and writer.chat(temperature=0).sampling.top_k == 7
+    )
+    tell(file, top_k=-1)
+    assert load(copy).sampling().top_k is None
+    tell(file, do_sample=...)
+    assert load(copy).sampling().temperature == 0.8
+    tell(file, num_beams=3, no_repeat_ngram_size=2)
+    with pytest.warns(UserWarning, match="num_beams to 3, no_repeat_ngram_size to 2: generate of"):
+        load(copy)
+
+
 FLAGS = {"content": "man", "lstrip": True, "rstrip": False, "normalized": False}
 NEW = {"__type": "AddedToken", **FLAGS}
 NAMED = {  # tokenizer_config.json, and special_tokens_map.json
@@ -123,6 +149,7 @@ NAMED = {  # tokenizer_config.json, and special_tokens_map.json
         },
         {"eos_token": END},
     ),
+    "white space": ({"added_tokens_decoder": {"2": {"content": END, "lstrip": True}}}, {}),
     "letters": ({"split_special_tokens": True}, {}),
     "flags": ({"add_bos_token": True, "clean_up_tokenization_spaces": True}, {}),
 }
@@ -273,6 +300,11 @@ REFUSED = [
             ("generation_config", {"eos_token_id": [[1]]}),
         )
     ),
+    (
+        lambda to: tell(to / "tokenizer_config.json", add_prefix_space=True),
+        "sets add_prefix_space to true, and .*tokenizer.json says the opposite",
+    ),
+    (lambda to: tell(to / "config.json", architectures=...), "n does not say architectures, the c"),
     (lambda to: tell(to / "tokenizer_config.json", shiny=1), r"g\.json sets shiny to 1, and noth"),
     (lambda to: tell(to / "tokenizer_config.json", pad_token="<new>"), "has the id 268, and the"),
     (

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -455,6 +456,20 @@ class TestCommand:
             json.loads(out)["name"].endswith("-from-my")
             and "start" in json.loads(out)["data_sha256"]
         )
+
+    def test_a_run_is_used_from_any_folder(self, run, here, monkeypatch):
+        train = (*FEW_LM, "steps=2", "--every", "2", "--out", "runs/my")
+        assert run(*train)[0] == 0
+        scored = run("evaluate", "--checkpoint", "runs/my")
+        (here / "other").mkdir()
+        monkeypatch.chdir(here / "other")
+        for name in ("../runs/my", "../runs/my/model", str(here / "runs/my")):
+            assert run("evaluate", "--checkpoint", name) == scored
+        assert run("train", "--resume", "--out", "../runs/my")[0] == 0
+        assert Path.cwd() == here / "other" and not [*Path().iterdir()]  # the record is elsewhere
+        shutil.move(here / "runs/my/model", "moved")
+        code, _, err = run("evaluate", "--checkpoint", "moved")
+        assert code == 2 and "mytext: not as in its training" in err
 
     @pytest.mark.parametrize("files", [("src", "tgt"), ("both.tsv",)], ids=["two", "one"])
     def test_pairs_to_a_translation(self, run, files, monkeypatch):

@@ -1,6 +1,6 @@
 """Sizes that cannot be are refused where they are given, with their name and value."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 
@@ -38,3 +38,11 @@ def check_sizes(config: Any) -> None:
             share(**{field.name: value})
         if field.name == "eps" and not 1e-30 <= value <= 1:
             raise ValueError(f"eps must be a number from 1e-30 to 1, got {value!r}")
+
+
+class Tied:
+    "A config whose `tied` says that the output layer shares the token table."
+
+    def to_dict(self) -> dict[str, Any]:
+        "The config as a table, in which PEFT looks up whether it has to warn of a shared table."
+        return asdict(self) | {"tie_word_embeddings": self.tied}

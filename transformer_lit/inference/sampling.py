@@ -185,6 +185,7 @@ def stream(
         raise ValueError("ids have no text in which to stop; give eos, or a text to load(…)")
     generator = generator or sampling.generator(ids.device)
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
+    longest = room - 1  # nothing follows the last token, so no model reads it
     room = room if max_len is None else min(room, max_len)
     rows = torch.arange(batch_size, device=ids.device)  # those that are not finished
     ends = torch.tensor([] if eos is None else eos, dtype=torch.long, device=ids.device)
@@ -194,7 +195,7 @@ def stream(
             if held == room:
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
                 inputs = (x if x is None else x[rows] for x in (src, src_mask))
-                held, state = 0, model.start(len(rows), room, *inputs)
+                held, state = 0, model.start(len(rows), min(room, longest), *inputs)
             logits = model.step(new, state, last=1)[:, -1]  # B V
             token = sampling.choose(logits, ids, generator)  # B
             held += new.shape[1]

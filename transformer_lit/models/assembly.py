@@ -20,7 +20,7 @@ from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm, RMSNorm
 from transformer_lit.block.residual import PostNorm, PreNorm
 from transformer_lit.block.wiring import DeepNorm, SandwichNorm, deepnorm_scales
-from transformer_lit.course.sizes import check_sizes
+from transformer_lit.course.sizes import Tied, check_sizes
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.position.absolute import LearnedPosition, Sinusoidal
 from transformer_lit.position.disentangled import DisentangledBias, TransformerXLBias
@@ -30,7 +30,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/07_assembly.ipynb #config
 @dataclass(frozen=True)
-class AssemblyConfig:
+class AssemblyConfig(Tied):
     "A decoder-only model by the names of its parts; the defaults are LLaMA's parts, small."
 
     vocab_size: int  # V

@@ -11,6 +11,7 @@ __all__ = ['Turned', 'QWEN3_NEXT', 'QWEN3_5', 'KIMI', 'GEMMA2', 'GEMMA3', 'GEMMA
 # %% ../../nbs/models/14_decoders.ipynb #imports
 import math
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -68,6 +69,7 @@ class Settings(PublishedSettings):
         "n_inner": None,
         "resid_pdrop": 0.1,
         "hidden_dropout_prob": 0.1,
+        "rms_norm_eps": 1e-6,
     }
 
     def __init__(self, said: Mapping[str, Any] = {}, /, place: Any = "config.json", **more: Any):
@@ -75,15 +77,22 @@ class Settings(PublishedSettings):
 
     @classmethod
     def read(cls, folder: str | Path) -> "Settings":
-        said = read_table(Path(folder) / "config.json")
-        if said.pop("quantization_config", None):
-            raise InputError(f"{folder} is quantised; only weights in floating point are read")
-        c = cls(said, Path(folder) / "config.json")
-        if c.architecture not in _TEXT_MODELS:
-            return c
-        text = c["text_config"] | {"architectures": [_TEXT_MODELS[c.architecture]]}
-        del c["text_config"]
-        return cls(c | text, c.place)
+        c = cls(read_table(path := Path(folder) / "config.json"), path)
+        if c.architecture in _TEXT_MODELS:
+            text = c["text_config"] | {"architectures": [_TEXT_MODELS[c.architecture]]}
+            del c["text_config"]
+            c = cls(c | text, path)
+        if how := c.get("quantization_config"):
+            kind = f"{path} sets quantization_config ({how.get('quant_method', 'unnamed')})"
+            raise InputError(f"{kind}; only weights in floating point are read")
+        code = [x for name, x in c.get("auto_map", {}).items() if name.startswith("AutoModel")]
+        if code:
+            warnings.warn(
+                f"{path} names code of its own (auto_map: {code[0]}), which is not run; the model "
+                f"opens as the {c.architecture} of transformers and may compute something else",
+                stacklevel=4,
+            )
+        return c
 
     @property
     def architecture(self) -> str | None:
@@ -101,7 +110,9 @@ class Settings(PublishedSettings):
         self.tensors = frozenset(tensors)
         for names, most in ((_DEPTHS, depth), (_WIDTHS, longest)):
             words = f"a whole number from 1 to {most}, the most that its tensors have"
-            self.known = self.known | dict.fromkeys(names.split(), Key(words, whole(1, most).fits))
+            size = whole(1, most).fits
+            sizes = {name: Key(words, size, KEYS[name].null) for name in names.split()}
+            self.known = self.known | sizes
 
 
 _TEXT_MODELS = {  # of models that see or hear too
@@ -151,8 +162,9 @@ def make_rope(
     kind = said.get("rope_type", said.get("type", "default"))
     base = said.get("rope_theta", base or c.get("rope_theta", 10_000.0))
     found = said.get("partial_rotary_factor", c.get("partial_rotary_factor", 1))
-    if kind != "proportional" and found != share:
-        raise InputError(f"{c.place} rotates {found} of each head; built is only all of it")
+    turned = {"default": share, "proportional": 1}.get(kind, found)  # these decide it themselves
+    if turned != share:
+        raise InputError(f"{c.place} rotates {found} of each head by {kind}, which is not built")
     given = {name: said[name] for name in _SCALED_BY[kind] if said.get(name) is not None}
     length = said.get("original_max_position_embeddings", c.get("max_position_embeddings"))
     length = c.get("original_max_position_embeddings", length)
@@ -182,7 +194,20 @@ def _in_turn(*cycle: str) -> Callable[[Settings], Sequence[str]]:
     return lambda c: listed_kinds(c, cycle)
 
 
-_ALL_FULL = _in_turn(FULL)
+def _each(kind: str) -> Callable[[Settings], Sequence[str]]:
+    "The kinds of layers where a folder may list no other."
+
+    def kinds(c: Settings) -> Sequence[str]:
+        if others := {*c.get("layer_types", [])} - {kind}:
+            raise InputError(
+                f"{c.place} has {min(others)} in layer_types; a {c.architecture} has only {kind}"
+            )
+        return [kind] * c["num_hidden_layers"]
+
+    return kinds
+
+
+_EACH_FULL = _each(FULL)
 
 
 def _one_rope(c: Settings) -> dict[str, Position]:
@@ -194,7 +219,7 @@ def _one_rope(c: Settings) -> dict[str, Position]:
 class Parts:
     "What a family exchanges in a `Llama`, each made from the settings and what is there."
 
-    kinds: Callable[[Settings], Sequence[str]] = _ALL_FULL  # of each layer
+    kinds: Callable[[Settings], Sequence[str]] = _EACH_FULL  # of each layer
     positions: Callable[[Settings], Mapping[str, Position]] = _one_rope  # of each kind
     attention: Callable[[Settings, str, nn.Module], nn.Module] | None = None
     ffn: Callable[[Settings, int, nn.Module], nn.Module] | None = None
@@ -565,18 +590,27 @@ GEMMA3: Names = {
 
 # %% ../../nbs/models/14_decoders.ipynb #gemma
 def rope_of_each(
-    c: Settings, near: int | float | None, far: int | float | None = None
+    c: Settings,
+    near: int | float | None,
+    far: int | float | None = None,
+    *,
+    scaled: Collection[str] = (FULL,),
 ) -> dict[str, Position]:
-    """Version 5 has a table for layers of each kind; that of version 4 is for the full ones.
+    """Version 5 has a table for layers of each kind; that of version 4 is for the `scaled` ones.
 
     `near` and `far` are the bases that version 4 has elsewhere.
     """
+    if c.get("rope_parameters") and c.get("rope_scaling"):
+        raise InputError(f"{c.place} sets rope_parameters and rope_scaling; keep one of them")
     said = _rope_settings(c)
+    if "type" in said and "rope_type" not in said:  # the reference would not scale at all
+        raise InputError(f"{said.place} sets type; in a {c.architecture} its name is rope_type")
     D = c["head_dim"] or c["hidden_size"] // c["num_attention_heads"]
-    if c.get("rope_parameters") and not c.get("rope_scaling"):
+    if c.get("rope_parameters"):
         tables = {kind: said.table(kind, ROPE) for kind in (NEAR, FULL)}
     else:
-        tables = {NEAR: PublishedSettings({}, c.place, ROPE), FULL: said}
+        unscaled = PublishedSettings({}, c.place, ROPE)
+        tables = {kind: said if kind in scaled else unscaled for kind in (NEAR, FULL)}
     bases, sizes = {NEAR: near, FULL: far}, {NEAR: D, FULL: c.get("global_head_dim", D)}
     return {kind: make_rope(c, sizes[kind], tables[kind], base=bases[kind]) for kind in tables}
 
@@ -644,8 +678,11 @@ GEMMA4: Names = {
 
 
 def _gemma4_kinds(c: Settings) -> Sequence[str]:
-    "In version 5 of the library each full layer has a table of its sizes, all the same."
-    kinds = _gemma3_kinds(c)
+    """The last layer is full, whatever is listed.
+
+    In version 5 of the library each full layer has a table of its sizes, all the same.
+    """
+    kinds = [*listed_kinds(c, [NEAR] * 5 + [FULL])[:-1], FULL]
     if c.get("per_layer_config"):
         full = [str(i) for i, kind in enumerate(kinds) if kind == FULL]
         table = c.table("per_layer_config", dict.fromkeys(full, TABLE))
@@ -788,7 +825,7 @@ class Family:
         return self.parts(c)
 
 
-_PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+_PLAIN = {"hidden_act": ("silu", "swish"), "attention_bias": False, "mlp_bias": False}
 _PLAIN |= {"rope_interleaved": False, "use_mrope": False}
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": False}
 _GEMMA |= {"attention_bias": False, "mlp_bias": False}
@@ -796,8 +833,9 @@ _SIGMOID = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_fre
 _NO_WINDOWS = dict.fromkeys(
     ("sliding_window", "max_window_layers", "layer_types"), "use_sliding_window is false"
 )
-_GEMMA_UNUSED = {"hidden_act": "hidden_activation counts"}
-_OSS_UNUSED = {"experts_per_token": "num_experts_per_tok is the same"}
+_ALL_FULL = {"sliding_window": "no layer is near"}
+_GEMMA_UNUSED = _ALL_FULL | {"hidden_act": "hidden_activation counts"}
+_OSS_UNUSED = _ALL_FULL | {"experts_per_token": "num_experts_per_tok is the same"}
 _OSS_UNUSED |= {"initial_context_length": "original_max_position_embeddings is the same"}
 _MORE_TOKENS = dict.fromkeys(
     ("num_nextn_predict_layers", "num_mtp_layers"), "they predict one more token"
@@ -816,31 +854,63 @@ _AHEAD = {"mlp_only_layers": "no layer has experts"}
 _AHEAD |= dict.fromkeys(("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"), "not built")
 _GEMMA4 = {"use_bidirectional_attention": "vision", "hidden_size_per_layer_input": 0}
 _GEMMA4 |= {"num_kv_shared_layers": 0, "enable_moe_block": False, "use_double_wide_mlp": False}
-_GEMMA4_UNSAID = {"tie_word_embeddings": True, "final_logit_softcapping": None}
+_LEN = "max_position_embeddings"  # what follows is the default of each class of transformers
+_LLAMA_UNSAID = {_LEN: 2048}
+_MISTRAL_UNSAID = {_LEN: 2**17, "sliding_window": 4096, "num_key_value_heads": 8}
+_MIXTRAL_UNSAID = _MISTRAL_UNSAID | {"sliding_window": None}
+_MIXTRAL_UNSAID |= {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
+_QWEN_UNSAID = {_LEN: 2**15, "sliding_window": 4096, "num_key_value_heads": 32}
+_OSS_SCALED = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
+_OSS_SCALED |= {"truncate": False, "original_max_position_embeddings": 4096}
+_OSS_UNSAID = {_LEN: 2**17, "sliding_window": 128, "num_key_value_heads": 8, "head_dim": 64}
+_OSS_UNSAID |= {"rms_norm_eps": 1e-5, "rope_theta": 150_000.0, "rope_parameters": _OSS_SCALED}
+_OSS_UNSAID |= {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
+_OLMO_UNSAID = {_LEN: 2048, "rms_norm_eps": 1e-5}
+_GEMMA2_UNSAID = {_LEN: 8192, "sliding_window": 4096, "num_key_value_heads": 4, "head_dim": 256}
+_GEMMA2_UNSAID |= {"tie_word_embeddings": True, "query_pre_attn_scalar": 256}
+_GEMMA2_UNSAID |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_GEMMA3_UNSAID = _GEMMA2_UNSAID | {_LEN: 2**17, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
+_GEMMA3_UNSAID |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+_NEXT_UNSAID = {_LEN: 2**15, "num_key_value_heads": 2, "head_dim": 256}
+_NEXT_UNSAID |= {"norm_topk_prob": True, "partial_rotary_factor": 0.25}
+_NEXT_UNSAID |= {"linear_value_head_dim": 128}
+_QWEN3_5_UNSAID = _NEXT_UNSAID | {"num_key_value_heads": 4}
+_P_ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
+_GEMMA4_UNSAID = {_LEN: 2**17, "sliding_window": 512, "num_key_value_heads": 4, "head_dim": 256}
+_GEMMA4_UNSAID |= {"tie_word_embeddings": True, "final_logit_softcapping": None}
 _GEMMA4_UNSAID |= {"attention_k_eq_v": False, "global_head_dim": 512}
 _GEMMA4_UNSAID |= {"hidden_size_per_layer_input": 256}
+_GEMMA4_UNSAID |= {"rope_parameters": {NEAR: {"rope_theta": 1e4}, FULL: _P_ROPE}}
+_KIMI_UNSAID = {_LEN: 2**20, "rms_norm_eps": 1e-5, "num_key_value_heads": 32}
+_KIMI_UNSAID |= {"first_k_dense_replace": 1}
 DECODERS: dict[str, Family] = {
-    "LlamaForCausalLM": Family(LLAMA, Parts(), _PLAIN),
-    "MistralForCausalLM": Family(LLAMA, Parts(_in_turn(NEAR)), _PLAIN),
+    "LlamaForCausalLM": Family(LLAMA, Parts(), _PLAIN, _LLAMA_UNSAID),
+    "MistralForCausalLM": Family(LLAMA, Parts(_each(NEAR)), _PLAIN, _MISTRAL_UNSAID),
     "Qwen2ForCausalLM": Family(
-        LLAMA, Parts(_qwen_kinds, attention=_biased), _PLAIN, unused=_NO_WINDOWS
+        LLAMA, Parts(_qwen_kinds, attention=_biased), _PLAIN, _QWEN_UNSAID, unused=_NO_WINDOWS
     ),
     "Qwen3ForCausalLM": Family(
-        QWEN3, Parts(_qwen_kinds, attention=_normed_heads), _PLAIN, unused=_NO_WINDOWS
+        QWEN3,
+        Parts(_qwen_kinds, attention=_normed_heads),
+        _PLAIN,
+        _QWEN_UNSAID | {"head_dim": 128},
+        unused=_NO_WINDOWS,
     ),
     "MixtralForCausalLM": Family(
-        MIXTRAL, Parts(_in_turn(NEAR), ffn=_mixtral_experts), _PLAIN, {"sliding_window": None}
+        MIXTRAL, Parts(_each(NEAR), ffn=_mixtral_experts), _PLAIN, _MIXTRAL_UNSAID
     ),
     "Qwen3MoeForCausalLM": Family(
         QWEN3_MOE,
         Parts(attention=_normed_heads, ffn=_qwen_experts),
         _PLAIN | {"use_sliding_window": False},
+        {_LEN: 2**15, "num_key_value_heads": 4},
         unused=_NO_WINDOWS,
     ),
     "DeepseekV3ForCausalLM": Family(
         DEEPSEEK,
         Parts(positions=_neighbours, attention=_latent, ffn=_routed),
         _PLAIN | _SIGMOID,
+        {_LEN: 4096, "num_key_value_heads": 128},
         ignored=r"\.rotary_emb\.inv_freq$|^model\.layers\.LAST\.",  # for one more token
         unused=_MORE_TOKENS,
     ),
@@ -848,36 +918,36 @@ DECODERS: dict[str, Family] = {
         GPT_OSS,
         Parts(_in_turn(NEAR, FULL), attention=_with_sink, ffn=_clamped_experts),
         _PLAIN | {"attention_bias": True},
-        {"rope_theta": 150_000.0, "swiglu_limit": 7.0, "swiglu_alpha": 1.702},
+        _OSS_UNSAID,
         unused=_OSS_UNUSED,
     ),
-    "Olmo2ForCausalLM": Family(OLMO, _OLMO_PARTS, _PLAIN),
+    "Olmo2ForCausalLM": Family(OLMO, _OLMO_PARTS, _PLAIN, _OLMO_UNSAID),
     "Olmo3ForCausalLM": Family(
         OLMO,
         replace(_OLMO_PARTS, kinds=_in_turn(NEAR, NEAR, NEAR, FULL), positions=_two_ropes),
         _PLAIN,
-        {"rope_theta": 500_000.0},
+        _OLMO_UNSAID | {"rope_theta": 500_000.0, "sliding_window": 4096},
+        unused=_ALL_FULL,
     ),
     "Gemma2ForCausalLM": Family(
         GEMMA2,
         replace(_GEMMA_PARTS, attention=_capped),
         _GEMMA,
-        {"tie_word_embeddings": True},
+        _GEMMA2_UNSAID,
         unused=_GEMMA_UNUSED,
     ),
     "Gemma3ForCausalLM": Family(
         GEMMA3,
         replace(_GEMMA_PARTS, kinds=_gemma3_kinds, positions=_gemma_ropes, attention=_scaled_heads),
         _GEMMA | {"attn_logit_softcapping": None},
-        {"rope_theta": 1e6, "rope_local_base_freq": 1e4}
-        | {"tie_word_embeddings": True, "final_logit_softcapping": None},
+        _GEMMA3_UNSAID,
         unused=_GEMMA_UNUSED,
     ),
     "Qwen3NextForCausalLM": Family(
         QWEN3_NEXT,
         Parts(_next_kinds, _partial_rope, _gate_or_state, _shared_experts),
         _PLAIN | {"use_sliding_window": False, "linear_conv_kernel_dim": 4},
-        {"norm_topk_prob": True, "partial_rotary_factor": 0.25},
+        _NEXT_UNSAID,
         ignored=r"^mtp\.",  # for more tokens
         unused=_NO_WINDOWS,
     ),
@@ -885,7 +955,7 @@ DECODERS: dict[str, Family] = {
         QWEN3_5,
         Parts(_next_kinds, _partial_rope, partial(_gate_or_state, state=JoinedDeltaNet)),
         _PLAIN | _QWEN3_5_ONLY,
-        {"partial_rotary_factor": 0.25},
+        _QWEN3_5_UNSAID,
         ignored=rf"^mtp\.|{_SEEING}",
         spellings=_TEXT,
         unused=_NO_WINDOWS | _AHEAD,
@@ -903,7 +973,7 @@ DECODERS: dict[str, Family] = {
         KIMI,
         Parts(_kimi_kinds, _no_positions, _latent_or_state, _routed),
         _PLAIN | _KIMI_ONLY,
-        {"first_k_dense_replace": 1},
+        _KIMI_UNSAID,
         unused=_MORE_TOKENS | {"rope_theta": "nothing is rotated"},
         aliases=_KIMI,
     ),

@@ -50,7 +50,7 @@ from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import BERT_SIZES
 from transformer_lit.models.hf_build import Segmented, load_hf, save_hf
-from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer
+from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Specials
 
 # %% ../../nbs/models/13_embed.ipynb #pool
 def mean_pool(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
@@ -125,14 +125,15 @@ class SentenceEncoder(nn.Module):
     ) -> Float[Tensor, "*N C"]:
         """The vectors of texts, or of one, without dropout and without gradients.
 
-        `prompt` is the name of what is put in front of each text, unless it is the usual one.
+        `prompt` is the name of what is put in front of each text, unless it is the usual one. White
+        space around a text does not count.
         """
         if isinstance(texts, str):
             return self.encode([texts], prompt=prompt, progress=progress)[0]
         if batch_size < 1:
             raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
         front = self._in_front(self.prompt if prompt is None else prompt)
-        rows = self.tokenizer.encode_all([front + text for text in texts])
+        rows = self.tokenizer.encode_all([(front + text).strip() for text in texts])
         modes = [(module, module.training) for module in self.modules()]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         vectors = self.bert.tok_emb.weight.new_empty(len(rows), self.bert.config.d_model)
@@ -225,7 +226,7 @@ POOLING_KEYS = {
 }
 READING_KEYS = {
     "max_seq_length": either(whole(1), NULL),
-    "do_lower_case": one_of(False),
+    "do_lower_case": SWITCH,
     "transformer_task": one_of("feature-extraction"),
     "modality_config": Key(f"{_TEXT}", lambda x: x == _TEXT),
     "module_output_name": one_of("token_embeddings"),
@@ -241,7 +242,6 @@ LENGTH_KEYS = {
         lambda x: isinstance(x, int | float) and not isinstance(x, bool) and x >= 1,
     ),
     **dict.fromkeys(("truncation_side", "padding_side"), _RIGHT),
-    "split_special_tokens": SWITCH,
 }
 
 
@@ -274,15 +274,16 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
     "How states are pooled, and whether those of a prompt are."
     path = folder / "config.json"
     said = PublishedSettings(read_table(path), path, POOLING_KEYS)
-    old = [mode for name, mode in _MODES.items() if said.get(name)]
+    old = [mode for name, mode in _MODES.items() if said.get(name, mode == "mean")]
     said.check_all()
-    if len(old) > 1 and "pooling_mode" not in said:
-        raise InputError(f"{path} pools by {' and '.join(old)}; built is only one of them")
+    if len(old) != 1 and "pooling_mode" not in said:
+        modes = " and ".join(old) or "no pooling_mode"
+        raise InputError(f"{path} pools by {modes}; built is one: {' or '.join(POOLINGS)}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         if (width := said.get(name, C)) != C:
             raise InputError(f"{path} sets {name} to {width}; the model's states have {C} numbers")
     mode, with_prompt = (
-        said.get("pooling_mode", (old or ["mean"])[0]),
+        said.get("pooling_mode", *old[:1]),
         said.get("include_prompt", True),
     )
     return POOLINGS[mode], with_prompt
@@ -317,9 +318,10 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     files = [folder / f"sentence_{x}_config.json" for x in ("bert", "roberta", "distilbert")]
     said = _settings(next((file for file in files if file.exists()), files[0]), READING_KEYS)
     said.check_all()
-    told = _settings(folder / "tokenizer_config.json", LENGTH_KEYS)  # the rest: as tokenizer.json
+    told = _settings(folder / "tokenizer_config.json", LENGTH_KEYS)
     for name in LENGTH_KEYS:
         told.get(name)
+    specials = Specials.read(folder)  # the rest of that file
     most = said.get("max_seq_length") or told.get("model_max_length", bert.config.max_len)
     try:
         backend = Backend.from_str(read_text(folder / "tokenizer.json"))
@@ -329,11 +331,14 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
         raise
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"{folder}/tokenizer.json is not read ({error})") from error
+    specials.add_to(backend, folder / "tokenizer.json")
+    if said.get("do_lower_case") and (not (n := backend.normalizer) or n.normalize_str("A") != "a"):
+        raise InputError(f"{said.place} sets do_lower_case to true; its tokenizer.json does not")
     if (size := backend.get_vocab_size()) > bert.config.vocab_size:
         raise InputError(f"{folder} has {size} tokens for {bert.config.vocab_size} rows")
     pad = bert.settings.get("pad_token_id")
     tokenizer = PublishedTokenizer(backend, pad if pad is not None and pad < size else None)
-    backend.encode_special_tokens = told.get("split_special_tokens", False)
+    backend.encode_special_tokens = specials.letters
     return tokenizer
 
 

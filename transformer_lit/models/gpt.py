@@ -21,7 +21,7 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import LayerNorm
 from transformer_lit.block.residual import PreNorm
-from transformer_lit.course.sizes import check_sizes
+from transformer_lit.course.sizes import Tied, check_sizes
 from transformer_lit.position.absolute import LearnedPosition
 from transformer_lit.text.embedding import TokenEmbedding
 
@@ -124,7 +124,7 @@ class DecoderOnly(nn.Module):
 
 # %% ../../nbs/models/03_gpt.ipynb #config
 @dataclass(frozen=True)
-class GPTConfig:
+class GPTConfig(Tied):
     "Sizes of a `GPT`; the defaults are GPT-2's smallest model."
 
     vocab_size: int = 50_257  # V

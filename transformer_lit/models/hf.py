@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LLAMA', 'Entry', 'Names', 'GPT2', 'BERT', 'QWEN3', 'MIXTRAL', 'QWEN3_MOE', 'DEEPSEEK', 'T5', 'MARIAN', 'DEBERTA',
            'BERT_SIZES', 'LLAMA_SIZES', 'LATENT_SIZES', 'ROUTER_SIZES', 'GROUP_SIZES', 'GPT2_SIZES', 'FULL', 'NEAR',
-           'LINEAR', 'KEYS', 'ROPE', 'KDA', 'SEEN', 'IGNORED', 'GENERATION', 'Conversion', 'conversions_of',
-           'conversion_of', 'conv1d']
+           'LINEAR', 'KEYS', 'ROPE', 'KDA', 'SEEN', 'IGNORED', 'NOT_FOLLOWED', 'GENERATION', 'Conversion',
+           'conversions_of', 'conversion_of', 'conv1d']
 
 # %% ../../nbs/models/08_hf.ipynb #imports
 import re
@@ -265,7 +265,7 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
     {
         _SIZE: "vocab_size hidden_size num_attention_heads intermediate_size num_hidden_layers"
         " max_position_embeddings n_embd n_inner n_layer n_head n_positions dim hidden_dim n_layers"
-        " n_heads d_model d_kv d_ff num_heads num_layers num_decoder_layers num_key_value_heads"
+        " n_heads d_model d_kv d_ff num_heads num_layers num_decoder_layers"
         " relative_attention_num_buckets relative_attention_max_distance encoder_layers"
         " decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim"
         " decoder_ffn_dim global_attn_every_n_layers decoder_sparse_step moe_intermediate_size"
@@ -274,13 +274,13 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         " linear_num_value_heads linear_key_head_dim sliding_window_pattern"
         " _sliding_window_pattern original_max_position_embeddings global_head_dim"
         " num_global_key_value_heads model_max_length num_experts_per_token num_expert_group"
-        " num_shared_experts linear_head_dim linear_num_heads linear_conv_kernel_dim head_dim"
+        " num_shared_experts linear_head_dim linear_num_heads linear_conv_kernel_dim"
         " qk_rope_head_dim num_experts num_local_experts n_routed_experts",
         whole(): "local_attention max_window_layers first_k_dense_replace n_shared_experts"
         " type_vocab_size pad_token_id",
         whole(-1): "max_relative_positions position_buckets",
         listed(whole()): "mlp_only_layers",
-        either(_SIZE, NULL): "sliding_window q_lora_rank",
+        either(_SIZE, NULL): "sliding_window q_lora_rank num_key_value_heads head_dim",
         _EPS: "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps",
         _SHARE: "hidden_dropout_prob resid_pdrop dropout dropout_rate attention_dropout"
         " activation_dropout mlp_dropout embedding_dropout partial_rotary_factor",
@@ -288,13 +288,15 @@ KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
         " query_pre_attn_scalar swiglu_limit swiglu_alpha routed_scaling_factor",
         either(_SOME_LARGER, NULL): "attn_logit_softcapping final_logit_softcapping",
         SWITCH: "tie_word_embeddings use_sliding_window norm_topk_prob rope_interleave"
-        " scale_embedding scale_decoder_outputs share_att_key attention_k_eq_v moe_renormalize",
-        WORD: "activation_function feed_forward_proj norm_rel_ebd",
+        " scale_embedding scale_decoder_outputs share_att_key is_gated_act attention_k_eq_v"
+        " moe_renormalize",
+        WORD: "activation_function feed_forward_proj dense_act_fn norm_rel_ebd",
         either(WORD, listed(WORD), NULL): "pos_att_type",
         listed(WORD): "architectures",
         listed(one_of(FULL, NEAR, LINEAR)): "layer_types",
         listed(one_of("dense", "sparse")): "mlp_layer_types",
-        TABLE: "rope_parameters rope_scaling per_layer_config linear_attn_config text_config",
+        TABLE: "rope_parameters rope_scaling per_layer_config linear_attn_config text_config"
+        " auto_map quantization_config",
     }
 )
 _NO_EFFECT = "positions are scaled as transformers does it, which does not read this"
@@ -323,7 +325,7 @@ SEEN = (  # what a model that sees or hears has beside its text model
 )
 IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, and why
     {
-        "it tells who wrote the folder, and how": "_name_or_path _commit_hash model_type auto_map"
+        "it tells who wrote the folder, and how": "_name_or_path _commit_hash model_type"
         " transformers_version torch_dtype dtype is_llama_config transformers.js_config"
         " tokenizer_class pruned_heads"
         " _attn_implementation _attn_implementation_autoset attn_implementation"
@@ -333,7 +335,8 @@ IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, 
         "earlier versions of this package wrote it of a GGUF file": "value_dim rotated",
         "it matters in training only": "initializer_range initializer_factor init_std"
         " initializer_cutoff_factor attention_probs_dropout_prob attn_pdrop embd_pdrop"
-        " attention_dropout gradient_checkpointing pretraining_tp ep_size aux_loss_alpha seq_aux"
+        " attention_dropout hidden_dropout gradient_checkpointing pretraining_tp ep_size"
+        " aux_loss_alpha seq_aux"
         " output_router_logits router_aux_loss_coef router_jitter_noise encoder_layerdrop"
         " decoder_layerdrop layerdrop sparse_prediction sparse_pred_ignore_index",
         "it belongs to the head of another task": "id2label label2id num_labels problem_type"
@@ -348,23 +351,44 @@ IGNORED: dict[str, str] = _table(  # keys of config.json that change no number, 
         "the caller decides how the model is run": "use_cache cache_implementation return_dict"
         " output_attentions output_hidden_states torchscript use_bfloat16 chunk_size_feed_forward"
         " is_encoder_decoder tie_encoder_decoder deterministic_flash_attn reference_compile"
-        " repad_logits_with_grad reorder_and_upcast_attn use_flash_attn",
+        " repad_logits_with_grad reorder_and_upcast_attn use_flash_attn"
+        " use_flash_attention",
     }
 )
 _IDS = either(whole(), listed(whole()), NULL)
+NOT_FOLLOWED = {  # settings of a search that is not built, and the value that means none
+    "num_beams": 1,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "typical_p": 1.0,
+    "top_h": None,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "penalty_alpha": 0.0,
+    "token_healing": False,
+    "dola_layers": None,
+}
 GENERATION: dict[str, Key | str] = _table(  # the same for generation_config.json
     {
         _IDS: "eos_token_id forced_eos_token_id",
         listed(whole()): "suppress_tokens",
         listed(listed(whole())): "bad_words_ids",
-        "the caller decides how a text is searched or drawn": "max_length max_new_tokens min_length"
-        " min_new_tokens early_stopping max_time stop_strings do_sample num_beams num_beam_groups"
-        " diversity_penalty temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff"
-        " repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size"
-        " encoder_no_repeat_ngram_size penalty_alpha num_return_sequences renormalize_logits"
-        " remove_invalid_values max_matching_ngram_size prompt_lookup_num_tokens is_assistant"
-        " num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold"
-        " low_memory token_healing dola_layers",
+        SWITCH: "do_sample",
+        whole(-1): "top_k",  # in some folders -1 means all, as 0 does
+        _SHARE: "top_p min_p",
+        number(0, 1e6): "temperature",
+        number(1e-6, 1e6): "repetition_penalty",
+        "the caller decides how long a text is, and how many are written": "max_length"
+        " max_new_tokens early_stopping max_time stop_strings length_penalty num_return_sequences",
+        "the same tokens are chosen, in another time": "renormalize_logits remove_invalid_values"
+        " max_matching_ngram_size prompt_lookup_num_tokens is_assistant num_assistant_tokens"
+        " num_assistant_tokens_schedule assistant_confidence_threshold low_memory",
+        "a warning tells of it, see NOT_FOLLOWED": " ".join(NOT_FOLLOWED),
         "the caller decides how the model is run": "use_cache cache_implementation cache_config"
         " return_dict_in_generate return_legacy_cache output_attentions output_hidden_states"
         " output_scores output_logits trust_remote_code chat_format max_window_size use_mtp"

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['DISTILBERT_SIZES', 'DISTILBERT', 'MODERNBERT', 'FAMILIES', 'WHOLE', 'INDEX', 'Segmented', 'PublishedEncoderDecoder',
            'Scaled', 'GainTyped', 'NotInHalf', 'Bounded', 'InBlocks', 'Nothing', 'Roberta', 'TwoSidedWindow', 'Tensors',
-           'shared_names', 'fill', 'empty_module', 'read_generation', 'load_hf', 'Published', 'load_published',
-           'config_describes', 'save_hf']
+           'shared_names', 'fill', 'empty_module', 'read_generation', 'read_sampling', 'load_hf', 'Published',
+           'load_published', 'config_describes', 'save_hf']
 
 # %% ../../nbs/models/09_hf_build.ipynb #imports
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import PublishedSettings
+from transformer_lit.course.settings import PublishedSettings, shown
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, no_memory, open_tensors, save_tensors
 from transformer_lit.models.bert import Bert, BertConfig
@@ -63,6 +63,7 @@ from transformer_lit.models.hf import (
     LLAMA_SIZES,
     MARIAN,
     NEAR,
+    NOT_FOLLOWED,
     SEEN,
     T5,
     Conversion,
@@ -146,7 +147,7 @@ class PublishedEncoderDecoder(EncoderDecoder):
         return logits.masked_fill(hidden, -torch.inf)
 
 
-_T5_FFN = {"relu": (FeedForward, "relu"), "gated-gelu": (GatedFeedForward, "gelu_tanh")}
+_T5_UNITS = {"relu": "relu", "gelu_new": "gelu_tanh"}
 
 
 class Scaled(nn.Module):
@@ -201,7 +202,9 @@ class Bounded(PreNorm):
 
 def _t5(c: Settings) -> EncoderDecoder:
     C, H, p = c["d_model"], c["num_heads"], c.get("dropout_rate", 0.1)
-    kind, activation = _T5_FFN[c.get("feed_forward_proj", "relu")]
+    gated = c.get("feed_forward_proj", "relu") == "gated-gelu"
+    activation = _T5_UNITS[c.get("dense_act_fn", "gelu_new" if gated else "relu")]
+    kind = GatedFeedForward if c.get("is_gated_act", gated) else FeedForward
     sizes = {"n_buckets": c.get("relative_attention_num_buckets", 32)}
     sizes["max_distance"] = c.get("relative_attention_max_distance", 128)
     norm = partial(GainTyped, C, eps=c.get("layer_norm_epsilon", 1e-6))
@@ -376,7 +379,7 @@ def _modernbert(c: Settings) -> Bert:
     attends = {FULL: attend_fused, NEAR: TwoSidedWindow(c["local_attention"] // 2)}
     plugs = {
         kind: {"position": rope, "attend": attends[kind]}
-        for kind, rope in rope_of_each(c, near, far).items()
+        for kind, rope in rope_of_each(c, near, far, scaled=(NEAR, FULL)).items()
     }
     norm = partial(nn.LayerNorm, C, eps=c["norm_eps"], bias=False)
     attn = partial(MultiHeadAttention, C, c["num_attention_heads"])
@@ -438,29 +441,33 @@ _GPT2_ONLY = {"activation_function": _GELUS, "add_cross_attention": False}
 _GPT2_ONLY |= {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
 _BERT_ONLY = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
 _BERT_ONLY |= {"add_cross_attention": False}
-_T5_ONLY = {"feed_forward_proj": tuple(_T5_FFN), "is_decoder": False}
+_T5_ONLY = {"feed_forward_proj": ("relu", "gated-gelu"), "is_decoder": False}
+_T5_ONLY |= {"dense_act_fn": tuple(_T5_UNITS), "is_encoder_decoder": True}
 _MARIAN_ONLY = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True}
 _MARIAN_ONLY |= {"normalize_before": False, "normalize_embedding": False}
 _MARIAN_ONLY |= {"static_position_embeddings": True, "add_final_layer_norm": False}
 _MARIAN_ONLY |= {"activation_function": tuple(_MARIAN_UNITS), "is_decoder": False}
+_MARIAN_ONLY |= {"is_encoder_decoder": True}
 _DEBERTA_ONLY = _BERT_ONLY | {"position_biased_input": False, "relative_attention": True}
 _DEBERTA_ONLY |= {"conv_kernel_size": 0, "type_vocab_size": 0}
-_DEBERTA_UNSAID = {"position_biased_input": True, "relative_attention": False}
+_BERT_UNSAID = {"layer_norm_eps": 1e-12, "max_position_embeddings": 512}
+_DEBERTA_UNSAID = _BERT_UNSAID | {"layer_norm_eps": 1e-7}
+_DEBERTA_UNSAID |= {"position_biased_input": True, "relative_attention": False}
 _MODERN_ONLY = {"hidden_activation": "gelu", "classifier_activation": "gelu", "decoder_bias": True}
 _MODERN_ONLY |= {"norm_bias": False, "attention_bias": False, "mlp_bias": False}
 _MODERN_ONLY |= {"classifier_bias": False}
 _MODERN_UNSAID = {"global_rope_theta": 160_000.0, "local_rope_theta": 10_000.0}
+_MODERN_UNSAID |= {"norm_eps": 1e-5, "local_attention": 128, "max_position_embeddings": 8192}
 _GPT2_UNUSED = dict.fromkeys(("n_ctx", "predict_special_tokens"), "n_positions says it")
 _MARIAN_UNUSED = dict.fromkeys(
     ("add_bias_logits", "extra_pos_embeddings", "num_hidden_layers", "max_position_embeddings"),
     "the tensors show it",
 )
 _T5_UNUSED = {"n_positions": "T5 counts distances, and not positions"}
-_T5_UNUSED |= dict.fromkeys(("dense_act_fn", "is_gated_act"), "feed_forward_proj says it")
 _DEBERTA_UNUSED = {"conv_act": "there is no convolution", "legacy": "one form of its head is built"}
 _MODERN_UNUSED = dict.fromkeys(("layer_norm_eps",), "norm_eps counts")
 _MODERN_UNUSED |= {"position_embedding_type": "the positions are rotary"}
-_BERT = Family(BERT, _bert, _BERT_ONLY, {}, _BERT_REST, _BERT_OLD)
+_BERT = Family(BERT, _bert, _BERT_ONLY, _BERT_UNSAID, _BERT_REST, _BERT_OLD)
 _STATES = replace(
     _BERT,
     names=_BARE,
@@ -482,7 +489,7 @@ FAMILIES: dict[str, Family] = DECODERS | {
         GPT2,
         _gpt2,
         _GPT2_ONLY,
-        {},
+        {"layer_norm_epsilon": 1e-5, "n_positions": 1024},
         r"\.attn\.(masked_)?bias$",
         ((r"^transformer\.", ""),),
         _GPT2_UNUSED,
@@ -516,14 +523,14 @@ FAMILIES: dict[str, Family] = DECODERS | {
     "RobertaModel": replace(
         _STATES,
         parts=_roberta,
-        defaults={"pad_token_id": 1},
+        defaults=_BERT_UNSAID | {"pad_token_id": 1},
     ),
     "DistilBertModel": replace(
         _STATES,
         names=DISTILBERT,
         parts=_distilbert,
         only={"activation": "gelu", "sinusoidal_pos_embds": False},
-        defaults={"dropout": 0.1},
+        defaults={"dropout": 0.1, "max_position_embeddings": 512},
         spellings=((r"^distilbert\.", ""),),
         unused=dict.fromkeys(("tie_weights_", "tie_word_embeddings"), "it has no head"),
     ),
@@ -688,8 +695,26 @@ def read_generation(folder: Path, c: Settings) -> PublishedSettings:
     return said
 
 
+def read_sampling(said: PublishedSettings) -> dict[str, Any]:
+    "How a folder wants tokens chosen, in the names of `Sampling`, where it does not say greedily."
+    drawn = ("temperature", "top_k", "top_p", "min_p") if said.get("do_sample") else ()
+    return {name: said[name] for name in ("repetition_penalty", *drawn) if said.get(name, 0) > 0}
+
+
 def _ids(said: int | list[int] | None) -> tuple[int, ...]:
     return () if said is None else tuple(said) if isinstance(said, list) else (said,)
+
+
+def _warn(said: PublishedSettings, none: Mapping[str, Any]) -> None:
+    "A warning for settings of a search that the model does not follow, unless they are `none`."
+    odd = {name: x for name, x in said.items() if name in none and x not in (None, none[name])}
+    if odd:
+        told = ", ".join(f"{name} to {shown(value)}" for name, value in odd.items())
+        warnings.warn(
+            f"{said.place} sets {told}: generate of transformers follows that by itself, and this "
+            f"model does not",
+            stacklevel=4,
+        )
 
 
 def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> None:
@@ -718,7 +743,14 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     leave the files as they are; others need the memory of one tensor more. No pickle is read.
     `InputError` names what is missing, too much, of a wrong shape, not finite or not built.
     """
+    return _open(folder, dtype, NOT_FOLLOWED | {"repetition_penalty": 1.0})
+
+
+def _open(folder: str | Path, dtype: torch.dtype, not_followed: Mapping[str, Any]) -> nn.Module:
     c = Settings.read(folder)
+    if c.architecture is None:
+        class_of = 'the class of the model, which its card names: "architectures": ["BertModel"]'
+        raise InputError(f"{c.place} does not say architectures, {class_of}, for example")
     if c.architecture not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise InputError(f"{folder} is a {c.architecture}, which is not built; built are: {known}")
@@ -728,7 +760,9 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
     c.fit(tensors.mapped)
     model = empty_module(c, folder, dtype)
     c.refuse_unread({**IGNORED, **GENERATION, **family.unused})
-    _restrict(model, read_generation(Path(folder), c), c["vocab_size"])
+    said = read_generation(Path(folder), c)
+    _warn(said, not_followed)
+    _restrict(model, said, c["vocab_size"])
     fill(model, tensors, family.names)
     tied = any(len(names) > 1 for names in shared_names(model) if names[-1].startswith("lm_head."))
     if not tied and getattr(getattr(model, "config", None), "tied", False):
@@ -739,12 +773,16 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
 # %% ../../nbs/models/09_hf_build.ipynb #published
 @dataclass(frozen=True)
 class Published:
-    "A model, its tokenizer, how a chat is written, in Jinja, and the tokens that end a text."
+    """A model, its tokenizer, how a chat is written, in Jinja, and the tokens that end a text.
+
+    `sampling` is how its folder wants tokens chosen, in the names of `Sampling`.
+    """
 
     model: DecoderOnly
     tokenizer: PublishedTokenizer
     chat_template: str | None
     ends: tuple[int, ...]
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
@@ -752,7 +790,7 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
 
     `InputError` where the model does not continue texts, and as in `load_hf`.
     """
-    folder, model = Path(folder), load_hf(folder, dtype=dtype)
+    folder, model = Path(folder), _open(folder, dtype, NOT_FOLLOWED)
     if isinstance(model, PublishedEncoderDecoder):
         raise InputError(
             f"{folder} is an encoder–decoder, whose texts nothing here cuts into tokens; cut them "
@@ -762,7 +800,8 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
         kind = type(model).__name__
         raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
     tokenizer = PublishedTokenizer.load(folder / "tokenizer.json", model.config.vocab_size)
-    return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer))
+    sampling = read_sampling(read_generation(folder, model.settings))
+    return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer), sampling)
 
 
 def _template(folder: Path) -> str | None:

@@ -17,14 +17,14 @@ from transformer_lit.block.init import gpt2_init
 from transformer_lit.block.layers import EncoderLayer
 from transformer_lit.block.norm import RMSNorm
 from transformer_lit.block.residual import PreNorm
-from transformer_lit.course.sizes import check_sizes
+from transformer_lit.course.sizes import Tied, check_sizes
 from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.position.rope import RoPE
 from transformer_lit.text.embedding import TokenEmbedding
 
 # %% ../../nbs/models/04_llama.ipynb #config
 @dataclass(frozen=True)
-class LlamaConfig:
+class LlamaConfig(Tied):
     """Sizes of a `Llama`; the defaults are LLaMA 7B's, but for `eps`.
 
     For another position or another norm: `assemble(AssemblyConfig(position="alibi", …))`.

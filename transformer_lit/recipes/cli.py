@@ -13,7 +13,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, chdir, contextmanager, nullcontext, suppress
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -26,7 +26,13 @@ from tqdm import tqdm
 
 from transformer_lit import __version__
 from transformer_lit.course import data as datasets
-from transformer_lit.course.files import InputError, optional, read_text, require_writable
+from transformer_lit.course.files import (
+    InputError,
+    optional,
+    read_table,
+    read_text,
+    require_writable,
+)
 from transformer_lit.course.worker import prepare
 
 # %% ../../nbs/recipes/07_cli.ipynb #app
@@ -224,6 +230,14 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
+def _begun_in(out: Path) -> Path:
+    "The folder in which a run or its model was begun, from which its files are; else this one."
+    runs = (folder / "run.json" for folder in (out, out.parent))
+    said = next((read_table(run).get("train") for run in runs if run.exists()), None)
+    folder = said.get("folder") if isinstance(said, dict) else None
+    return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else Path.cwd()
+
+
 @app.command(cls=_Train, epilog="`train RECIPE --help` lists its presets and its settings.")
 def train(
     recipe: Annotated[
@@ -317,10 +331,13 @@ def train(
     from transformer_lit.training.run import checkpoints
 
     writer = _event_writer() if tensorboard else None
-    with join(pick_device(device), shard=shard) as world:
+    with join(pick_device(device), shard=shard) as world, ExitStack() as there:
         begun, said = None, {}
         if resume and out and (out / "run.json").exists():
             begun, said = read_run(out, RECIPES, recipe)
+            if (folder := _begun_in(out)) != Path.cwd():
+                out, results = out.absolute(), results and results.absolute()
+                there.enter_context(chdir(folder))
         elif recipe is None:
             names = (
                 f"{', '.join(RECIPES)}. To continue a run: transformer-lit train --resume --out DIR"
@@ -609,10 +626,10 @@ _Temperature = Annotated[
 ]
 
 
-def _sampling(stop: Sequence[str] | None, **chosen: Any) -> Any:
-    from transformer_lit.inference.sampling import Sampling
-
-    return Sampling(stop=[text for text in stop or () if text], **chosen)
+def _sampling(model: Any, stop: Sequence[str] | None, **chosen: Any) -> Any:
+    "What was typed; the rest is as the folder of a published model says."
+    typed = {name: value for name, value in chosen.items() if value is not None}
+    return model.sampling(stop=[text for text in stop or () if text], **typed)
 
 # %% ../../nbs/recipes/07_cli.ipynb #generate
 @app.command("generate")
@@ -640,7 +657,7 @@ def generate_text(
     writer = _load(model, device, "stream", "continue a text", weights)
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
-    sampling = _sampling(stop, **chosen)
+    sampling = _sampling(writer, stop, **chosen)
     pieces = writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=sampling)
     with _threads(1):
         if as_json:
@@ -681,8 +698,9 @@ def evaluate(
     if files:
         examples = _read(model, files, dataset or split)
     else:
-        recipe = _recipe_of(model, dataset)
-        examples = recipe.examples(split or recipe.test, progressbar=sys.stderr.isatty())
+        with chdir(_begun_in(Path(checkpoint))):
+            recipe = _recipe_of(model, dataset)
+            examples = recipe.examples(split or recipe.test, progressbar=sys.stderr.isatty())
     search = {"beam": beam} if hasattr(model, "translate") else {}
     with _bar(None, "score") as bar:
         metrics = model.score(examples, progress=bar.update, **search)
@@ -700,7 +718,8 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     about |= {"dataset": dataset, "paths": (), "val_paths": (), "test_paths": ()} if dataset else {}
     like = (name for name, one in kind.presets.items() if one.dataset == about["dataset"])
     recipe = preset(kind, next(like, None), **about)
-    if not hash_files(recipe.files).items() <= model.info.get("data", {}).items():
+    there = all(Path(file).exists() for file in recipe.files)
+    if not (there and hash_files(recipe.files).items() <= model.info.get("data", {}).items()):
         said = ", ".join(recipe.files)
         raise InputError(
             f"{said} changed since the training. To score these files: --{kind.reads} FILE"
@@ -866,7 +885,7 @@ def chat(
     seed = torch.seed() % 2**63 if seed is None else seed  # each chat differs
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     chosen |= {"repetition_penalty": repetition_penalty, "seed": seed}
-    talk = trained.chat(system, sampling=_sampling(stop, **chosen))
+    talk = trained.chat(system, sampling=_sampling(trained, stop, **chosen))
     most = min(max_new_tokens, talk.max_len // 2)
     for line in _typed():
         began = first = perf_counter()

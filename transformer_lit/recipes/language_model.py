@@ -8,6 +8,7 @@ __all__ = ['language_step', 'line_rows', 'line_batches', 'line_step', 'LineStrea
 # %% ../../nbs/recipes/03_language_model.ipynb #imports
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -19,7 +20,7 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.text_files import read_text_files, text_from_files
 from transformer_lit.inference.chat import Chat, characters
 from transformer_lit.inference.metrics import bits_per_byte
-from transformer_lit.inference.sampling import Sampling, stream, until
+from transformer_lit.inference.sampling import Sampling, penalise_repeats, stream, until
 from transformer_lit.recipes.recipe import Recipe, Trained, build, read_presets
 from transformer_lit.text.tokenizer import BPETokenizer, CharTokenizer, Tokenizer
 from transformer_lit.training.data import TextBatch, TextStream, pad, text_blocks
@@ -104,6 +105,14 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         "The tokens that end a text of a published model."
         return self.info.get("ends", ())
 
+    def sampling(self, **settings: Any) -> Sampling:
+        "How a published model's folder wants tokens chosen, unless settings of `Sampling` differ."
+        said = {"temperature": 0.8} | self.info.get("sampling", {}) | settings
+        if (theirs := said.get("repetition_penalty")) and "repetition_penalty" not in settings:
+            del said["repetition_penalty"]  # of logits, as transformers has it
+            said = {"adjust": partial(penalise_repeats, penalty=theirs)} | said
+        return Sampling(**said)
+
     def chat(
         self,
         system: str | None = None,
@@ -123,12 +132,15 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         Args:
             messages: what was said before, as for `apply_chat_template`.
             max_len: tokens of the conversation, at most; the model's context unless given.
-            settings: how tokens are chosen, those of `Sampling`; or `sampling`, a whole one.
+            settings: how tokens are chosen, those of `Sampling`, unless as the model's folder says;
+                or `sampling`, a whole one.
         """
         if self.chat_template is None:
             raise InputError("the model has no chat template; it continues texts: see generate")
         most = self.max_len if max_len is None else min(self.max_len, max_len)
         given = {"messages": messages, "tools": tools, "documents": documents, "ends": self.ends}
+        if self.info.get("sampling") and settings.get("sampling") is None:
+            settings = {"sampling": self.sampling(**settings)}
         parts = self.model, self.tokenizer, self.chat_template
         return Chat(*parts, system, **given, max_len=most, **settings)
 
@@ -143,12 +155,13 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         """The continuation of the prompt, a piece at a time, at most `max_new_tokens` tokens of it.
 
         `settings` are those of `Sampling`, such as `top_p=0.9` or `stop=["\\n\\n"]`, and change
-        `sampling`. Without either the temperature is 0.8.
+        `sampling`. What is not given is as the folder of a published model says; otherwise the
+        temperature is 0.8.
         """
         if not isinstance(prompt, str):
             said = type(prompt).__name__
             raise TypeError(f"a {said} was given where one text is due; call it for each text")
-        sampling = replace(sampling or Sampling(temperature=0.8), **settings)
+        sampling = replace(sampling, **settings) if sampling else self.sampling(**settings)
         generator = sampling.generator(self.device)
         if generator is None:
             generator = torch.Generator(self.device)

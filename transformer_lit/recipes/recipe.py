@@ -657,7 +657,8 @@ def open_training(
         if not begun:
             with tempfile.TemporaryDirectory() as aside:
                 trained.save(Path(aside, "model"))  # now, and not after hours of training
-            claim({**settings, "train": {"recipe": recipe.kind.task, **(words or {})}})
+            begin = {"recipe": recipe.kind.task, "folder": str(Path.cwd()), **(words or {})}
+            claim({**settings, "train": begin})
         if not (out / "tokenizer.json").exists():
             tokenizer.save(out / "tokenizer.json")
     model = world.place(model.to(where))

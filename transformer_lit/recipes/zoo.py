@@ -129,7 +129,8 @@ def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | N
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
         return _sentence_encoder
-    return _published if "architectures" in read_table(folder / "config.json") else None
+    published = {"architectures", "model_type"} & read_table(folder / "config.json").keys()
+    return _published if published else None
 
 
 def _fetched(name: str) -> Path:
@@ -149,6 +150,7 @@ def _published(path: Path, device: torch.device | str, weights: str | None) -> L
         if weights is not None:
             quantised(found.model, weights)
     info = {"dataset": path.name, "chat_template": found.chat_template, "ends": found.ends}
+    info |= {"sampling": found.sampling}
     return LanguageModel(found.model.to(device), found.tokenizer, info)
 
 

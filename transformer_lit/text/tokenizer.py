@@ -40,7 +40,7 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import SWITCH, Key, PublishedSettings, listed, one_of
+from transformer_lit.course.settings import SWITCH, Key, PublishedSettings, listed, one_of, shown
 from transformer_lit.course.worker import in_thread
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
@@ -242,18 +242,17 @@ class BPETokenizer:
 
     def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
         "The ids of `text`, with the begin and end tokens where asked for."
-        return [self.bos_id] * bos + self.backend.encode(_unicode(text)).ids + [self.eos_id] * eos
+        return [self.bos_id] * bos + self.encode_all([text])[0] + [self.eos_id] * eos
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel."
-        return [
-            encoding.ids for encoding in self.backend.encode_batch([_unicode(t) for t in texts])
-        ]
+        "The ids of many texts, in parallel. What a line becomes does not depend on other lines."
+        lines = [_unicode(text).splitlines(keepends=True) for text in texts]
+        rows = iter(self.backend.encode_batch([*chain(*lines)]))
+        return [[i for _ in some for i in next(rows).ids] for some in lines]
 
     def encode_text(self, text: str) -> Int[Tensor, "N"]:
-        "The ids of a long text in one row, read line by line, as the training must have done."
-        rows = self.encode_all(text.splitlines(keepends=True))
-        return torch.tensor([i for row in rows for i in row], dtype=torch.long)
+        "The ids of a text in one row, the same as those of `encode`."
+        return torch.tensor(self.encode(text), dtype=torch.long)
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`; special tokens are left out, bytes that are not UTF-8 become `�`."
@@ -387,15 +386,21 @@ def _is_template(value: Any) -> bool:
 
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 _ROLES = ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
+_TWICE = {  # keys of tokenizer_config.json, and what a step in tokenizer.json calls them
+    "add_prefix_space": "add_prefix_space",
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _ONE = Key("a token, or a table with its content", _is_token)
 _CUT = "tokenizer.json says how a text is cut"
 _BATCH = "the caller decides how long a batch is"
 _WHO = "it tells who wrote the folder, and how"
 _TOOLS = "the caller reads an answer"
 _IGNORED = {
-    _CUT: "add_bos_token add_eos_token add_prefix_space add_dummy_prefix_space trim_offsets"
-    " do_lower_case do_basic_tokenize never_split tokenize_chinese_chars strip_accents legacy"
-    " sp_model_kwargs errors vocab_type split_by_punct keep_accents remove_space unk_id",
+    _CUT: "add_bos_token add_eos_token add_dummy_prefix_space trim_offsets do_basic_tokenize"
+    " never_split legacy sp_model_kwargs errors vocab_type split_by_punct keep_accents remove_space"
+    " unk_id vocab_size",
     _BATCH: "model_max_length max_length max_len padding padding_side truncation truncation_side"
     " truncation_strategy stride pad_to_multiple_of pad_token_type_id pad_token_id"
     " model_input_names return_token_type_ids return_tensors",
@@ -426,7 +431,7 @@ TOKENIZER_KEYS: dict[str, Key | str] = {  # of both files: type, or why it is ig
             and all(i.isdecimal() and isinstance(t, dict) and _is_token(t) for i, t in x.items())
         ),
     ),
-    "split_special_tokens": SWITCH,
+    **dict.fromkeys(("split_special_tokens", *_TWICE), SWITCH),
     "fix_mistral_regex": one_of(False),
     "chat_template": Key(
         "a template, or a list of tables with a name and a template",
@@ -456,6 +461,7 @@ class Specials:
     numbered: Mapping[int, AddedToken]
     letters: bool  # whether special tokens in a text are letters
     template: str | None
+    twice: Mapping[str, bool]  # what tokenizer.json also says; the two have to agree
 
     @classmethod
     def read(cls, folder: str | Path) -> "Specials":
@@ -476,31 +482,53 @@ class Specials:
                 more += map(_added, found.values() if isinstance(found, dict) else found)
         template, letters = said.get("chat_template"), said.get("split_special_tokens", False)
         said.get("fix_mistral_regex")
+        twice = {name: said[name] for name in _TWICE if said.get(name) is not None}
         if isinstance(template, list):  # several, by name
             template = {one["name"]: one["template"] for one in template}.get("default")
         for c in files:
             c.refuse_unread()
         tokens = {int(i): _added(token, special=False) for i, token in numbered.items()}
-        return cls(roles, more, tokens, letters, template)
+        return cls(roles, more, tokens, letters, template, twice)
 
     def add_to(self, backend: Backend, path: str | Path) -> dict[str, int | None]:
-        "Add what a backend does not have as an added token; the ids of the roles."
+        """Add what a backend does not have as an added token; the ids of the roles.
+
+        How a numbered token is found in a text, the files beside the backend's decide.
+        """
+        self._check_twice(backend, path)
         there = {token.content for token in backend.get_added_tokens_decoder().values()}
+        named = [token for token in (*self.roles.values(), *self.more) if token is not None]
         for i, token in sorted(self.numbered.items()):
-            if token.content not in there:
-                backend.add_tokens([token])
+            special = token.special or token.content in {one.content for one in named}
+            (backend.add_special_tokens if special else backend.add_tokens)([token])
             if (found := backend.token_to_id(token.content)) != i:
                 raise InputError(
                     f"{path} gives {token.content!r} the id {found}, and the added_tokens_decoder "
                     f"of tokenizer_config.json {i}"
                 )
         there |= {token.content for token in self.numbered.values()}
-        named = [token for token in (*self.roles.values(), *self.more) if token is not None]
         backend.add_special_tokens([token for token in named if token.content not in there])
         return {
             role: None if token is None else backend.token_to_id(token.content)
             for role, token in self.roles.items()
         }
+
+    def _check_twice(self, backend: Backend, path: str | Path) -> None:
+        "`InputError` where a setting beside a backend is not what the backend does."
+        said = json.loads(backend.to_str())
+        steps = [step for name in ("normalizer", "pre_tokenizer") if (step := said[name])]
+        lists = (x.get("normalizers", x.get("pretokenizers", [])) for x in steps)
+        steps += [step for inner in list(lists) for step in inner]
+        for name, value in self.twice.items():
+            for step in (x for x in steps if _TWICE[name] in x):
+                does = step[_TWICE[name]]
+                does = step["lowercase"] if does is None else does  # accents go with it
+                if does != value:
+                    raise InputError(
+                        f"{Path(path).with_name('tokenizer_config.json')} sets {name} to "
+                        f"{shown(value)}, and tokenizer.json says the opposite; write into both "
+                        f"what the model was trained with"
+                    )
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
 _SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # of which a mark has at least one
@@ -594,21 +622,13 @@ class PublishedTokenizer(BPETokenizer):
         roles |= {"letters": True} if self.backend.encode_special_tokens else {}
         write_json(path, {"roles": roles, "tokenizer": json.loads(self.backend.to_str())})
 
-    def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
-        "The ids of `text`, with the begin and end tokens where asked for."
-        return [self.bos_id] * bos + self.encode_all([text])[0] + [self.eos_id] * eos
-
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel."
+        "The ids of many texts, in parallel; some of these tokenizers merge over the end of a line."
         return [encoding.ids for encoding in _encodings(self.backend, texts)]
 
     def encode_part(self, text: str) -> list[int]:
         "The ids of a piece of a text: nothing is put in front of it."
         return _encodings(self.backend, [text], add_special_tokens=False)[0].ids
-
-    def encode_text(self, text: str) -> Int[Tensor, "N"]:
-        "The ids of a long text in one row; some of these tokenizers merge over the end of a line."
-        return torch.tensor(self.encode(text), dtype=torch.long)
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of what a person typed: `<|im_end|>` in it is letters, and no token.

@@ -1,5 +1,8 @@
 // Text to ids and back, from the tokenizer files of the package.
 
+// Where Python's splitlines cuts: what a line becomes does not depend on other lines.
+const LINE_ENDS = /(?<=\r\n|[\n\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n))/u;
+
 // What byte-level BPE never merges across: contractions, words, numbers, other signs, spaces.
 const PIECES = new RegExp(
   [
@@ -68,7 +71,7 @@ export class BPETokenizer {
   cut(text) {
     if (/\p{Surrogate}/u.test(text)) throw new Error("the text is not valid Unicode: half a character stands in it");
     const letters = (word) => Array.from(this.encoder.encode(word), (byte) => this.alphabet[byte]);
-    return (text.match(PIECES) ?? []).map(letters);
+    return text.split(LINE_ENDS).flatMap((line) => line.match(PIECES) ?? []).map(letters);
   }
 
   // Of all neighbours in a word the pair that was learned first: its rank, and its leftmost place.
