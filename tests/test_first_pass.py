@@ -1,5 +1,6 @@
 "The first pass is a book that a reader finishes, and every chapter that teaches has exercises."
 
+import ast
 import json
 import re
 
@@ -33,21 +34,32 @@ def test_an_open_page_teaches_and_does_not_prove():
     assert len(lines) > 1000 and asserted <= 0.03 * len(lines)
 
 
-NAMED = re.compile(r"(?<!\})`([A-Za-z_]\w*)")  # `name`, `name(x)`; no role such as {doc}
+def shown(cell, code, given):
+    "The helpers whose result an open cell shows: its last line, or a print, has this one new name."
+    body, found = ast.parse(code).body, set()
+    for place, one in enumerate(body if cell["outputs"] else []):
+        call = getattr(getattr(getattr(one, "value", None), "func", None), "id", "")
+        if isinstance(one, ast.Expr) and (call == "print" or one is body[-1]):
+            before = names("\n".join(map(ast.unparse, body[:place])))[1]
+            new = names(ast.unparse(one))[0] - given - before - found
+            found |= new if len(new) == 1 else set()
+    return found
 
 
-def test_an_open_cell_uses_only_names_that_the_open_page_introduced():
+def test_an_open_cell_uses_only_names_that_the_page_introduced():
+    "Assigned, defined or imported in open cells, shown by their result, or built by the reader."
+    unknown, built = [], set()
     for name, notebook in first_pass():
-        page, given = Page(name, notebook), set()
+        page, given = Page(name, notebook), set(built)
+        blanks = [page.cells[one.place + 1] for one in exercises(page.cells)]
         open_imports(page)
-        code = {id(cell): text for cell, text in open_code(page.cells)}
-        for cell in cards.main_line(page.cells):
-            if cell["cell_type"] == "markdown":
-                given |= set(NAMED.findall("".join(cell["source"])))
-            elif id(cell) in code:
-                asked, gives = names(code[id(cell)])
-                assert asked <= given, (name, cell["id"], asked - given)
-                given |= gives
+        for cell, code in open_code(page.cells):
+            asked, gives = names(code)
+            given |= shown(cell, code, given)
+            unknown += [(name, cell["id"], one) for one in sorted(asked - given)]
+            given |= asked | gives
+            built |= gives if cell in blanks else set()
+    assert unknown == []
 
 
 def test_at_most_three_things_are_often_confused():
