@@ -525,6 +525,58 @@ def fold_checks(page: Page) -> None:
     page.notebook["cells"] = cells
 
 
+def in_one_fold(cells: list[dict], name: str) -> list[dict]:
+    "Code cells below one bar; a single one keeps its own."
+    if len(cells) == 1:
+        return cells
+    for cell in cells:
+        cell["metadata"]["tags"].remove("hide-input")
+    opening, id = f"<details><summary>{name}</summary>", cells[0]["id"]
+    return [markdown(f"open-{id}", opening), *cells, markdown(f"close-{id}", "</details>")]
+
+
+SHARED = {"checks": "Checks", "exported": "Exported code", "helpers": "Code that this page uses"}
+
+
+def share_folds(page: Page) -> None:
+    """Folded cells share bars: the checks of a section, its exported code, a page's helpers.
+
+    Helpers of a folded section stay in it. The code of a figure is a link to the notebook, and what
+    a cell printed stays where it is.
+    """
+    known = cards.settings(page.root)
+    link = f" [Code]({known['git_url']}/blob/{known['branch']}/{page.name}.ipynb)"
+    shared: dict[tuple[str, str], list[dict]] = {}
+    heading, places = "", []
+    for cell in page.cells:
+        meta = cell["metadata"]
+        bar = meta.get("mystnb", {}).get("code_prompt_show", "")
+        if cell["cell_type"] == "markdown":
+            heading = (cards.HEADING.findall(source(cell)) or [heading])[-1]
+        if bar == "Code of the figure":
+            meta["tags"] = ["remove-input"]
+            meta["mystnb"]["figure"]["caption"] += link
+        elif bar:
+            kind = "checks" if bar.startswith("Check") else "helpers"
+            kind = "exported" if "exported" in meta["tags"] else kind
+            folded = kind != "helpers" or heading.startswith((*cards.FOLDS,))
+            where = heading if folded else "", kind
+            if cell["outputs"]:
+                told = {"id": f"{cell['id']}-told", "metadata": {"tags": ["remove-input"]}}
+                places.append(cell | told)
+            shared.setdefault(where, []).append(cell | {"outputs": []})
+            places.append(where)
+            continue
+        places.append(cell)
+    for where, cells in shared.items():  # helpers where the first stands, others where the last
+        all = [n for n, place in enumerate(places) if place == where]
+        places[all[0 if where[1] == "helpers" else -1]] = in_one_fold(cells, SHARED[where[1]])
+    cells = (
+        [one] if isinstance(one, dict) else one for one in places if not isinstance(one, tuple)
+    )
+    page.notebook["cells"] = [cell for some in cells for cell in some]
+
+
 LINK = re.compile(r"\{doc\}`([^`<>]+)`")
 
 
@@ -568,6 +620,7 @@ STEPS = (
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
     fold_checks,  # the last assertions of an open cell stand in a fold below it
+    share_folds,  # checks of a section share one, helpers another; a figure's code is a link
     short_links,  # a link reads as a short name
 )
 

@@ -60,6 +60,7 @@ LISTENERS = [
     ("doctree-resolved", THEN, chapter.lead_back),  # from the reference to the chapters
     # a page is written
     ("html-page-context", FIRST, site_pages.give_parts),  # the contents beside it
+    ("html-page-context", FIRST, site_pages.give_next),  # the next page of the first pass
     ("html-page-context", FIRST, site_pages.drop_card),  # which does not describe the page
     ("html-page-context", FIRST, chapter.add_notation),  # a card with the letters
     ("html-page-context", THEN, site_pages.mark_chinese),  # its language, in the glossary
