@@ -571,10 +571,9 @@ def share_folds(page: Page) -> None:
     for where, cells in shared.items():  # helpers where the first stands, others where the last
         all = [n for n, place in enumerate(places) if place == where]
         places[all[0 if where[1] == "helpers" else -1]] = in_one_fold(cells, SHARED[where[1]])
-    cells = (
-        [one] if isinstance(one, dict) else one for one in places if not isinstance(one, tuple)
-    )
-    page.notebook["cells"] = [cell for some in cells for cell in some]
+    page.notebook["cells"] = []
+    for one in places:
+        page.notebook["cells"] += one if isinstance(one, list) else [one] * isinstance(one, dict)
 
 
 LINK = re.compile(r"\{doc\}`([^`<>]+)`")
