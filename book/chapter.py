@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "book/_ext"))
 import answers  # noqa: E402
 import cards  # noqa: E402
+import letters  # noqa: E402
 import quizzes  # noqa: E402
 import records  # noqa: E402
 import sources  # noqa: E402
@@ -241,7 +242,7 @@ def box(page: Page) -> None:
     line = [
         *(said, times),
         *([f"needs {', '.join(needs)}"] if needs else []),
-        *(text + answers.count(exercises(page.cells)) for text in count),
+        *count,
         f'<a href="{up}{COPIES}/{page.name}.ipynb">.ipynb</a>',
         f'<a href="{colab(page.name, page.root)}">Colab</a>',
         *([f"last changed on {day}"] if day else []),
@@ -368,6 +369,12 @@ def exercise_cards(page: Page) -> None:
     page.notebook["cells"] = cells
 
 
+def letter_pages(page: Page) -> None:
+    for cell in page.cells if page.name == letters.TABLE else ():
+        if cell["id"] == "letters":
+            cell["source"] = letters.with_pages(source(cell), page.root)
+
+
 def only_imports(code: str) -> bool:
     body = ast.parse(code).body
     return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
@@ -428,8 +435,11 @@ def room(line: str) -> tuple[int, bool, str]:
 def open_imports(page: Page) -> None:
     """Above the first open cell stand the imports that open cells need.
 
-    The cell that makes them is folded: it brings what figures and checks need, too.
+    The cell that makes them is folded: it brings what figures and checks need, too. A page may
+    leave them there, with `#| imports: folded`.
     """
+    if any("imports" in split(source(cell))[0] for cell in page.cells):
+        return
     needed, given, found = set(), set(), {}
     shown = open_code(page.cells)
     for _, code in shown:
@@ -614,6 +624,7 @@ STEPS = (
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
     quiz,  # below the summary: the chapter's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
+    letter_pages,  # in the Notation's table: which pages of the first pass use a letter
     open_imports,  # above the first open cell: the imports that open cells need
     exercise_cards,  # statement, hint, blank or a line for a value, and the solution in a fold
     records_behind,  # below the summary: the records that are read here
@@ -696,13 +707,10 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
-NOTATION = "nbs/start/01_notation"
-
-
-def letters(app):
-    "The notation's tables of letters as HTML, without links and names of its page."
+def notation_card(app):
+    "The notation's table of letters as HTML, without links and names of its page."
     if not hasattr(app, "notation_card"):
-        page = app.env.get_and_resolve_doctree(NOTATION, app.builder)
+        page = app.env.get_and_resolve_doctree(letters.TABLE, app.builder)
         sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
         tables = [table for section in sections for table in section.findall(nodes.table)]
         shown = "".join(app.builder.render_partial(table)["fragment"] for table in tables)
@@ -712,9 +720,9 @@ def letters(app):
 
 def add_notation(app, pagename, templatename, context, doctree):
     "The notation opens as a card on every chapter."
-    if pagename.startswith("nbs/") and pagename != NOTATION:
+    if pagename.startswith("nbs/") and pagename != letters.TABLE:
         opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
-        context["body"] += f"{opening}<div tabindex='0'>{letters(app)}</div></details>"
+        context["body"] += f"{opening}<div tabindex='0'>{notation_card(app)}</div></details>"
 
 
 def footer(root: Path) -> str:

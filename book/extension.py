@@ -26,7 +26,7 @@ import ways
 
 DIRECTIVES = {
     "drawing": ways.drawing,  # a drawing of this folder, with its caption
-    "progress": ways.progress,  # how many values of the first pass were answered, and the next
+    "progress": ways.progress,  # how many exercises of the first pass were done, and the next
     "transformer-map": ways.transformer_map,  # the map; with a part, folded and with it marked
     "reading-path": ways.reading_path,  # every chapter that the named ones need
     "part": ways.part,  # on a page that opens a part: the map, and its chapters

@@ -5,7 +5,9 @@ import json
 import re
 
 import cards
-from chapter import Page, exercises, names, open_code, open_imports
+import letters
+import quizzes
+from chapter import STEPS, Page, exercises, names, open_code, open_imports, source, split
 
 
 def first_pass():
@@ -53,6 +55,8 @@ def test_an_open_cell_uses_only_names_that_the_page_introduced():
         page, given = Page(name, notebook), set(built)
         blanks = [page.cells[one.place + 1] for one in exercises(page.cells)]
         open_imports(page)
+        folded = [split(source(cell)) for cell in page.cells if cell["cell_type"] == "code"]
+        given |= set().union(*(names(code)[1] for told, code in folded if "imports" in told))
         for cell, code in open_code(page.cells):
             asked, gives = names(code)
             given |= shown(cell, code, given)
@@ -60,6 +64,43 @@ def test_an_open_cell_uses_only_names_that_the_page_introduced():
             given |= asked | gives
             built |= gives if cell in blanks else set()
     assert unknown == []
+
+
+def test_the_notation_has_every_letter_of_the_first_pass_once():
+    notebook = json.loads((cards.ROOT / f"{letters.TABLE}.ipynb").read_text())
+    (table,) = (source(cell) for cell in notebook["cells"] if cell["id"] == "letters")
+    listed = [letter for row in letters.rows(table) for letter in row]
+    assert len(listed) > 50 and len(set(listed)) == len(listed)
+    assert letters.pages().keys() - {*listed} == set()
+    assert letters.letters(
+        r"\frac{a_{t}}{\mathrm{id}} + \operatorname{E}\,\mathcal{L}\sigma z'"
+    ) == {*("a", "t", "z", r"\sigma", r"\mathcal{L}")}
+
+
+def folds(page):
+    "How many bars a page has that open something."
+    for step in STEPS:
+        step(page)
+    bars = 1  # the card with the letters
+    for cell in page.cells:
+        text = source(cell)
+        bars += text.count("<details") + ("hide-input" in cell["metadata"].get("tags", ()))
+        bars += text.startswith(tuple(f"## {title}" for title in cards.FOLDS))
+    return bars + len(quizzes.of_chapters().get(cards.chapter_name(page.name), ()))
+
+
+def test_a_page_has_at_most_25_folds():
+    pages = ((name, cards.page(cards.chapters()[name]), book) for name, book in first_pass())
+    found = {name: folds(Page(page, book)) for name, page, book in pages}
+    assert {name: bars for name, bars in found.items() if bars > 25} == {}
+
+
+def test_the_reader_s_file_writes_its_first_line_within_half_an_hour():
+    "The pages on the way, and the exercise: the loss."
+    found = dict(first_pass())
+    pages = [*found][: [*found].index("start/four_pictures") + 1]
+    (loss,) = (one for one in exercises(found[pages[-1]]["cells"]) if one.id == "primer.5")
+    assert sum(found[page]["metadata"]["chapter"]["minutes"] for page in pages) + loss.minutes <= 30
 
 
 def test_at_most_three_things_are_often_confused():

@@ -425,7 +425,7 @@ def report(
         return 2 if found.error else int(not found), json.dumps(found.as_dict(), indent=1)
     passed = remember([verdict.id for verdict in found.verdicts.values() if verdict], file)
     text = str(found) if step is None else "\n".join(str(found.verdicts[id]) for id in asked)
-    return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
+    return int(not found), f"{text}\n{passed}" if passed else text
 
 
 _RUN = """
