@@ -2,8 +2,8 @@
 
 import torch
 
-import transformer_lit.exercises.four_pictures  # noqa: F401  primer.5 and primer.6 moved there
 from transformer_lit.course.exercises import exercise, expecting, expecting_all
+from transformer_lit.exercises.four_pictures import generate, loss  # noqa: F401  moved there
 
 def softmax_checks(answer):
     w, g = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
