@@ -71,7 +71,7 @@ def test_the_notation_has_every_letter_of_the_first_pass_once():
     (table,) = (source(cell) for cell in notebook["cells"] if cell["id"] == "letters")
     listed = [letter for row in letters.rows(table) for letter in row]
     assert len(listed) > 50 and len(set(listed)) == len(listed)
-    assert letters.pages().keys() - {*listed} == set()
+    assert letters.pages().keys() ^ {*listed} == set()
     assert letters.letters(
         r"\frac{a_{t}}{\mathrm{id}} + \operatorname{E}\,\mathcal{L}\sigma z'"
     ) == {*("a", "t", "z", r"\sigma", r"\mathcal{L}")}
