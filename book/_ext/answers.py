@@ -63,10 +63,3 @@ def form(one):
         f'<p class="quiz-note" id="form-{one.name}">{escape(asked[0].upper() + asked[1:])}</p>'
         '<div class="quiz-verdict" role="status"></div></form>'
     )
-
-
-def count(exercises):
-    "For the chapter's card: how many of those of the page are done. Nothing where it asks none."
-    n = sum(map(in_page, exercises))
-    done = f'<span class="answers-done">0 of {n}</span> done in this page'
-    return f'<span class="answers-count">, {done}</span>' if n else ""

@@ -309,7 +309,7 @@ class TestCheck:
         assert run("check", "--start") == (0, "my_transformer.py\n", "")
         code, out, _ = run("check")
         assert code == 1 and out.count(" open ") == 25
-        assert "\nmy_transformer.py: 0 of 19 steps pass.\nWith the notebooks: 0 of " in out
+        assert "\nmy_transformer.py: 0 of 19 steps pass.\n0 of " in out
 
     def test_one_step_that_fails_is_exit_code_1(self, run, here):
         (here / "mine.py").write_text("def causal_mask(T, S): return T\n")

@@ -58,9 +58,9 @@ class Step:
 
 # Step, name in `my_transformer.py` (and what a class is written by), exercise, chapter; about what.
 _STEPS = """
-1 loss primer.5 start/primer
+1 loss primer.5 start/four_pictures
     logits: N V, targets: N; the mean of −ln p of the right tokens.
-2 generate primer.6 start/primer
+2 generate primer.6 start/four_pictures
     The ids B T, and max_new_tokens more that are drawn from the model's probabilities.
 3 attend self_attention.5 attention/self_attention
     q: … T D, k: … S D, v: … S E; returns … T E.
@@ -425,7 +425,7 @@ def report(
         return 2 if found.error else int(not found), json.dumps(found.as_dict(), indent=1)
     passed = remember([verdict.id for verdict in found.verdicts.values() if verdict], file)
     text = str(found) if step is None else "\n".join(str(found.verdicts[id]) for id in asked)
-    return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
+    return int(not found), f"{text}\n{passed}" if passed else text
 
 
 _RUN = """
