@@ -432,6 +432,21 @@ def room(line: str) -> tuple[int, bool, str]:
     return group, line.startswith("from"), line
 
 
+def own_imports(page: Page) -> None:
+    "Where open cells use what the chapter exports in a fold, its import stands above the first."
+    module, folded, given = exported(page.cells)[0], set(), set()
+    for cell in page.cells:
+        if EXPORT.match(source(cell)) and cards.FOLDED.search(source(cell)):
+            folded |= stores(compile(split(source(cell))[1], "<cell>", "exec"))
+    for cell, code in open_code(page.cells):
+        asked, gives = names(code)
+        if wanted := sorted(folded & asked - given):
+            line = {"cell_type": "code", "id": f"{cell['id']}-imports", "metadata": {}}
+            line |= {"outputs": [], "source": import_line(f"from {module} ", wanted)}
+            page.cells.insert(next(n for n, one in enumerate(page.cells) if one is cell), line)
+        given |= {*wanted, *gives}
+
+
 def open_imports(page: Page) -> None:
     """Above the first open cell stand the imports that open cells need.
 
@@ -453,6 +468,7 @@ def open_imports(page: Page) -> None:
                 if (alias.asname or alias.name) in needed:
                     key = f"from {one.module} " if isinstance(one, ast.ImportFrom) else alias.name
                     found.setdefault(key, set()).add(ast.unparse(alias))
+    own_imports(page)
     plain = [f"import {what}" for key in sorted(found) if " " not in key for what in found[key]]
     others = [import_line(key, sorted(found[key])) for key in sorted(found) if " " in key]
     if found:
