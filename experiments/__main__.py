@@ -12,7 +12,7 @@ from experiments.few_bits import FEW_BITS
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.race import RACE
 from experiments.runner import Row
-from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK
+from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK, SINCE_2023_CONTROLS
 from experiments.sizes import SIZES
 from experiments.steady import STEADY
 from experiments.ten_minutes import TEN_MINUTES
@@ -27,6 +27,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "race": RACE,
     "since_2023": SINCE_2023,
     "since_2023_clock": SINCE_2023_CLOCK,
+    "since_2023_controls": SINCE_2023_CONTROLS,
     "sizes": SIZES,
     "steady": STEADY,
     "ten_minutes": TEN_MINUTES,
