@@ -10,10 +10,9 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.few_bits import FEW_BITS
 from experiments.ladder import LADDER, LADDER_LOSSES
-from experiments.living import LIVING_CLOCK, LIVING_RATES
 from experiments.race import RACE
 from experiments.runner import Row
-from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK, SINCE_2023_CONTROLS
+from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK
 from experiments.sizes import SIZES
 from experiments.steady import STEADY
 from experiments.ten_minutes import TEN_MINUTES
@@ -25,12 +24,9 @@ EXPERIMENTS = {  # each leaves a record of its name
     "few_bits": FEW_BITS,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
-    "living_clock": LIVING_CLOCK,
-    "living_rates": LIVING_RATES,
     "race": RACE,
     "since_2023": SINCE_2023,
     "since_2023_clock": SINCE_2023_CLOCK,
-    "since_2023_controls": SINCE_2023_CONTROLS,
     "sizes": SIZES,
     "steady": STEADY,
     "ten_minutes": TEN_MINUTES,

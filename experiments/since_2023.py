@@ -5,7 +5,7 @@ that the products of matrices, counted for a token, are those of the plain model
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,47 +150,6 @@ ARMS: dict[str, Callable[[int, int], nn.Module]] = {
 }
 
 
-class Summed(nn.Module):
-    "A projection, then for each channel a weighted sum of the last four positions; no cache."
-
-    def __init__(self, proj: nn.Linear):
-        super().__init__()
-        self.proj, self.conv = proj, ShortConv(proj.out_features)
-        with torch.no_grad():  # at first each position keeps its own value
-            self.conv.weight.zero_()[:, -1] = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(self.proj(x))[0]  # B T N
-
-
-class Through(nn.Module):
-    "What replaces a `ShortConv`: it returns its input and keeps nothing."
-
-    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return x, x[:, :0]
-
-
-def convolution(vocab_size: int, d_ff: int) -> Llama:
-    "In three of four layers, queries, keys and values are weighted sums over four positions."
-    model = plain(vocab_size, d_ff)
-    for attn in (layer.attn for layer in near(model)):
-        for name in ("q_proj", "k_proj", "v_proj"):
-            setattr(attn, name, Summed(getattr(attn, name)))
-    return model
-
-
-def state_only(vocab_size: int, d_ff: int) -> Llama:
-    "Gated DeltaNet without its convolution."
-    model = delta(vocab_size, d_ff)
-    for layer in near(model):
-        layer.attn.conv = Through()
-    return model
-
-
-# The convolution of DeltaNet's layer, with and without its state: with plain and delta, two by two.
-CONTROLS = {"convolution": convolution, "delta, no convolution": state_only}
-
-
 def answers(model: nn.Module) -> nn.Module:
     "The model without what only its training needs."
     return model.model if isinstance(model, MultiToken) else model
@@ -255,11 +214,10 @@ def matched(arm: str, vocab_size: int) -> nn.Module:
     "The arm with the hidden width at which a token costs what it costs in the plain model."
     with torch.random.fork_rng(devices=[]):
         goal = flops(plain(vocab_size, F), T)
-        make = (ARMS | CONTROLS)[arm]
-        one, two = (flops(make(vocab_size, width), T) for width in (F, 2 * F))
+        one, two = (flops(ARMS[arm](vocab_size, width), T) for width in (F, 2 * F))
     step = K if arm == "experts" else 1  # each of them has a whole width
     width = step * round((F + F * (goal - one) / (two - one)) / step)  # a line over the width
-    model = make(vocab_size, width)
+    model = ARMS[arm](vocab_size, width)
     assert abs(flops(model, T) / goal - 1) < WIDE
     return model
 
@@ -315,13 +273,13 @@ BASE = Exchanged(
 )
 
 
-def cells(rows: Sequence[Row], arms: Iterable[str] = ARMS) -> Iterator[Cell]:
+def cells(rows: Sequence[Row]) -> Iterator[Cell]:
     "Each arm at each rate with the seed that tunes; then the other seeds at its best rate."
-    for arm in arms:
+    for arm in ARMS:
         for rate in RATES:
             yield cell(arm, rate, TUNING)
     for seed in SEEDS:
-        for arm in arms:
+        for arm in ARMS:
             losses = {r["rate"]: r["val_loss"] for r in rows if (r["entry"], r["seed"]) == (arm, 0)}
             yield cell(arm, min(losses, key=losses.__getitem__), seed)
 
@@ -331,16 +289,11 @@ def cell(arm: str, rate: float, seed: int) -> Cell:
     return Cell(about, replace(BASE, arm=arm, lr=rate), seed)
 
 
-def learned(run: Run) -> Row:
-    "The validation loss of one training run, and the sizes of its model."
+def measure(run: Run) -> list[Row]:
     model = answers(run.trained.model)
     run.train()
     row = {"val_loss": val_losses(run)[-1], "steps": run.steps, "d_ff": llama(model).config.d_ff}
-    return row | {"stored": count(model), "active": active(model), "flops": flops(model, T)}
-
-
-def measure(run: Run) -> list[Row]:
-    row, model = learned(run), answers(run.trained.model)
+    row |= {"stored": count(model), "active": active(model), "flops": flops(model, T)}
     row |= {"cache": cached(model, T), "growth": cached(model, T + 1) - cached(model, T)}
     return [row]
 
@@ -367,16 +320,6 @@ SINCE_2023 = Experiment(
     "the choice of the text, of the sizes and of the rates.",
     measure,
     cells,
-    BRIEF,
-)
-
-SINCE_2023_CONTROLS = Experiment(
-    f"As the record since_2023, with the arms plain and delta again and two more. {ABOUT} "
-    "convolution: plain, but in 3 of 4 layers the queries, keys and values are weighted sums over "
-    "4 positions, which start with the weight 1 at the last. delta, no convolution: delta, whose "
-    "layers read their projections directly.",
-    lambda run: [learned(run)],
-    lambda rows: cells(rows, ("plain", "delta", *CONTROLS)),
     BRIEF,
 )
 
