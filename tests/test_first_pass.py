@@ -114,7 +114,7 @@ def test_at_most_three_things_are_often_confused():
 PARTS = {"start", "text", "attention", "position", "block", "models"}
 PARTS |= {"training", "inference", "recipes", "results"}
 # to look things up in
-TOOLS = {"recipes/zoo", "recipes/cli", "recipes/how_do_i", "results/year_2026"}
+TOOLS = {"recipes/zoo", "recipes/cli", "recipes/how_do_i"}
 
 
 def test_every_chapter_that_teaches_has_exercises():

@@ -333,7 +333,7 @@ class TestCheck:
         (here / "my_transformer.py").write_text(solved_file(1))
         code, out, _ = run("check", "--write")
         assert code == 0 and out.startswith("Step 1: 3.8") and "\nnow:\n  " in out
-        assert " 1  loss " in out
+        assert " 1  loss " in out and "\nOn the stories that it learned from, at the end: 2." in out
         (rung,) = json.loads((here / "my_ladder.json").read_text())["rungs"]
         (here / "my_transformer.py").write_text(solved_file(2))
         code, out, _ = run("check", "--write", "--json", "--steps", "2")
