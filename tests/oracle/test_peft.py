@@ -1,11 +1,16 @@
-"LoRA as the library `peft` has it."
+"LoRA as the library `peft` has it, and on a model of every family."
 
 import copy
+from collections import Counter
 
+import pytest
 import torch
+from compilers import PUBLISHED
 from peft import LoraConfig, inject_adapter_in_model
+from torch import nn
 
 from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
+from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 
@@ -34,3 +39,28 @@ def test_logits_gradients_and_merged_weights_are_those_of_peft():
         its.merge()
         torch.testing.assert_close(model.get_submodule(name).weight, its.base_layer.weight)
     assert not any(isinstance(x, LoRALinear) for x in model.modules())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_model_of_every_family_starts_as_it_was_and_is_the_same_when_merged(name):
+    "With a change of every linear layer that shares no weights, those of experts too."
+    model = FAMILIES[name].build(PUBLISHED[name]).eval()
+    ids, names = torch.randint(3, 53, (2, 13)), model.state_dict().keys()
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+
+    def where(_, layer):
+        return type(layer) is nn.Linear and uses[id(layer.weight)] == 1
+
+    before = model(ids)
+    changed = add_lora(model, rank=3, alpha=7.0, where=where)
+    assert any("layers" in name for name in changed)
+    torch.testing.assert_close(model(ids), before, rtol=0, atol=0)
+    for layer in changed:
+        nn.init.normal_(model.get_submodule(layer).B, std=0.1)
+    after = model(ids)
+    after.square().mean().backward()
+    learned = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert learned == {f"{name}.{factor}" for name in changed for factor in "AB"}
+    assert not torch.allclose(after, before)
+    assert merge_lora(model) == changed and model.state_dict().keys() == names
+    torch.testing.assert_close(model(ids), after)
