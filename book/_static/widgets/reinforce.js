@@ -15,13 +15,13 @@ export async function mount(root, say) {
 
   const draw = fitted(graph, (width) => {
     const points = shares.map((share, n) => [n + 1, share]);
-    const end = Math.max(STEPS, shares.length);
+    const end = STEPS * Math.max(1, Math.ceil(shares.length / STEPS));
     graph.replaceChildren(
       curve({
         label: "The share of right answers over the steps",
         points,
         mark: points.at(-1) ?? [0, 0.5],
-        x: { from: 0, to: end, name: "step", ticks: [0, 1, 2, 3].map((n) => [(n * end) / 3, String(Math.round((n * end) / 3))]) },
+        x: { from: 0, to: end, name: "step", ticks: [0, 1, 2, 3].map((n) => [(n * end) / 3, String((n * end) / 3)]) },
         y: { from: 0, to: 1, name: "share of right answers", ticks: [0, 0.5, 1].map((value) => [value, String(value)]) },
         width,
       }),
