@@ -20,10 +20,15 @@ from transformer_lit.recipes.language_model import LanguageModel
 from transformer_lit.recipes.recipe import open_training, preset
 
 # each list: what the training reads, and what only the test reads
-NAMES = "Anna Ben Carla David Emma Felix Grace Henry Iris Jack", "Olga Peter Ruth Simon"
-COLOURS = "red green blue white black brown grey pink", "yellow purple orange golden"
+NAMES = (
+    "Anna Ben Carla David Emma Felix Grace Henry Iris Jack Karen Leo Maria Noah Paula Robert",
+    "Olga Peter Ruth Simon",
+)
+COLOURS = "red green blue white black brown grey pink silver dark", "yellow purple orange golden"
 THINGS = (
-    "lamps chairs books bottles cars hats keys plates shirts tables boxes candles clocks pens",
+    "lamps chairs books bottles cars hats keys plates shirts tables boxes candles clocks pens "
+    "apples bags bikes birds boats cats coats cups dogs doors flags flowers forks horses houses "
+    "jars knives leaves pencils phones pots rings roses shoes spoons stones towels toys trees",
     "kites mirrors ladders ribbons buttons",
 )
 FRAMES = (
@@ -34,6 +39,12 @@ FRAMES = (
         "{name} asked for {n} {thing}, and all of them had to be {colour}.",
         "Yesterday {n} {thing} arrived for {name}; they are {colour}.",
         "How could {name} lose {n} {colour} {thing}?",
+        "The {n} {thing} on the shelf belong to {name}. They are {colour}.",
+        "{name} has {n} {thing}, which are {colour}.",
+        "Please give {name} the {n} {colour} {thing}!",
+        "Each of the {n} {thing} that {name} sold was {colour}.",
+        "We saw {n} {colour} {thing}, said {name}.",
+        "{colour} {thing} are what {name} likes best: there are {n} of them.",
     ),
     (
         "{name} painted {n} {thing} {colour}.",
@@ -41,6 +52,7 @@ FRAMES = (
         "All {n} {thing} that {name} found are {colour}.",
     ),
 )
+CHANGED = {"where": ("_proj",), "lr": 1e-4}  # a small rate in many places harms other texts least
 TOLD = "\nAnswer as number|thing|colour, for example: 3|cups|white"
 
 
@@ -78,13 +90,13 @@ def answered(model: LanguageModel, asked: str) -> str:
 def looked_at(model: LanguageModel, number: int, texts: Iterable[str], windows: int) -> Row:
     "Its answers to sentences of the test, and its perplexity on texts."
     row: Row = {}
-    for way, more in (("", ""), (", told", TOLD)):
-        pairs = examples(number, held_out=True)
+    for way, more, some in (("", "", number), (", told", TOLD, number // 4)):
+        pairs = examples(some, held_out=True)
         said = [answered(model, asked + more).strip() for asked, _ in pairs]
         form = [bool(re.fullmatch(r"\d+\|\w+\|\w+", answer)) for answer in said]
         right = [answer == wanted for answer, (_, wanted) in zip(said, pairs, strict=True)]
-        row |= {f"form{way}": sum(form) / number, f"right{way}": sum(right) / number}
-        row[f"answer{way}"] = [pairs[0][0], said[0]]
+        row |= {f"form{way}": sum(form) / some, f"right{way}": sum(right) / some}
+        row[f"wrong{way}"] = [x for x, good in zip(said, right, strict=True) if not good][:5]
     for text in texts:
         ids = torch.tensor(model.tokenizer.encode(TEXTS[text]()[: 8192 * windows]))
         row[text] = perplexity(loss(model.model, ids[: 512 * windows].view(windows, 512)))
@@ -106,13 +118,13 @@ def measure(
         data = Path(folder, "form.jsonl")
         pairs = examples(rows, held_out=False)
         write_rows(data, pairs, chat=author.chat_template is not None)
-        how = {"paths": (str(data),), "like": author, **changes}
+        how = {"paths": (str(data),), "like": author, **CHANGED, **changes}
         run = open_training(
             preset(Instructing, "own", **how), f"{folder}/run", device="cpu", start=author
         )
-        start = time.perf_counter()
+        start = time.process_time()
         run.train()
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         trained = [p.numel() for p in run.trained.model.parameters() if p.requires_grad]
         found.append({"stage": "after", **looked_at(run.trained, number, texts, windows)})
     facts = {"steps": run.recipe.steps, "trained": sum(trained), "seconds": seconds}
@@ -121,15 +133,16 @@ def measure(
 
 FIXED_FORM = Experiment(
     "SmolLM2-135M-Instruct learns to answer a sentence such as `Anna bought 7 green lamps.` with "
-    "`7|lamps|green`. Training: `transformer-lit train instruct --from smollm2 --data form.jsonl`, "
-    "the preset own (LoRA of rank 8 on queries and values, 200 steps of 4 conversations), on 810 "
-    "such sentences. Test: 100 sentences with other words, put in other ways; the likeliest "
-    "answer. form: the share of answers that are a number, a word and a word; right: that are the "
-    "expected ones. told: the same where the question says what form is wanted, with an example. "
-    "answer: to the first sentence. WikiText-2, the plays: perplexity of the "
-    "beginnings of two other texts, 8 windows of 512 tokens. trained: numbers that learn. seconds: "
-    "of the training steps.",
+    "`7|lamps|green`. Training: `transformer-lit train instruct --from smollm2 --data form.jsonl "
+    "--set where=_proj --set lr=1e-4`: LoRA of rank 8 on all projections, 200 steps of 4 "
+    "conversations, on 810 such sentences. Test: 100 sentences with other words, put in other "
+    "ways; the likeliest answer. form: the share of answers that are a number, a word and a word; "
+    "right: that are the expected ones. told: the same for a quarter of the sentences, where the "
+    "question says what form is wanted, with an example. wrong: the first wrong answers. "
+    "WikiText-2, the plays: perplexity of the beginnings of two other texts, 8 windows of 512 "
+    "tokens. trained: numbers that learn. seconds: of the processor, for the training, on one "
+    "thread.",
     measure,
-    quick={"model": "stories", "rows": 20, "number": 2, "texts": (), "steps": 2, "every": 2}
+    quick={"model": "stories", "rows": 20, "number": 4, "texts": (), "steps": 2, "every": 2}
     | {"warmup": 1, "batch_size": 2},
 )
