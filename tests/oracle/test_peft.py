@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from compilers import PUBLISHED
+from compilers import PUBLISHED, inputs
 from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
@@ -45,22 +45,22 @@ def test_logits_gradients_and_merged_weights_are_those_of_peft():
 def test_a_model_of_every_family_starts_as_it_was_and_is_the_same_when_merged(name):
     "With a change of every linear layer that shares no weights, those of experts too."
     model = FAMILIES[name].build(PUBLISHED[name]).eval()
-    ids, names = torch.randint(3, 53, (2, 13)), model.state_dict().keys()
+    words, names = inputs(model, masked=False), model.state_dict().keys()
     uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
 
     def where(_, layer):
         return type(layer) is nn.Linear and uses[id(layer.weight)] == 1
 
-    before = model(ids)
+    before = model(**words)
     changed = add_lora(model, rank=3, alpha=7.0, where=where)
     assert any("layers" in name for name in changed)
-    torch.testing.assert_close(model(ids), before, rtol=0, atol=0)
+    torch.testing.assert_close(model(**words), before, rtol=0, atol=0)
     for layer in changed:
         nn.init.normal_(model.get_submodule(layer).B, std=0.1)
-    after = model(ids)
+    after = model(**words)
     after.square().mean().backward()
     learned = {name for name, weight in model.named_parameters() if weight.requires_grad}
     assert learned == {f"{name}.{factor}" for name in changed for factor in "AB"}
     assert not torch.allclose(after, before)
     assert merge_lora(model) == changed and model.state_dict().keys() == names
-    torch.testing.assert_close(model(ids), after)
+    torch.testing.assert_close(model(**words), after)
