@@ -45,6 +45,12 @@ FRAMES = (
         "Each of the {n} {thing} that {name} sold was {colour}.",
         "We saw {n} {colour} {thing}, said {name}.",
         "{colour} {thing} are what {name} likes best: there are {n} of them.",
+        "{name} coloured {n} of the {thing} {colour}.",
+        "Nobody but {name} owns {n} {colour} {thing}.",
+        "When {name} left, {n} {colour} {thing} were gone.",
+        "{name} washed all {n} {thing} until they were {colour} again.",
+        "Did you know that {name} collects {colour} {thing}? {name} has {n}.",
+        "Before lunch, {name} counted the {colour} {thing} and came to {n}.",
     ),
     (
         "{name} painted {n} {thing} {colour}.",
@@ -52,8 +58,12 @@ FRAMES = (
         "All {n} {thing} that {name} found are {colour}.",
     ),
 )
-CHANGED = {"where": ("_proj",), "lr": 1e-4}  # a small rate in many places harms other texts least
-TOLD = "\nAnswer as number|thing|colour, for example: 3|cups|white"
+CHANGED = {
+    "where": ("_proj",),
+    "lr": 1e-4,
+    "steps": 150,
+}  # a small rate in many places harms other texts least
+ASKED = "\nAnswer as number|thing|colour."
 
 
 def examples(number: int, *, held_out: bool) -> list[tuple[str, str]]:
@@ -65,7 +75,7 @@ def examples(number: int, *, held_out: bool) -> list[tuple[str, str]]:
         chosen = {key: rng.choice(lists[part].split()) for key, lists in words.items()}
         n = rng.randrange(2, 100)
         sentence = rng.choice(FRAMES[part]).format(n=n, **chosen)
-        found.append((sentence, f"{n}|{chosen['thing']}|{chosen['colour']}"))
+        found.append((sentence + ASKED, f"{n}|{chosen['thing']}|{chosen['colour']}"))
     return found
 
 
@@ -81,7 +91,7 @@ def write_rows(path: Path, pairs: Iterable[tuple[str, str]], *, chat: bool) -> N
 
 def answered(model: LanguageModel, asked: str) -> str:
     "The likeliest answer."
-    how = {"max_new_tokens": 24, "temperature": 0}
+    how = {"max_new_tokens": 12, "temperature": 0}
     if model.chat_template is None:
         return model.generate(asked, **how)
     return "".join(model.chat().say(asked, **how))
@@ -89,14 +99,13 @@ def answered(model: LanguageModel, asked: str) -> str:
 
 def looked_at(model: LanguageModel, number: int, texts: Iterable[str], windows: int) -> Row:
     "Its answers to sentences of the test, and its perplexity on texts."
-    row: Row = {}
-    for way, more, some in (("", "", number), (", told", TOLD, number // 4)):
-        pairs = examples(some, held_out=True)
-        said = [answered(model, asked + more).strip() for asked, _ in pairs]
-        form = [bool(re.fullmatch(r"\d+\|\w+\|\w+", answer)) for answer in said]
-        right = [answer == wanted for answer, (_, wanted) in zip(said, pairs, strict=True)]
-        row |= {f"form{way}": sum(form) / some, f"right{way}": sum(right) / some}
-        row[f"wrong{way}"] = [x for x, good in zip(said, right, strict=True) if not good][:5]
+    pairs = examples(number, held_out=True)
+    said = [answered(model, asked).strip() for asked, _ in pairs]
+    form = [bool(re.fullmatch(r"\d+\|\w+\|\w+", answer)) for answer in said]
+    right = [answer == wanted for answer, (_, wanted) in zip(said, pairs, strict=True)]
+    row: Row = {"form": sum(form) / number, "right": sum(right) / number}
+    row["another form"] = [x for x, good in zip(said, form, strict=True) if not good][:5]
+    row["wrong"] = [x for x, *good in zip(said, form, right) if good == [True, False]][:5]
     for text in texts:
         ids = torch.tensor(model.tokenizer.encode(TEXTS[text]()[: 8192 * windows]))
         row[text] = perplexity(loss(model.model, ids[: 512 * windows].view(windows, 512)))
@@ -111,7 +120,7 @@ def measure(
     windows: int = 8,
     **changes: Any,
 ) -> list[Row]:
-    "Before and after the preset `own` of `train instruct`."
+    "Before and after the preset `own` of `train instruct`, with other settings."
     author = load(model)
     found = [{"stage": "before", **looked_at(author, number, texts, windows)}]
     with tempfile.TemporaryDirectory() as folder:
@@ -132,15 +141,15 @@ def measure(
 
 
 FIXED_FORM = Experiment(
-    "SmolLM2-135M-Instruct learns to answer a sentence such as `Anna bought 7 green lamps.` with "
-    "`7|lamps|green`. Training: `transformer-lit train instruct --from smollm2 --data form.jsonl "
-    "--set where=_proj --set lr=1e-4`: LoRA of rank 8 on all projections, 200 steps of 4 "
-    "conversations, on 810 such sentences. Test: 100 sentences with other words, put in other "
-    "ways; the likeliest answer. form: the share of answers that are a number, a word and a word; "
-    "right: that are the expected ones. told: the same for a quarter of the sentences, where the "
-    "question says what form is wanted, with an example. wrong: the first wrong answers. "
-    "WikiText-2, the plays: perplexity of the beginnings of two other texts, 8 windows of 512 "
-    "tokens. trained: numbers that learn. seconds: of the processor, for the training, on one "
+    "SmolLM2-135M-Instruct learns to answer a sentence such as `Anna bought 7 green lamps.`, with "
+    "`Answer as number|thing|colour.` after it, by `7|lamps|green`. Training: `transformer-lit "
+    "train instruct --from smollm2 --data form.jsonl --set where=_proj --set lr=1e-4 --steps 150`: "
+    "LoRA of rank 8 on all projections, 4 conversations a step, 810 such sentences. Test: 100 "
+    "sentences with other words, put in other ways; the likeliest answer, 12 tokens at most. form: "
+    "the share of answers that are a number, a word and a word; right: that are the expected ones. "
+    "another form, wrong: the first answers without the form, and those with it that are not "
+    "right. WikiText-2, the plays: perplexity of the beginnings of two other texts, 8 windows of "
+    "512 tokens. trained: numbers that learn. seconds: of the processor, for the training, on one "
     "thread.",
     measure,
     quick={"model": "stories", "rows": 20, "number": 4, "texts": (), "steps": 2, "every": 2}
