@@ -9,7 +9,6 @@ from pathlib import Path
 
 from benchmarks.common import command_line, report
 from experiments.few_bits import FEW_BITS
-from experiments.fixed_form import FIXED_FORM
 from experiments.ladder import LADDER, LADDER_LOSSES
 from experiments.race import RACE
 from experiments.runner import Row
@@ -23,7 +22,6 @@ from transformer_lit.training.options import keep_freed_memory
 
 EXPERIMENTS = {  # each leaves a record of its name
     "few_bits": FEW_BITS,
-    "fixed_form": FIXED_FORM,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
     "race": RACE,
