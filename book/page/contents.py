@@ -91,7 +91,7 @@ def files() -> dict[str, bytes]:
     "All files of the archive: path in it -> bytes. They are the same at each build."
     inside = modules()
     paths = [path_of(name).relative_to(ROOT) for name in inside]
-    paths += [path for path in map(Path, (f"{PACKAGE}/{name}" for name in DATA))]
+    paths += [Path(PACKAGE, name) for name in DATA]
     paths += [
         path.with_suffix(".toml")
         for path in list(paths)

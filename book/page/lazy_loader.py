@@ -1,4 +1,4 @@
-"""Stands in for the library of that name: the names of `__init__.pyi` are imported when asked for."""
+"""Stands in for the library of that name: what `__init__.pyi` names is imported when asked for."""
 
 import ast
 import importlib

@@ -3,7 +3,6 @@
 What is missing here raises `MissingName`, which is no verdict on the answer that asked for it.
 """
 
-import ast
 import contextlib
 import functools
 import importlib
@@ -23,67 +22,12 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 from transformer_lit.course import autograd as engine
-from transformer_lit.course.autograd import (
-    FLOAT,
-    SAME,
-    TEST,
-    Node,
-    Origin,
-    Tensor,
-    axis,
-    boolean,
-    broadcast,
-    by_rows,
-    common_kind,
-    dtype,
-    exp,
-    expand,
-    filled_in,
-    float32,
-    float64,
-    gradient_for,
-    inf,
-    inside,
-    int64,
-    kind_of,
-    limit,
-    linked,
-    listed,
-    log,
-    log_softmax,
-    made,
-    matmul,
-    mean,
-    movedim,
-    nan,
-    permute,
-    pick,
-    places,
-    pointwise,
-    put,
-    ratio,
-    reduced,
-    reshape,
-    root,
-    row_major,
-    rows_of,
-    same,
-    sign,
-    single,
-    softmax,
-    squeeze,
-    start_of,
-    state,
-    sum_,
-    to,
-    transpose,
-    unsqueeze,
-    view_of,
-    walk_back,
-)
+from transformer_lit.course.autograd import *  # the same names, and more of them
 
 FACTS = json.loads((Path(__file__).parent / "facts.json").read_text(encoding="utf-8"))
+
 KNOWN = {space: set(names) for space, names in FACTS["names"].items()}
+
 pi = math.pi
 
 
@@ -102,30 +46,23 @@ def missing(name):
     raise MissingName(name)
 
 
-def fail(kind, text):
-    raise kind(text)
-
-
 # --- what calls have in common --------------------------------------------------------------------
 
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "dims": "dim"}
+
 MANY = {"size", "sizes", "shape", "dims", "repeats"}  # instead of a tuple after the tensor
+
 MAKERS = set()  # functions whose first argument need not be a tensor
 
 
 def own_fault(error):
     "Whether Python, and no `raise` of these two files, raised it: then something is missing here."
-    *_, last = iter_trace(error.__traceback__)
-    code = last.tb_frame.f_code
-    return code.co_filename in (__file__, engine.__file__) and (
-        opcode.opname[code.co_code[last.tb_lasti]] not in ("RAISE_VARARGS", "RERAISE")
-    )
-
-
-def iter_trace(trace):
-    while trace:
-        yield trace
+    trace = error.__traceback__
+    while trace.tb_next:
         trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    raised = opcode.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return code.co_filename in (__file__, engine.__file__) and not raised
 
 
 @functools.cache
@@ -136,7 +73,7 @@ def parameters(f):
 
 
 def called(label, f, makes=False):
-    "f with torch's names of arguments; what f does not know is missing, and is no fault of a reader."
+    "f with torch's names of arguments. What f does not know is missing: no fault of a reader."
 
     @functools.wraps(f)
     def call(*args, **named):
@@ -227,9 +164,11 @@ KINDS = {
     "complex128": dtype("complex128", 3, 16, list),
     "complex64": dtype("complex64", 3, 8, list),
 }
+
 KINDS |= {"half": KINDS["float16"], "float": float32, "double": float64, "long": int64}
 KINDS |= {"int": KINDS["int32"], "short": KINDS["int16"]}
 CODES = {"uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+
 CODES |= {"float16": "e", "float32": "f", "float64": "d", "bool": "?"}
 
 
@@ -275,17 +214,13 @@ def grad(
 ):
     if create_graph:
         missing("a gradient of a gradient")
-    many = lambda x: list(x) if isinstance(x, list | tuple) else [x]
-    ys, xs = many(outputs), many(inputs)
-    gs = [None] * len(ys) if grad_outputs is None else many(grad_outputs)
+    ys, xs = sequence_of(outputs), sequence_of(inputs)
+    gs = [None] * len(ys) if grad_outputs is None else sequence_of(grad_outputs)
     if any(not x.requires_grad for x in xs):
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     found = walk_back([start_of(y, g) for y, g in zip(ys, gs)], bool(retain_graph))
     if not allow_unused and any(x.node not in found for x in xs):
-        raise RuntimeError(
-            "One of the differentiated Tensors appears to not have been used in the graph. Set "
-            "allow_unused=True if this is the desired behavior."
-        )
+        raise RuntimeError(UNUSED)
     return tuple(gradient_for(x, found[x.node]) if x.node in found else None for x in xs)
 
 
@@ -305,62 +240,113 @@ def kept_too(out, *tensors):
     return out
 
 
+# --- what torch refuses, in its words -------------------------------------------------------------
+
+UNUSED = (
+    "One of the differentiated Tensors appears to not have been used in the graph. Set "
+    "allow_unused=True if this is the desired behavior."
+)
+PART_CHANGED = (
+    "Output 0 of a function is a view and is being modified inplace. This view is the output of a "
+    "function that returns multiple views. Such functions do not allow the output views to be "
+    "modified inplace."
+)
+LEAF_CHANGED = "is being used in an in-place operation."
+SHARED = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single "
+    "memory location. Please clone() the tensor before performing the operation."
+)
+NO_CAST = "can't be cast to the desired output type"
+NO_ROOM = "doesn't match the broadcast shape"
+NO_MASK = "at index 0 does not match the shape of the indexed tensor"
+NO_INDEX = "expected index to be no larger than self apart from this dimension:"
+NO_MASKED_FILL = "masked_fill_ only supports boolean masks, but got mask with dtype"
+NO_VIEW = (
+    "view size is not compatible with input tensor's size and stride (at least one dimension "
+    "spans across two contiguous subspaces). Use .reshape(...) instead."
+)
+NO_SPLIT = "split_with_sizes expects split_sizes to sum exactly to"
+NO_DIMENSIONS = "Tensors must have same number of dimensions"
+NO_SIZES = "Sizes of tensors must match except in dimension"
+INSTEAD = "use the `~` or `logical_not()` operator instead."
+NO_BOOL = (
+    f"with a bool tensor is not supported. If you are trying to invert a mask, {INSTEAD}",
+    "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.",
+    f"on a bool tensor is not supported. If you are trying to invert a mask, {INSTEAD}",
+)
+NO_MEAN = (
+    "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
+    "dtype."
+)
+NO_KERNEL = "not implemented for"
+NO_SUBSCRIPTS = "the number of subscripts in the equation does not match the dimensions"
+NO_BROADCAST = "which does not broadcast with previously seen size"
+WORDS = {"int64": "Long", "int32": "Int", "bool": "Bool", "uint8": "Byte"}
+
+
 # --- changes in place -----------------------------------------------------------------------------
 
 
 def may_change(x, new):
     if not (state["grad"] and (x.requires_grad or new.requires_grad)):
         return
-    if getattr(x, "part", None):
-        raise RuntimeError(
-            f"Output {x.part - 1} of a function is a view and is being modified inplace. This view "
-            "is the output of a function that returns multiple views. Such functions do not allow "
-            "the output views to be modified inplace."
-        )
+    if isinstance(x, Part):
+        raise RuntimeError(PART_CHANGED)
     if x.node is not None and x.node.leaf is not None:
         view = "" if x.node.leaf is x else "view of a "
-        raise RuntimeError(
-            f"a {view}leaf Variable that requires grad is being used in an in-place operation."
-        )
+        raise RuntimeError(f"a {view}leaf Variable that requires grad {LEAF_CHANGED}")
 
 
-def change(x, at, new, *kept):
+class Data(Tensor):
+    "The `.data` of a result: torch would go on with changed numbers, and with wrong gradients."
+
+
+def change(x, at, new, *kept, replaces=False):
+    if isinstance(x, Data):
+        missing("a change of .data within a calculation")
     may_change(x, new)
     if new.dtype.sort > x.dtype.sort:
-        raise RuntimeError(
-            f"result type {new.dtype} can't be cast to the desired output type {x.dtype}"
-        )
-    put(x, at, to(new, x.dtype), *kept)
+        raise RuntimeError(f"result type {new.dtype} {NO_CAST} {x.dtype}")
+    put(x, at, to(new, x.dtype), *kept, replaces=replaces)
 
 
-def write(x, new):
+def write(x, new, replaces=False):
     "All numbers of x become those of `new`, which may be fewer."
     if any(step == 0 and n > 1 for n, step in zip(x.shape, x.strides)):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
-    change(x, places(x.shape, x.strides, x.offset), expand(new, x.shape))
+        raise RuntimeError(SHARED)
+    at = places(x.shape, x.strides, x.offset)
+    change(x, at, expand(new, x.shape), replaces=replaces)
     return x
 
 
-def in_place(f, label):
+def overlap(x, y):
+    "Whether two tensors share numbers, as far as torch looks: both read a stretch without gaps."
+    end = lambda t: t.offset + 1 + sum((n - 1) * step for n, step in zip(t.shape, t.strides))
+    dense = all(end(t) - t.offset == t.numel() for t in (x, y))
+    same_list = x.storage.values is y.storage.values
+    return same_list and dense and x.offset < end(y) and y.offset < end(x)
+
+
+def in_place(f):
     "The form of f that changes its first tensor: `x.exp_()`."
 
     def call(x, *args, **named):
-        new = f(x, *args, **named)
+        for y in args:
+            if isinstance(y, Tensor) and overlap(x, y) and x.strides != y.strides:
+                raise RuntimeError(SHARED)
+        before = Storage(x.storage.values)  # of its input, torch keeps a copy
+        old = Tensor(before, x.shape, x.dtype, x.strides, x.offset, x.origin)
+        new = f(old, *args, **named)
         if new.shape != x.shape:
-            raise RuntimeError(
-                f"output with shape {list(x.shape)} doesn't match the broadcast shape "
-                f"{list(new.shape)}"
-            )
-        step, fresh, old = new.node, new.storage, x.storage
-        write(x, new)
-        if step is not None and fresh is not old:  # what the step has kept of its result is x now
-            for i, (node, back, kept) in enumerate(step.edges):
-                kept = [(s, v) for s, v in kept if s is not old]  # of its input, a copy
-                kept = [(old, old.version) if s is fresh else (s, v) for s, v in kept]
-                step.edges[i] = node, back, kept
+            raise RuntimeError(f"output with shape {list(x.shape)} {NO_ROOM} {list(new.shape)}")
+        step, fresh = new.node if new.node is not x.node else None, new.storage
+        write(x, new, replaces=True)
+        if step is not None:  # the result that it has kept is x now
+            here = x.storage, x.storage.version
+            step.edges = [
+                (node, back, [here if s is fresh else (s, v) for s, v in kept])
+                for node, back, kept in step.edges
+            ]
         return x
 
     return call
@@ -369,45 +355,36 @@ def in_place(f, label):
 # --- square brackets ------------------------------------------------------------------------------
 
 
-def spread(key, ndim):
-    "An entry for each axis, and None for each new one."
-    parts = []
-    for one in key if isinstance(key, tuple) else (key,):
-        one = tensor(one) if isinstance(one, list | range) else one
-        if isinstance(one, Tensor) and one.dtype.sort == 2:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        if isinstance(one, bool):
-            missing("a single True or False in square brackets")
-        table = isinstance(one, Tensor) and one.dtype is boolean
-        parts += [Masked(part, one) for part in unbind(nonzero(one), 1)] if table else [one]
-    gap = [one is Ellipsis for one in parts]
-    free = ndim - sum(one is not None for one in parts) + sum(gap)
+def spread(x, key):
+    "For each axis what to take, None for each new one; and the tensors of the key, as they were."
+    parts, tables, d = [], [], 0
+    key = key if isinstance(key, tuple) else (key,)
+    wide = lambda one: one.ndim if isinstance(one, Tensor) and one.dtype is boolean else 1
+    free = x.ndim - sum(wide(one) for one in key if one is not None and one is not Ellipsis)
     if free < 0:
-        raise IndexError(f"too many indices for tensor of dimension {ndim}")
-    at = gap.index(True) if any(gap) else len(parts)
-    return [*parts[:at], *[slice(None)] * free, *parts[at + 1 :]]
-
-
-class Masked(Tensor):
-    "Where a mask is True along one axis."
-
-    def __init__(self, x, mask):
-        super().__init__(x.storage, x.shape, x.dtype, x.strides, x.offset)
-        self.mask = mask
-
-
-def check_masks(shape, parts):
-    axes = iter(range(len(shape)))
-    for one in parts:
-        d = None if one is None else next(axes)
-        if isinstance(one, Masked) and (start := d) is not None:
-            first = [p for p in parts if isinstance(p, Masked) and p.mask is one.mask][0]
-            if first is one and one.mask.shape != tuple(shape[start : start + one.mask.ndim]):
-                bad = next((i for i, n in enumerate(one.mask.shape) if n != shape[start + i]), 0)
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
+    key = key if any(one is Ellipsis for one in key) else (*key, Ellipsis)
+    for one in key:
+        one = tensor(one) if isinstance(one, list | range) else one
+        if isinstance(one, bool) or (
+            isinstance(one, Tensor) and one.dtype is boolean and not one.ndim
+        ):
+            missing("a single True or False in square brackets")
+        if one is Ellipsis:
+            parts += [slice(None)] * free
+        elif isinstance(one, Tensor) and one.dtype is boolean:
+            if one.shape != x.shape[d : d + one.ndim]:
                 raise IndexError(
-                    f"The shape of the mask {list(one.mask.shape)} at index {bad} does not match "
-                    f"the shape of the indexed tensor {list(shape)} at index {start + bad}"
+                    f"The shape of the mask {list(one.shape)} {NO_MASK} {list(x.shape)}"
                 )
+            parts += unbind(nonzero(one), 1)
+        elif isinstance(one, Tensor) and one.dtype.sort == 2:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        else:
+            parts.append(one)
+        tables += [one] if isinstance(one, Tensor) and one.ndim else []
+        d += 0 if one is None else free if one is Ellipsis else wide(one)
+    return parts, tables
 
 
 def cut(x, parts):
@@ -438,7 +415,6 @@ def cut(x, parts):
 
 def found_at(x, parts):
     "The places of all that a key names, in reading order, and their shape."
-    check_masks(x.shape, parts)
     new, steps, offset, tables = cut(x, parts)
     if not tables:
         return places(new, steps, offset), new
@@ -453,45 +429,37 @@ def found_at(x, parts):
     return at, [*sizes(rest[:first])[0], *index, *sizes(rest[first:])[0]]
 
 
-def tables_of(parts):
-    found = [one for one in parts if isinstance(one, Tensor) and one.ndim]
-    return [one.mask if isinstance(one, Masked) else one for one in found]
-
-
 def getitem(x, key):
-    parts = spread(key, x.ndim)
-    if tables := tables_of(parts):
+    parts, tables = spread(x, key)
+    if tables:
         return pick(x, *found_at(x, parts), *tables)
     return view_of(x, *cut(x, parts)[:3])
 
 
+def cast(x, new):
+    return made(new.store(x.flat()), x.shape, new, (x, same))
+
+
 def setitem(x, key, value):
-    parts = spread(key, x.ndim)
+    parts, tables = spread(x, key)
     value = value if isinstance(value, Tensor) else single(value, x.dtype)
     at, shape = found_at(x, parts)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = squeeze(value, 0)
-    if value.dtype.sort > x.dtype.sort:
-        value = made(x.dtype.store(value.flat()), value.shape, x.dtype)
-    change(x, at, to(expand(value, shape), x.dtype), *tables_of(parts))
+    change(x, at, cast(expand(value, shape), x.dtype), *tables)
 
 
 def along(x, dim, index):
     "Where each entry of `index`, which counts along one axis, is."
     d, steps = axis(dim, x.ndim), [*x.strides]
     step, steps[d] = steps[d], 0
-    if index.ndim != x.ndim:
-        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
-    if any(a > b for i, (a, b) in enumerate(zip(index.shape, x.shape)) if i != d):
-        raise RuntimeError(
-            f"Size does not match at dimension {d} expected index {list(index.shape)} to be no "
-            f"larger than self {list(x.shape)} apart from dimension {d}"
-        )
-    at = places(index.shape, steps, x.offset)
-    n = x.shape[d]
-    if any(not 0 <= i < n for i in index.flat()):
-        bad = next(i for i in index.flat() if not 0 <= i < n)
-        raise RuntimeError(f"index {bad} is out of bounds for dimension {d} with size {n}")
+    fits = (a <= b for i, (a, b) in enumerate(zip(index.shape, x.shape)) if i != d)
+    if index.ndim != x.ndim or not all(fits):
+        raise RuntimeError(f"Size does not match at dimension {d} {NO_INDEX} {list(index.shape)}")
+    at, n = places(index.shape, steps, x.offset), x.shape[d]
+    for i in index.flat():
+        if not 0 <= i < n:
+            raise RuntimeError(f"index {i} is out of bounds for dimension {d} with size {n}")
     return [place + step * i for place, i in zip(at, index.flat())]
 
 
@@ -507,8 +475,12 @@ def nonzero(x, as_tuple=False):
     return unbind(out, 1) if as_tuple else out
 
 
-def gather(x, dim, index):
+def picked(x, dim, index):
     return pick(x, along(x, dim, index), index.shape, index)
+
+
+def gather(x, dim, index):
+    return kept_too(picked(x, dim, index), x)
 
 
 def index_select(x, dim, index):
@@ -526,25 +498,25 @@ def copy_changed(f):
     return call
 
 
-def scatter_(x, dim, index, src=None, value=None, reduce=None):
-    if reduce is not None:
-        missing("the argument reduce of scatter_")
+def scatter_(x, dim, index, src=None, value=None):
     src = value if src is None else src
     src = src if isinstance(src, Tensor) else full(index.shape, src, x.dtype)
-    part = src[tuple(slice(n) for n in index.shape)]
-    change(x, along(x, dim, index), part, index)
+    change(x, along(x, dim, index), src[tuple(map(slice, index.shape))], index)
     return x
 
 
 def index_copy_(x, dim, index, source):
-    change(x, found_at(x, key_for(x, dim, index))[0], source, index)
-    return x
-
-
-def index_fill_(x, dim, index, value):
     at, shape = found_at(x, key_for(x, dim, index))
-    change(x, at, full(shape, value, x.dtype), index)
+    check_source(x, shape, source)
+    change(x, at, source, index)
     return x
+
+
+def check_source(x, shape, source):
+    if overlap(x, source):
+        raise RuntimeError(SHARED)
+    if tuple(shape) != source.shape:
+        raise RuntimeError(f"the shape of the source, {list(source.shape)}, must be {list(shape)}")
 
 
 def added_at(x, at, source, *kept):
@@ -552,69 +524,54 @@ def added_at(x, at, source, *kept):
     values = x.flat().copy()
     for place, number in zip(at, source.flat()):
         values[place] += number
-    values = x.dtype.store(values)
-    return made(
-        values, x.shape, x.dtype, (x, same, *kept), (source, lambda g: [g[i] for i in at], *kept)
-    )
+    taken = lambda g: [g[i] for i in at]
+    edges = (x, same, *kept), (source, taken, *kept)
+    return made(x.dtype.store(values), x.shape, x.dtype, *edges)
 
 
 def index_add(x, dim, index, source, alpha=1):
-    dense = Tensor([], x.shape, x.dtype)
-    return added_at(x, found_at(dense, key_for(x, dim, index))[0], source * alpha, index)
+    at, shape = found_at(Tensor([], x.shape, x.dtype), key_for(x, dim, index))
+    check_source(x, shape, source)
+    return added_at(x, at, source * alpha, index)
 
 
 def scatter_add(x, dim, index, src):
     dense = Tensor([], x.shape, x.dtype)
-    return added_at(x, along(dense, dim, index), src[tuple(slice(n) for n in index.shape)], index)
-
-
-def index_put_(x, indices, values, accumulate=False):
-    if accumulate:
-        missing("the argument accumulate of index_put_")
-    setitem(x, tuple(indices), values)
-    return x
+    return added_at(x, along(dense, dim, index), src[tuple(map(slice, index.shape))], index)
 
 
 def masked_fill(x, mask, value):
     if mask.dtype is not boolean:
-        raise RuntimeError(
-            f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
-        )
+        raise RuntimeError(f"{NO_MASKED_FILL} {mask.dtype}")
     if isinstance(value, Tensor) and value.ndim:
-        raise RuntimeError(
-            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-            f"{value.ndim} dimension(s)."
-        )
+        raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor")
     if not isinstance(value, Tensor) and kind_of(value).sort > x.dtype.sort:
         raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
-    return where(
-        mask, to(value, x.dtype) if isinstance(value, Tensor) else single(value, x.dtype), x
-    )
+    value = cast(value, x.dtype) if isinstance(value, Tensor) else single(value, x.dtype)
+    return where(mask, value, x)
 
 
 def masked_select(x, mask):
     shape = broadcast(x.shape, mask.shape)
-    return getitem(expand(x, shape), expand(mask, shape))
+    return kept_too(getitem(expand(x, shape), expand(mask, shape)), x, mask)
 
 
-def where(test, a=None, b=None):
+def where(condition, input=None, other=None):
+    test, a, b = condition, input, other
     if a is None:
         return nonzero(test, as_tuple=True)
-    like = next((x for x in (a, b) if isinstance(x, Tensor)), None)
-    a, b = (
-        x if isinstance(x, Tensor) else single(x, like.dtype if like is not None else kind_of(x))
-        for x in (a, b)
-    )
     if test.dtype is not boolean:
-        raise RuntimeError("where expected condition to be a boolean tensor")
+        raise RuntimeError(f"where expected condition to be a boolean tensor, got {test.dtype}")
+    beside = [x.dtype for x in (a, b) if isinstance(x, Tensor)]
+    beside = beside or [max(map(kind_of, (a, b)), key=lambda one: one.rank)]
+    a, b = (x if isinstance(x, Tensor) else single(x, beside[0]) for x in (a, b))
     work, shape = common_kind([a, b]), broadcast(test.shape, a.shape, b.shape)
-    asked = test
-    test, a, b = expand(test, shape).flat(), expand(to(a, work), shape), expand(to(b, work), shape)
-    choose = lambda one, other: [x if t else y for t, x, y in zip(test, one, other)]
-    zeros = [0.0] * len(test)
+    a, b = (expand(to(x, work), shape) for x in (a, b))
+    seen, zeros = expand(test, shape).flat(), [0.0] * math.prod(shape)
+    choose = lambda one, other: [x if t else y for t, x, y in zip(seen, one, other)]
     back_a, back_b = (lambda g: choose(g, zeros)), (lambda g: choose(zeros, g))
-    values = choose(a.flat(), b.flat())
-    return made(values, shape, work, (a, back_a, asked), (b, back_b, asked))
+    edges = (a, back_a, test), (b, back_b, test)
+    return made(choose(a.flat(), b.flat()), shape, work, *edges)
 
 
 # --- other ways to read, joining and cutting ------------------------------------------------------
@@ -640,14 +597,11 @@ def view(x, *sizes):
     if isinstance(kind(sizes[0]), dtype):
         return read_as(x, kind(sizes[0]))
     sizes = filled_in(x.numel(), listed(sizes))
-    if x.is_contiguous():
+    steps = None if x.numel() and x.is_contiguous() else strides_for(x.shape, x.strides, sizes)
+    if x.is_contiguous() or not x.numel():
         return reshape(x, sizes)
-    steps = strides_for(x.shape, x.strides, sizes) if x.numel() else row_major(tuple(sizes))
     if steps is None:
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension "
-            "spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
+        raise RuntimeError(NO_VIEW)
     return view_of(x, sizes, steps, x.offset)
 
 
@@ -677,21 +631,11 @@ def flatten(x, start_dim=0, end_dim=-1):
     return reshape_(x, *x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :])
 
 
-def movedims(x, source, destination):
-    if isinstance(source, int):
-        return movedim(x, source, destination)
-    ends = {axis(b, x.ndim): axis(a, x.ndim) for a, b in zip(source, destination)}
-    rest = iter(d for d in range(x.ndim) if d not in ends.values())
-    return permute(x, [ends[d] if d in ends else next(rest) for d in range(x.ndim)])
-
-
 def narrow(x, dim, start, length):
     d = axis(dim, x.ndim)
-    start = start + x.shape[d] if start < 0 else start
-    if start + length > x.shape[d]:
-        raise RuntimeError(
-            f"start ({start}) + length ({length}) exceeds dimension size ({x.shape[d]})."
-        )
+    start, n = start + x.shape[d] if start < 0 else start, x.shape[d]
+    if start + length > n:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
     return getitem(x, (slice(None),) * d + (slice(start, start + length),))
 
 
@@ -699,35 +643,41 @@ def select(x, dim, index):
     return getitem(x, (slice(None),) * axis(dim, x.ndim) + (index,))
 
 
+class Part(Tensor):
+    "One of several parts of a tensor. With gradients, torch refuses it where either is changed."
+
+    def __init__(self, x):
+        super().__init__(x.storage, x.shape, x.dtype, x.strides, x.offset, x.origin)
+        self.seen = x.storage.version
+
+    @property
+    def origin(self):
+        if self.first.node is not None and self.seen != self.storage.version and state["grad"]:
+            raise RuntimeError(PART_CHANGED)
+        return self.first
+
+    @origin.setter
+    def origin(self, origin):
+        self.first = origin
+
+
 def several(parts):
-    "Parts of one tensor; with gradients, torch refuses to change one of them in place."
-    parts = tuple(parts)
-    for i, part in enumerate(parts):
-        part.part = i + 1
-    return parts
+    return tuple(map(Part, parts))
 
 
 def split(x, split_size_or_sections, dim=0):
-    n, size = x.shape[axis(dim, x.ndim)], split_size_or_sections
-    sizes = [size] * -(-n // size) if isinstance(size, int) else size
+    if not x.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    n, sizes = x.shape[axis(dim, x.ndim)], split_size_or_sections
+    sizes = [sizes] * -(-n // sizes) if isinstance(sizes, int) else sizes
     ends = [*accumulate(sizes, initial=0)]
-    if not isinstance(size, int) and ends[-1] != n:
-        raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
-            f"dimension {dim}), but got split_sizes={list(size)}"
-        )
+    if ends[-1] != n and not isinstance(split_size_or_sections, int):
+        raise RuntimeError(f"{NO_SPLIT} {n} (input tensor's size at dimension {dim})")
     return several(narrow(x, dim, a, min(b, n) - a) for a, b in pairwise(ends))
 
 
 def chunk(x, chunks, dim=0):
     return split(x, max(1, -(-x.shape[axis(dim, x.ndim)] // chunks)), dim)
-
-
-def tensor_split(x, sections, dim=0):
-    n = x.shape[axis(dim, x.ndim)]
-    if not isinstance(sections, int):
-        return several(narrow(x, dim, a, b - a) for a, b in pairwise([0, *sections, n]))
-    return split(x, [n // sections + (i < n % sections) for i in range(sections)], dim)
 
 
 def unbind(x, dim=0):
@@ -736,11 +686,9 @@ def unbind(x, dim=0):
 
 def unfold(x, dimension, size, step):
     d = axis(dimension, x.ndim)
-    if size > x.shape[d]:
-        raise RuntimeError(
-            f"maximum size for tensor at dimension {d} is {x.shape[d]} but size is {size}"
-        )
-    count = (x.shape[d] - size) // step + 1
+    n, count = x.shape[d], (x.shape[d] - size) // step + 1
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
     shape = (*x.shape[:d], count, *x.shape[d + 1 :], size)
     strides = (*x.strides[:d], x.strides[d] * step, *x.strides[d + 1 :], x.strides[d])
     return view_of(x, shape, strides, x.offset)
@@ -768,49 +716,33 @@ def diag(x, diagonal_=0):
 
 
 def cat(tensors, dim=0):
-    tensors = list(tensors)
-    if any(not isinstance(x, Tensor) for x in tensors):
-        raise TypeError("expected Tensor as element 0 in argument 0")
+    tensors = [x for x in tensors if x.shape != (0,)] or list(tensors)[:1]
     if not tensors:
         raise RuntimeError("expected a non-empty list of Tensors")
-    tensors = [x for x in tensors if x.shape != (0,)] or tensors[:1]
-    if not tensors[0].ndim:
+    work, first, d = common_kind(tensors), tensors[0], axis(dim, tensors[0].ndim)
+    if not first.ndim:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
-    if len({x.ndim for x in tensors}) > 1:
-        other = next(x.ndim for x in tensors if x.ndim != tensors[0].ndim)
-        raise RuntimeError(
-            f"Tensors must have same number of dimensions: got {tensors[0].ndim} and {other}"
-        )
-    work, rest = common_kind(tensors), [movedim(x, dim, 0) for x in tensors]
-    for i, x in enumerate(rest):
-        if x.shape[1:] != rest[0].shape[1:]:
-            d = axis(dim, x.ndim)
-            a, b = tensors[0].shape, tensors[i].shape
-            raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {d}. Expected size "
-                f"{next(p for k, (p, q) in enumerate(zip(a, b)) if p != q and k != d)} but got size "
-                f"{next(q for k, (p, q) in enumerate(zip(a, b)) if p != q and k != d)} for tensor "
-                f"number {i} in the list."
-            )
-    rest = [to(x, work) for x in rest]
+    for i, x in enumerate(tensors):
+        if x.ndim != first.ndim:
+            raise RuntimeError(f"{NO_DIMENSIONS}: got {first.ndim} and {x.ndim}")
+        for k, (m, n) in enumerate(zip(first.shape, x.shape)):
+            if m != n and k != d:
+                size = f"Expected size {m} but got size {n} for tensor number {i} in the list."
+                raise RuntimeError(f"{NO_SIZES} {d}. {size}")
+    rest = [movedim(to(x, work), d, 0) for x in tensors]
     ends = pairwise(accumulate([x.numel() for x in rest], initial=0))
-    edges = [(x, (lambda a, b: lambda g: g[a:b])(a, b)) for x, (a, b) in zip(rest, ends)]
+    edges = [(x, operator.itemgetter(slice(a, b))) for x, (a, b) in zip(rest, ends)]
+    values = list(chain.from_iterable(x.flat() for x in rest))
     shape = (sum(x.shape[0] for x in rest), *rest[0].shape[1:])
-    return movedim(
-        made(list(chain.from_iterable(x.flat() for x in rest)), shape, work, *edges), 0, dim
-    )
+    return movedim(made(values, shape, work, *edges), 0, d)
 
 
 def stack(tensors, dim=0):
     tensors = list(tensors)
-    if not tensors:
-        raise RuntimeError("stack expects a non-empty TensorList")
     for i, x in enumerate(tensors):
         if x.shape != tensors[0].shape:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at "
-                f"entry 0 and {list(x.shape)} at entry {i}"
-            )
+            first = f"{list(tensors[0].shape)} at entry 0 and {list(x.shape)} at entry {i}"
+            raise RuntimeError(f"stack expects each tensor to be equal size, but got {first}")
     return cat([unsqueeze(x, dim) for x in tensors], axis(dim, tensors[0].ndim + 1))
 
 
@@ -877,6 +809,8 @@ def roll(x, shifts, dims=None):
 
 
 def tril(x, diagonal=0, upper=False):
+    if x.ndim < 2:
+        raise RuntimeError("tril: input tensor must have at least 2 dimensions")
     rows, columns = x.shape[-2:]
     apart = (c - r - diagonal for r in range(rows) for c in range(columns))
     seen = [a >= 0 if upper else a <= 0 for a in apart] * math.prod(x.shape[:-2])
@@ -899,72 +833,70 @@ def meshgrid(*tensors, indexing="ij"):
 
 # --- number by number, and row by row -------------------------------------------------------------
 
-power = limit(math.pow, (lambda a, b: a == 0 > b or abs(a) > 1, inf))
+
+def power(a, b):
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return inf if a > 0 or b % 2 == 0 else -inf
+    except ValueError:
+        return inf if a == 0 else nan
+
+
 gauss = lambda a: math.exp(-a * a / 2) / math.sqrt(2 * pi)
+
 normal_cdf = lambda a: (1 + math.erf(a / math.sqrt(2))) / 2
+
 log1p = limit(math.log1p, (lambda a: a == -1, -inf))
+
 sigma = lambda a: 1 / (1 + exp(-a))
+smallest = lambda a, b: a if a != a or a < b else b
+half = engine.half_if_equal
+
 whole = lambda f: (
     lambda a: float(f(a)) if isinstance(a, float) and abs(a) < inf else a,
     lambda g: 0.0,
 )
+
 FLOAT |= {
     "log1p": (log1p, lambda g, a: ratio(g, 1 + a)),
     "expm1": (limit(math.expm1, (lambda a: a > 0, inf)), lambda g, y: g * (y + 1)),
     "log2": (limit(math.log2, (lambda a: a == 0, -inf)), lambda g, a: ratio(g, a * math.log(2))),
     "log10": (limit(math.log10, (lambda a: a == 0, -inf)), lambda g, a: ratio(g, a * math.log(10))),
-    "exp2": (limit(math.exp2, (lambda a: a > 0, inf)), lambda g, y: g * y * math.log(2)),
     "reciprocal": (lambda a: ratio(1.0, a), lambda g, y: -g * y * y),
-    "tan": (math.tan, lambda g, y: g * (1 + y * y)),
-    "sinh": (limit(math.sinh), lambda g, a: g * math.cosh(a)),
-    "cosh": (limit(math.cosh, (lambda a: True, inf)), lambda g, a: g * math.sinh(a)),
-    "atan": (math.atan, lambda g, a: g / (1 + a * a)),
-    "acos": (limit(math.acos), lambda g, a: -g / math.sqrt(1 - a * a)),
-    "asin": (limit(math.asin), lambda g, a: g / math.sqrt(1 - a * a)),
-    "atan2": (
-        *(math.atan2, lambda g, a, b: g * b / (a * a + b * b)),
-        lambda g, a, b: -g * a / (a * a + b * b),
-    ),
-    "erfc": (math.erfc, lambda g, a: -g * 2 / math.sqrt(pi) * math.exp(-a * a)),
     "silu": (lambda a: a * sigma(a), lambda g, a: g * sigma(a) * (1 + a * (1 - sigma(a)))),
     "softplus": (lambda a: a if a > 20 else math.log1p(exp(a)), lambda g, a: g * sigma(a)),
-    "logsigmoid": (
-        lambda a: min(a, 0) - math.log1p(math.exp(-abs(a))),
-        lambda g, a: g * sigma(-a),
-    ),
+    "logsigmoid": (lambda a: min(a, 0) - math.log1p(exp(-abs(a))), lambda g, a: g * sigma(-a)),
     "gelu_": (lambda a: a * normal_cdf(a), lambda g, a: g * (normal_cdf(a) + a * gauss(a))),
     "root_of_sum": (root, lambda g, y: g / (2 * y) if y else 0.0),
 }
 SAME |= {
+    "minimum": (smallest, lambda g, a, b: half(g, b, a), lambda g, a, b: half(g, a, b)),
+    **{name: whole(getattr(math, name)) for name in ("floor", "ceil", "trunc")},
     "round_": whole(round),
-    "floor": whole(math.floor),
-    "ceil": whole(math.ceil),
-    "trunc": whole(math.trunc),
-    "frac": (lambda a: math.fmod(a, 1), None),
     "sign": (lambda a: float(sign(a)) if isinstance(a, float) else sign(a), lambda g: 0.0),
     "remainder": (limit(operator.mod), None, lambda g, a, b: -g * (a // b)),
-    "fmod": (limit(math.fmod), None, lambda g, a, b: -g * math.trunc(a / b)),
     "floor_divide": (limit(operator.floordiv),),
-    "bitwise_and": (operator.and_,),
-    "bitwise_or": (operator.or_,),
-    "bitwise_xor": (operator.xor,),
-    "lshift": (operator.lshift,),
-    "rshift": (operator.rshift,),
+    **{n: (getattr(operator, n),) for n in ("lshift", "rshift")},
+    **{
+        f"bitwise_{n}": (getattr(operator, f),)
+        for n, f in (("and", "and_"), ("or", "or_"), ("xor", "xor"))
+    },
 }
 TEST |= {
     "logical_and": (lambda a, b: bool(a and b),),
     "logical_or": (lambda a, b: bool(a or b),),
     "logical_xor": (lambda a, b: bool(a) != bool(b),),
     "logical_not": (operator.not_,),
-    "isneginf": (lambda a: a == -inf,),
-    "isposinf": (lambda a: a == inf,),
 }
 FUNCTIONS = {
     name: engine.operation(*parts, kind=result)
     for table, result in ((FLOAT, "float"), (SAME, None), (TEST, boolean))
     for name, parts in table.items()
 }
+
 vars(sys.modules[__name__]).update({f"_{name}": f for name, f in FUNCTIONS.items()})
+
 add_, sub_, mul_, div_ = (FUNCTIONS[name] for name in ("add", "sub", "mul", "div"))
 
 
@@ -974,13 +906,7 @@ def arithmetic(f):
     def call(a, b, alpha=1):
         both = [x.dtype if isinstance(x, Tensor) else kind_of(x) for x in (a, b)]
         if f is sub_ and boolean in both:
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with two bool tensors is not supported. Use the "
-                "`^` or `logical_xor()` operator instead."
-                if both == [boolean, boolean]
-                else "Subtraction, the `-` operator, with a bool tensor is not supported. If you "
-                "are trying to invert a mask, use the `~` or `logical_not()` operator instead."
-            )
+            raise RuntimeError(f"Subtraction, the `-` operator, {NO_BOOL[both[0] is both[1]]}")
         if f is add_ and both == [boolean, boolean]:
             return _logical_or(a, b)
         return f(a, b if alpha == 1 else mul_(b, alpha))
@@ -1017,24 +943,19 @@ def pow_(a, b):
     return pointwise(power, slopes, a, b, kind="float")
 
 
+def max_kind(x, *numbers):
+    kinds = [kind_of(n) for n in numbers if n is not None]
+    return max([x.dtype, *(k for k in kinds if k.sort > x.dtype.sort)], key=lambda k: k.rank)
+
+
 def clamp(x, min=None, max=None):
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        x = x if min is None else FUNCTIONS["maximum"](x, min)
-        return x if max is None else minimum(x, max)
+        x = x if min is None else _maximum(x, min)
+        return x if max is None else _minimum(x, max)
     low, high = -inf if min is None else min, inf if max is None else max
-    if x.dtype.sort == 1 and any(isinstance(end, float) for end in (min, max)):
-        x = to(x, state["dtype"])
     slope = lambda g, a: g if low <= a <= high else 0.0
-    return pointwise(lambda a: high if a > high else low if a < low else a, (slope,), x)
-
-
-def minimum(a, b):
-    least = lambda a, b: a if a != a or a < b else b
-    slopes = (
-        lambda g, a, b: engine.half_if_equal(g, b, a),
-        lambda g, a, b: engine.half_if_equal(g, a, b),
-    )
-    return pointwise(least, slopes, a, b)
+    work = x.dtype if x.dtype.sort == 2 else max_kind(x, min, max)
+    return pointwise(lambda a: high if a > high else low if a < low else a, (slope,), to(x, work))
 
 
 def round_(x, decimals=0):
@@ -1074,11 +995,7 @@ def std(x, *args, **named):
 def mean_(x, dim=None, keepdim=False, dtype=None):
     x = x if dtype is None else to(x, kind(dtype))
     if x.dtype.sort < 2:
-        name = {"int64": "Long", "bool": "Bool", "int32": "Int"}.get(x.dtype.name, x.dtype.name)
-        raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {name}"
-        )
+        raise RuntimeError(f"{NO_MEAN} Got: {WORDS.get(x.dtype.name, x.dtype.name)}")
     return mean(x, dim, keepdim)
 
 
@@ -1095,48 +1012,38 @@ def prod(x, dim=None, keepdim=False):
 
 
 def extreme(best):
+    def place(row):  # nan is both the largest and the smallest
+        return next((i for i, a in enumerate(row) if a != a), -1)
+
     def one(row):
-        return nan if any(a != a for a in row) else best(row)
+        return nan if place(row) >= 0 else best(row)
 
     def slope(g, x, y):  # equal ones share it
         return [g[0] / x.count(y[0]) if a == y[0] else 0.0 for a in x]
 
     def values(x, dim=None, keepdim=False):
         if not x.numel():
-            raise RuntimeError(
-                "amax(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
+            raise RuntimeError("Expected reduction dim to be specified for input.numel() == 0.")
         return reduced(x, dim, keepdim, one, slope)
 
-    def place(row):
-        return next((i for i, a in enumerate(row) if a != a), None) or row.index(one(row))
-
     def where_is(x, dim=None, keepdim=False):
-        first = lambda row: next((i for i, a in enumerate(row) if a != a), -1)
-        return reduced(
-            x,
-            dim,
-            keepdim,
-            lambda row: first(row) if first(row) >= 0 else row.index(best(row)),
-            kind=int64,
-        )
+        first = lambda row: place(row) if place(row) >= 0 else row.index(best(row))
+        return reduced(x, dim, keepdim, first, kind=int64)
 
     def both(x, dim=None, keepdim=False):
         if isinstance(dim, Tensor):
-            return FUNCTIONS["maximum"](x, dim) if best is max else minimum(x, dim)
-        if dim is None:
-            return values(x)
+            return (_maximum if best is max else _minimum)(x, dim)
+        if dim is None or not x.ndim:
+            return values(x) if dim is None else Pair(x, where_is(x))
         at = where_is(x, dim, True)
-        found = gather(x, dim, at) if x.ndim else x
-        return Pair(
-            *((found, at) if keepdim or not x.ndim else (squeeze(found, dim), squeeze(at, dim)))
-        )
+        found = picked(x, dim, at), at
+        return Pair(*found) if keepdim else Pair(*(squeeze(part, dim) for part in found))
 
     return values, where_is, both
 
 
 amax, argmax, max_ = extreme(max)
+
 amin, argmin, min_ = extreme(min)
 
 
@@ -1155,16 +1062,6 @@ def cumsum(x, dim):
     return rows_of(x, dim, f, lambda g: f(g[::-1])[::-1], result)
 
 
-def cumprod(x, dim):
-    def slope(g, x, y):
-        return [
-            sum(g[j] * math.prod(x[:i] + x[i + 1 : j + 1]) for j in range(i, len(x)))
-            for i in range(len(x))
-        ]
-
-    return rows_of(x, dim, lambda row: list(accumulate(row, operator.mul)), slope)
-
-
 def argsort(x, dim=-1, descending=False, stable=False):
     def f(row):  # nan is the largest
         key = lambda i: (row[i] != row[i], row[i] if row[i] == row[i] else 0)
@@ -1175,7 +1072,7 @@ def argsort(x, dim=-1, descending=False, stable=False):
 
 def sort(x, dim=-1, descending=False, stable=False):
     at = argsort(x, dim, descending)
-    return Pair(gather(x, dim, at), at)
+    return Pair(picked(x, dim, at), at)
 
 
 def topk(x, k, dim=-1, largest=True, sorted=True):
@@ -1183,16 +1080,6 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
         raise RuntimeError("selected index k out of range")
     values, at = sort(x, dim, largest)
     return Pair(narrow(values, dim, 0, k), narrow(at, dim, 0, k))
-
-
-def median(x, dim=None, keepdim=False):
-    flat, d = (flatten(x), 0) if dim is None else (x, dim)
-    values, at = sort(flat, d)
-    i = (flat.shape[axis(d, flat.ndim)] - 1) // 2
-    if dim is None:
-        return select(values, 0, i)
-    pair = Pair(select(values, d, i), select(at, d, i))
-    return Pair(*(unsqueeze(one, d) for one in pair)) if keepdim else pair
 
 
 def softmax_(x, dim=None, dtype=None, _stacklevel=3):
@@ -1205,14 +1092,10 @@ def log_softmax_(x, dim=None, dtype=None, _stacklevel=3):
 
 def rows_with(f, name, x, dim, wanted):
     x = x if wanted is None else to(x, kind(wanted))
-    if dim is None:
-        dim = 0 if x.ndim in (0, 1, 3) else 1  # of old, with a warning
     if x.dtype.sort < 2:
-        words = {"int64": "Long", "bool": "Bool", "int32": "Int"}
-        raise NotImplementedError(
-            f"\"{name}_kernel_impl\" not implemented for '{words.get(x.dtype.name, x.dtype.name)}'"
-        )
-    return f(x, dim)
+        raise NotImplementedError(f'"{name}_kernel_impl" {NO_KERNEL} {WORDS[x.dtype.name]!r}')
+    old = 0 if x.ndim in (0, 1, 3) else 1  # torch's choice, with a warning
+    return f(x, old if dim is None else dim)
 
 
 def logsumexp(x, dim, keepdim=False):
@@ -1242,26 +1125,16 @@ def all_(x, dim=None, keepdim=False):
     return reduced(x, dim, keepdim, all, kind=boolean)
 
 
-def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None:
-        missing("the argument dim of torch.unique")
-    flat = x.flat()
-    numbers = list(
-        dict.fromkeys(__builtins__["sorted"](flat) if isinstance(__builtins__, dict) else flat)
-    )
-    place = {number: i for i, number in enumerate(numbers)}
-    inverse = Tensor([place[a] for a in flat], x.shape, int64)
-    out = Tensor(numbers, (len(numbers),), x.dtype)
-    found = [out, *[inverse] * return_inverse]
-    found += [bincount(flatten(inverse))] * return_counts
-    return tuple(found) if len(found) > 1 else out
+def unique(x):
+    numbers = sorted(set(x.flat()))
+    return Tensor(numbers, (len(numbers),), x.dtype)
 
 
-def bincount(x, weights=None, minlength=0):
+def bincount(x, minlength=0):
     found = [0] * max([minlength, *(i + 1 for i in x.flat())])
-    for i, weight in zip(x.flat(), weights.flat() if weights is not None else [1] * x.numel()):
-        found[i] += weight
-    return Tensor(found, (len(found),), int64 if weights is None else weights.dtype)
+    for i in x.flat():
+        found[i] += 1
+    return Tensor(found, (len(found),), int64)
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -1269,66 +1142,43 @@ def bincount(x, weights=None, minlength=0):
 
 def einsum(rule, *tensors):
     "Letters of two tensors and of the result are a batch; those of one are rows or columns."
-    tensors = list(
-        tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
-    )
+    tensors = list(tensors[0] if isinstance(tensors[0], list | tuple) else tensors)
     left, arrow, out = rule.replace(" ", "").partition("->")
-    inputs = left.split(",")
+    inputs, named, size = left.split(","), left.replace(",", "").replace("...", ""), {}
     if len(inputs) != len(tensors):
-        raise RuntimeError(
-            "einsum(): more operands were provided than specified in the equation"
-            if len(inputs) < len(tensors)
-            else "einsum(): fewer operands were provided than specified in the equation"
-        )
-    dots = max(x.ndim - len(i.replace("...", "")) for i, x in zip(inputs, tensors))
-    for n, (letters, x) in enumerate(zip(inputs, tensors)):
-        many = x.ndim - len(letters.replace("...", ""))
-        if (many and "..." not in letters) or many < 0:
-            raise RuntimeError(
-                f"einsum(): the number of subscripts in the equation ({len(letters)}) does not match "
-                f"the number of dimensions ({x.ndim}) for operand {n} and no ellipsis was given"
-            )
-        inputs[n] = letters.replace("...", "0123456789"[dots - many : dots])
-    named = "".join(inputs)
+        raise RuntimeError(f"einsum(): {len(tensors)} operands were provided for {rule}")
+    counts = [x.ndim - len(letters.replace("...", "")) for letters, x in zip(inputs, tensors)]
+    dots = "0123456789"[: max(counts)]
     if not arrow:
-        out = "..." + "".join(sorted(c for c in set(named) if named.count(c) == 1 and c.isalpha()))
-    out = out.replace("...", "0123456789"[:dots])
-    size = {}
-    for n, (letters, x) in enumerate(zip(inputs, tensors)):
-        for c, m in zip(letters, x.shape):
-            if size.setdefault(c, m) not in (m, 1) and m != 1:
-                raise RuntimeError(
-                    f"einsum(): subscript {c} has size {m} for operand {n} which does not broadcast "
-                    f"with previously seen size {size[c]}"
-                )
+        out = "..." + "".join(sorted(c for c in named if named.count(c) == 1))
+    out = out.replace("...", dots)
+    for n, (letters, x, many) in enumerate(zip(inputs, tensors, counts)):
+        if many < 0 or (many and "..." not in letters):
+            raise RuntimeError(f"einsum(): {NO_SUBSCRIPTS} ({len(letters)}) {x.ndim}")
+        inputs[n] = letters.replace("...", dots[len(dots) - many :])
+        if len(set(inputs[n])) < len(inputs[n]):
+            missing(f"einsum with a letter twice in {letters!r}")
+        for c, m in zip(inputs[n], x.shape):
+            if 1 not in (m, size.setdefault(c, m)) and size[c] != m:
+                raise RuntimeError(f"einsum(): subscript {c} has size {m} {NO_BROADCAST} {size[c]}")
             size[c] = max(size[c], m)
-        tensors[n], inputs[n] = once_each(x, letters)
-    for n, (letters, x) in enumerate(zip(inputs, tensors)):
-        tensors[n] = expand(x, [size[c] for c in letters])
-    x, letters = tensors[0], inputs[0]
-    for n in range(1, len(tensors)):
-        wanted = set(out).union(*inputs[n + 1 :])
-        x, letters = two(x, letters, tensors[n], inputs[n], wanted)
+    wide = [expand(x, [size[c] for c in letters]) for letters, x in zip(inputs, tensors)]
+    x, letters = wide[0], inputs[0]
+    for n in range(1, len(wide)):
+        x, letters = two(x, letters, wide[n], inputs[n], set(out).union(*inputs[n + 1 :]))
     x, letters = without(x, letters, set(out))
     return permute(x, [letters.index(c) for c in out])
 
 
-def once_each(x, letters):
-    "A letter that comes twice reads a diagonal."
-    own = list(dict.fromkeys(letters))
-    if len(own) == len(letters):
-        return x, letters
-    steps = [sum(s for c, s in zip(letters, x.strides) if c == one) for one in own]
-    return view_of(x, [x.shape[letters.index(c)] for c in own], steps, x.offset), "".join(own)
+def product(a, b):
+    "Torch keeps each factor of a product for the gradient of the other, and a copy of neither."
+    return kept_too(matmul(a, b), *[a] * b.requires_grad, *[b] * a.requires_grad)
 
 
 def without(x, letters, wanted):
-    "What nobody else knows is summed."
-    alone = [c for c in letters if c not in wanted]
-    if not alone:
-        return x, letters
-    x = sum_(x, [letters.index(c) for c in alone])
-    return x, "".join(c for c in letters if c in wanted)
+    "What no other tensor knows is summed."
+    alone = [d for d, c in enumerate(letters) if c not in wanted]
+    return sum_(x, alone) if alone else x, "".join(c for c in letters if c in wanted)
 
 
 def two(x, a, y, b, wanted):
@@ -1337,11 +1187,11 @@ def two(x, a, y, b, wanted):
     size = dict(zip(a, x.shape)) | dict(zip(b, y.shape))
     batch, summed = ([c for c in a if c in b and (c in wanted) is keep] for keep in (True, False))
     rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
-    table = lambda t, own, *parts: reshape(
+    table = lambda t, own, *parts: reshape_(
         permute(t, [own.index(c) for p in parts for c in p]),
         [math.prod(size[c] for c in p) for p in parts],
     )
-    found = matmul(table(x, a, batch, rows, summed), table(y, b, batch, summed, columns))
+    found = product(table(x, a, batch, rows, summed), table(y, b, batch, summed, columns))
     order = "".join(batch + rows + columns)
     return reshape(found, [size[c] for c in order]), order
 
@@ -1349,69 +1199,57 @@ def two(x, a, y, b, wanted):
 def mm(a, b, dims=2):
     if a.ndim != dims or b.ndim != dims:
         raise RuntimeError("batch1 must be a 3D tensor" if dims == 3 else "self must be a matrix")
-    if dims == 3 and a.shape[0] != b.shape[0]:
-        raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: "
-            f"[{a.shape[0]}, {a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
-        )
-    return matmul(a, b)
+    return product(a, b)
 
 
 def dot(a, b):
     if a.ndim != 1 or b.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
     if len(a) != len(b):
-        raise RuntimeError(
-            f"inconsistent tensor size, expected tensor [{len(a)}] and src [{len(b)}] to have the "
-            f"same number of elements, but got {len(a)} and {len(b)} elements respectively"
-        )
-    return matmul(a, b)
+        raise RuntimeError(f"inconsistent tensor size, expected [{len(a)}] and src [{len(b)}]")
+    return product(a, b)
 
 
-def cosine_similarity(a, b, dim=1, eps=1e-8):
-    size = lambda x: clamp(norm(x, 2, dim, True), eps)
-    return total(a / size(a) * (b / size(b)), dim)
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    shape = broadcast(x1.shape, x2.shape)
+    a, b = (expand(x, shape) for x in (x1, x2))
+    a, b = (x / clamp(norm(x, 2, dim, True), eps) for x in (a, b))
+    return total(a * b, dim)
 
 
 # --- making tensors, and turning them into numbers ------------------------------------------------
 
 
+def ndim_of(one):
+    return one.ndim if isinstance(one, Tensor) else 1
+
+
 def tensor(data, dtype=None, device=None, requires_grad=False):
     "A number, or lists of lists of numbers."
-    dtype = kind(dtype)
-    if isinstance(data, Tensor):
-        out = Tensor((dtype or data.dtype).store(data.flat()), data.shape, dtype or data.dtype)
-        return requires_grad_(out) if requires_grad else out
+    nested = lambda one: isinstance(one, list | tuple | range | Tensor) and bool(ndim_of(one))
     shape, flat = [], [data]
-    nested = lambda one: (
-        isinstance(one, list | tuple | range) or (isinstance(one, Tensor) and one.ndim)
-    )
     while flat and any(map(nested, flat)):
         if not all(map(nested, flat)):
             raise TypeError("not a sequence")
-        if len({len(one) for one in flat}) > 1:
-            n = next(len(one) for one in flat if len(one) != len(flat[0]))
-            raise ValueError(
-                f"expected sequence of length {len(flat[0])} at dim {len(shape)} (got {n})"
-            )
+        for one in flat:
+            if len(one) != len(flat[0]):
+                wanted = f"length {len(flat[0])} at dim {len(shape)} (got {len(one)})"
+                raise ValueError(f"expected sequence of {wanted}")
         shape.append(len(flat[0]))
         flat = [part for one in flat for part in one]
     kinds = [one.dtype if isinstance(one, Tensor) else kind_of(one) for one in flat]
     flat = [one.flat()[0] if isinstance(one, Tensor) else one for one in flat]
-    if wrong := [one for one in flat if not isinstance(one, bool | int | float)]:
-        if type(wrong[0]) is complex:
-            missing("complex numbers")
-        if wrong[0] is None:
-            raise RuntimeError("Could not infer dtype of NoneType")
-        name = type(wrong[0]).__name__
-        raise TypeError(
-            f"new(): invalid data type '{name}'"
-            if name == "str"
-            else f"Could not infer dtype of {name}"
-        )
-    result = dtype or max(kinds, key=lambda d: d.rank, default=state["dtype"])
+    for one in flat:
+        if not isinstance(one, bool | int | float):
+            name = type(one).__name__
+            raise (
+                TypeError(f"new(): invalid data type '{name}'")
+                if name != "complex"
+                else (MissingName("complex numbers"))
+            )
+    result = kind(dtype) or max(kinds, key=lambda d: d.rank, default=state["dtype"])
     out = Tensor(result.store(flat), shape, result)
-    return requires_grad_(out) if requires_grad else out
+    return requires_grad_(out, requires_grad)
 
 
 def as_tensor(data, dtype=None, device=None):
@@ -1423,11 +1261,9 @@ def full(size, fill_value, dtype=None, device=None, requires_grad=False):
     value = item(fill_value) if isinstance(fill_value, Tensor) else fill_value
     result = kind(dtype) or kind_of(value)
     if any(n < 0 for n in size):
-        raise RuntimeError(
-            f"Trying to create tensor with negative dimension {min(size)}: {list(size)}"
-        )
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {size}")
     out = Tensor(result.store([value]) * math.prod(size), size, result)
-    return requires_grad_(out) if requires_grad else out
+    return requires_grad_(out, requires_grad)
 
 
 def filled(value):
@@ -1440,25 +1276,21 @@ def filled(value):
 zeros, ones = filled(0), filled(1)
 
 
-def arange(start, end=None, step=1, dtype=None, device=None, requires_grad=False):
+def arange(start, end=None, step=1, dtype=None, device=None):
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     count = math.ceil((end - start) / step)
     if count < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     result = kind(dtype) or max(map(kind_of, (start, end, step)), key=lambda d: d.sort)
-    out = Tensor(result.store([start + i * step for i in range(count)]), (count,), result)
-    return requires_grad_(out) if requires_grad else out
+    return Tensor(result.store([start + i * step for i in range(count)]), (count,), result)
 
 
 def linspace(start, end, steps, dtype=None, device=None):
     result, step = kind(dtype) or state["dtype"], (end - start) / max(steps - 1, 1)
-    half = steps // 2
-    values = [
-        start + i * step if i < half or steps == 1 else end - (steps - 1 - i) * step
-        for i in range(steps)
-    ]
-    return Tensor(result.store(values), (steps,), result)
+    back = lambda i: end - (steps - 1 - i) * step  # torch counts the second half from the end
+    numbers = [start + i * step if i < steps // 2 or steps == 1 else back(i) for i in range(steps)]
+    return Tensor(result.store(numbers), (steps,), result)
 
 
 def eye(n, m=None, dtype=None, device=None):
@@ -1468,8 +1300,7 @@ def eye(n, m=None, dtype=None, device=None):
 
 def like(make):
     def call(x, *more, dtype=None, device=None, requires_grad=False):
-        out = make(x.shape, *more, dtype=kind(dtype) or x.dtype)
-        return requires_grad_(out) if requires_grad else out
+        return requires_grad_(make(x.shape, *more, dtype=kind(dtype) or x.dtype), requires_grad)
 
     return call
 
@@ -1497,15 +1328,11 @@ def tolist(x):
 def shown(x):
     digits = (lambda v: f"{v:.4f}" if abs(v) < inf else str(v)) if x.dtype.sort == 2 else str
     text = lambda part: (
-        f"[{', '.join(map(text, part))}]" if isinstance(part, list) else digits(part)
+        ", ".join(map(text, part)).join("[]") if isinstance(part, list) else digits(part)
     )
     more = "" if x.dtype in (state["dtype"], int64, boolean) else f", dtype={x.dtype}"
-    more += (
-        ""
-        if x.is_leaf and not x.requires_grad
-        else (", requires_grad=True" if x.is_leaf else ", grad_fn=<Backward>")
-    )
-    return f"tensor({text(tolist(x))}{more})"
+    how = ", requires_grad=True" if x.is_leaf else ", grad_fn=<Backward>"
+    return f"tensor({text(tolist(x))}{more}{how if x.requires_grad else ''})"
 
 
 def clone(x):
@@ -1519,11 +1346,16 @@ def detach(x):
 def requires_grad_(x, requires_grad=True):
     if requires_grad and x.dtype.sort < 2:
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
-    if x.node is None or not requires_grad:
-        if not x.is_leaf:
-            raise RuntimeError("you can only change requires_grad flags of leaf variables.")
+    if x.is_leaf and requires_grad != x.requires_grad:
         x.origin = Origin(Node(leaf=x) if requires_grad else None)
+    elif not requires_grad and not x.is_leaf:
+        raise RuntimeError("you can only change requires_grad flags of leaf variables.")
     return x
+
+
+def data(x):
+    made_here = x.node is not None and not x.is_leaf
+    return (Data if made_here else Tensor)(x.storage, x.shape, x.dtype, x.strides, x.offset)
 
 
 def set_data(x, new):
@@ -1533,21 +1365,17 @@ def set_data(x, new):
 
 def copied(x, memo):
     if not x.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the moment."
-        )
+        raise RuntimeError("Only Tensors created explicitly by the user support deepcopy.")
     new = type(x).__new__(type(x))
     Tensor.__init__(new, list(x.flat()), x.shape, x.dtype)
-    memo[id(x)] = requires_grad_(new) if x.requires_grad else new
+    memo[id(x)] = requires_grad_(new, x.requires_grad)
     return new
 
 
 def as_kind(x, *args, dtype=None, device=None, non_blocking=False, copy=False):
     kinds = [kind(one) for one in (*args, dtype) if isinstance(kind(one), engine.dtype)]
     kinds += [one.dtype for one in args if isinstance(one, Tensor)]
-    out = to(x, kinds[0]) if kinds else x
-    return clone(out) if copy and out is x else out
+    return clone(to(x, kinds[0] if kinds else x.dtype)) if copy else to(x, *kinds or [x.dtype])
 
 
 def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
@@ -1557,10 +1385,9 @@ def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
     if a.dtype is not b.dtype:
         raise RuntimeError(f"{a.dtype} did not match {b.dtype}")
-    near = lambda x, y: (
-        x == y or abs(x - y) <= atol + rtol * abs(y) < inf or (equal_nan and x != x and y != y)
-    )
-    return pointwise(near, (), a, b, kind=boolean)
+    near = lambda x, y: x == y or abs(x - y) <= atol + rtol * abs(y) < inf
+    both = lambda x, y: near(x, y) or (equal_nan and x != x and y != y)
+    return pointwise(both, (), a, b, kind=boolean)
 
 
 # --- random numbers: the same as torch's on a CPU -------------------------------------------------
@@ -1639,23 +1466,20 @@ def drawn(numbers):
     def make(*size, dtype=None, device=None, generator=None, requires_grad=False):
         size, result = listed(size), kind(dtype) or state["dtype"]
         found = numbers(generator or default_generator, math.prod(size), result)
-        out = Tensor(result.store(found), size, result)
-        return requires_grad_(out) if requires_grad else out
+        return requires_grad_(Tensor(result.store(found), size, result), requires_grad)
 
     return make
 
 
 randn = drawn(lambda source, n, kind: source.normals(n, kind))
+
 rand = drawn(lambda source, n, kind: [source.uniform(kind) for _ in range(n)])
 
 
 def randint(low, high=None, size=None, dtype=None, generator=None, device=None):
-    if size is None:
-        low, high, size = 0, low, high
+    low, high, size = (0, low, high) if size is None else (low, high, size)
     if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
+        raise RuntimeError(f"random_ expects from={low} to be less than to={high}")
     source = generator or default_generator
     numbers = [low + source.word() % (high - low) for _ in range(math.prod(size))]
     return Tensor(numbers, size, kind(dtype) or int64)
@@ -1675,27 +1499,12 @@ def multinomial(p, num_samples, replacement=False, generator=None):
     source, weights = generator or default_generator, p.flat()
     if any(not 0 <= w < inf for w in weights):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if not sum(weights):
+    if not sum(weights) or (num_samples > sum(map(bool, weights)) and not replacement):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement and num_samples > 1:
-        ends = [*accumulate(w / sum(weights) for w in weights)]
-        draws = [source.uniform(float64) for _ in range(num_samples)]
-        found = [
-            next(i for i, end in enumerate(ends) if u < end or i == len(ends) - 1) for u in draws
-        ]
-        return tensor(found)
-    if num_samples > sum(w > 0 for w in weights):
-        raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
-        )
+        missing("multinomial with several samples and replacement")
     q = [ratio(w, -math.log(1 - source.uniform(p.dtype))) for w in weights]
     return tensor(sorted(range(len(q)), key=q.__getitem__, reverse=True)[:num_samples])
-
-
-def bernoulli(p, generator=None):
-    source = generator or default_generator
-    draws = [float(source.uniform(float64) < chance) for chance in p.flat()]
-    return Tensor(p.dtype.store(draws), p.shape, p.dtype)
 
 
 def fill_normal(x, mean=0.0, std=1.0, generator=None):
@@ -1720,6 +1529,7 @@ class Parameter(Tensor):
 
 
 Keys = namedtuple("IncompatibleKeys", "missing_keys unexpected_keys")
+
 PARTS = "_parameters", "_buffers", "_modules"
 
 
@@ -1956,13 +1766,9 @@ class Linear(Module):
 
 
 def linear(x, weight, bias=None):
-    if x.shape[-1:] != weight.shape[-1:]:
-        rows = math.prod(x.shape[:-1])
-        raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{x.shape[-1]} and "
-            f"{weight.shape[1]}x{weight.shape[0]})"
-        )
-    out = matmul(x, transpose(weight, -1, -2) if weight.ndim > 1 else weight)
+    if weight.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {weight.ndim}D")
+    out = product(x, transpose(weight, -1, -2) if weight.ndim > 1 else weight)
     return out if bias is None else out + bias
 
 
@@ -1988,16 +1794,13 @@ class Embedding(Module):
 
 def embedding(input, weight, padding_idx=None):
     if input.dtype.sort != 1:
-        raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-            "Long, Int; but got other instead (while checking arguments for embedding)"
-        )
+        raise RuntimeError("Expected tensor for argument #1 'indices' to have type Long or Int")
     if any(not 0 <= i < weight.shape[0] for i in input.flat()):
         raise IndexError("index out of range in self")
-    if padding_idx is not None:
-        keep = unsqueeze(_ne(input, padding_idx % weight.shape[0]), -1)
-        return where(keep, weight[input], detach(weight)[input])
-    return weight[input]
+    if padding_idx is None:
+        return weight[input]
+    keep = unsqueeze(_ne(input, padding_idx % weight.shape[0]), -1)
+    return where(keep, weight[input], detach(weight)[input])
 
 
 def sizes_of(shape):
@@ -2029,10 +1832,10 @@ class RMSNorm(LayerNorm):
 
 
 def check_normalised(x, shape):
-    if tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
+    if not shape or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
+        sizes = f"[*, {', '.join(map(str, shape))}], but got input of size{list(x.shape)}"
         raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*, {', '.join(map(str, shape))}], but got input of size{list(x.shape)}"
+            f"Given normalized_shape={list(shape)}, expected input with shape {sizes}"
         )
     return tuple(range(-len(shape), 0))
 
@@ -2059,11 +1862,7 @@ def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):
-    eps = (
-        (2.220446049250313e-16 if x.dtype is float64 else 1.1920928955078125e-07)
-        if eps is None
-        else eps
-    )
+    eps = 2.0 ** (-52 if x.dtype is float64 else -23) if eps is None else eps
     dims = check_normalised(x, normalized_shape)
     out = x * (x.square().mean(dims, keepdim=True) + eps).rsqrt()
     return out if weight is None else out * weight
@@ -2160,36 +1959,15 @@ class ModuleDict(Module):
     )
 
 
-class ParameterList(Module):
-    def __init__(self, values=()):
-        super().__init__()
-        for value in values:
-            self.append(value)
-
-    def append(self, value):
-        value = value if isinstance(value, Parameter) else Parameter(value)
-        self.register_parameter(str(len(self)), value)
-        return self
-
-    def __getitem__(self, i):
-        return list(self._parameters.values())[i]
-
-    def __len__(self):
-        return len(self._parameters)
-
-    def __iter__(self):
-        return iter(self._parameters.values())
-
-
-def layer(name, f, *options):
+def layer(name, f):
     "A module that calls a function of F with the settings that it was made with."
 
     def __init__(self, *args, **named):
         Module.__init__(self)
-        vars(self).update(settings=dict(zip(options, args)) | named)
-        self.settings.pop("inplace", None)
+        named.pop("inplace", None)
+        vars(self).update(args=args, named=named)
 
-    forward = lambda self, *inputs: f(*inputs, **self.settings)
+    forward = lambda self, *inputs: f(*inputs, *self.args, **self.named)
     return type(name, (Module,), {"__init__": __init__, "forward": forward})
 
 
@@ -2206,97 +1984,49 @@ def chosen(losses, reduction):
 def cross_entropy(
     input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
 ):
+    if weight is not None:
+        missing("cross_entropy with weights of classes")
     if target.dtype.sort == 2:
-        if target.shape != input.shape:
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        d = 1 if input.ndim > 1 else 0
-        losses = -total(log_softmax(input, d) * target, d)
+        losses = -total(log_softmax(input, min(1, input.ndim - 1)) * target, min(1, input.ndim - 1))
         return chosen(losses, reduction)
-    if input.ndim > 2:
-        input = movedim(input, 1, -1)
+    input = movedim(input, 1, -1) if input.ndim > 2 else input
     if input.shape[:-1] != target.shape:
-        raise ValueError(
-            f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
-            f"({target.shape[0] if target.ndim else 1})."
-        )
-    log_p, n = log_softmax(input, -1), input.shape[-1]
-    losses = nll_rows(log_p, target, ignore_index, weight)
-    keep = _ne(target, ignore_index)
-    scale = (
-        to(keep, input.dtype)
-        if weight is None
-        else where(keep, weight[where(keep, target, 0)], 0.0)
-    )
+        sizes = f"({input.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]})."
+        raise ValueError(f"Expected input batch_size {sizes}")
+    log_p, keep = log_softmax(input, -1), _ne(target, ignore_index)
+    losses = nll_rows(log_p, target, ignore_index)
     if label_smoothing:
-        all_classes = log_p if weight is None else log_p * weight
-        smooth = where(keep, -total(all_classes, -1) * (label_smoothing / n), 0.0)
-        losses = (1 - label_smoothing) * losses + smooth
-    if reduction == "mean":
-        return total(losses) / total(scale)
-    return chosen(losses, reduction)
+        smooth = where(keep, -mean(log_p, -1), 0.0)
+        losses = (1 - label_smoothing) * losses + label_smoothing * smooth
+    return total(losses) / total(keep) if reduction == "mean" else chosen(losses, reduction)
 
 
-def nll_rows(log_p, target, ignore_index, weight=None):
-    n = log_p.shape[-1]
+def nll_rows(log_p, target, ignore_index):
     for i in target.flat():
-        if i != ignore_index and not 0 <= i < n:
+        if i != ignore_index and not 0 <= i < log_p.shape[-1]:
             raise IndexError(f"Target {i} is out of bounds.")
     keep = _ne(target, ignore_index)
-    safe = where(keep, target, 0)
-    losses = -squeeze(gather(log_p, -1, unsqueeze(safe, -1)), -1)
-    losses = losses if weight is None else losses * weight[safe]
-    return where(keep, losses, 0.0)
+    safe = unsqueeze(where(keep, target, 0), -1)
+    return where(keep, -squeeze(gather(log_p, -1, safe), -1), 0.0)
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss(input, target, ignore_index=-100, reduction="mean"):
     moved = movedim(input, 1, -1) if input.ndim > 2 else input
-    losses = kept_too(nll_rows(moved, target, ignore_index, weight), input, target)
-    if reduction != "mean":
-        return chosen(losses, reduction)
+    losses = kept_too(nll_rows(moved, target, ignore_index), input, target)
     keep = _ne(target, ignore_index)
-    scale = keep if weight is None else where(keep, weight[where(keep, target, 0)], 0.0)
-    return total(losses) / total(scale)
+    return total(losses) / total(keep) if reduction == "mean" else chosen(losses, reduction)
 
 
 def mse_loss(input, target, reduction="mean"):
     return kept_too(chosen((input - target).square(), reduction), input, target)
 
 
-def l1_loss(input, target, reduction="mean"):
-    return chosen((input - target).abs(), reduction)
-
-
-def binary_cross_entropy(input, target, reduction="mean"):
-    near = lambda x: clamp(x.log(), -100)
-    return kept_too(
-        chosen(-(target * near(input) + (1 - target) * near(1 - input)), reduction), input
-    )
-
-
-def binary_cross_entropy_with_logits(input, target, reduction="mean"):
-    losses = FUNCTIONS["softplus"](input) - input * target
-    return kept_too(chosen(losses, reduction), input)
-
-
-def kl_div(input, target, reduction="mean", log_target=False):
-    losses = (
-        target.exp() * (target - input)
-        if log_target
-        else where(target > 0, target * (where(target > 0, target, 1.0).log() - input), 0.0)
-    )
-    return total(losses) / input.shape[0] if reduction == "batchmean" else chosen(losses, reduction)
-
-
 def pad(x, pad, mode="constant", value=None):
-    if mode != "constant":
-        missing(f"F.pad with mode={mode!r}")
-    value = 0 if value is None else value
-    for d, (left, right) in enumerate(zip(pad[::2], pad[1::2]), 1):
-        x = narrow(x, -d, max(0, -left), x.shape[-d] - max(0, -left) - max(0, -right))
-        sides = [
-            [*x.shape[: x.ndim - d], max(0, n), *x.shape[x.ndim - d + 1 :]] for n in (left, right)
-        ]
-        before, after = (full(side, value, x.dtype) for side in sides)
+    if mode != "constant" or min(pad) < 0:
+        missing("this form of F.pad")
+    for d, sides in enumerate(zip(pad[::2], pad[1::2]), 1):
+        shapes = [[*x.shape[: x.ndim - d], n, *x.shape[x.ndim - d + 1 :]] for n in sides]
+        before, after = (full(shape, value or 0, x.dtype) for shape in shapes)
         x = cat([before, x, after], -d)
     return x
 
@@ -2313,6 +2043,8 @@ def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
     q, k, v, mask = query, key, value, attn_mask
+    if min(x.ndim for x in (q, k, v)) < 2:
+        raise RuntimeError("Expected query, key, and value to all be at least 2 dimensional")
     if enable_gqa:
         k, v = (repeat_interleave(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     if is_causal:
@@ -2327,7 +2059,7 @@ def scaled_dot_product_attention(
     some = any_(_ne(scores, -inf), -1, True)  # a row of -inf gives zeros
     weights = softmax(where(some, scores, 0.0), -1) * to(some, q.dtype)
     out = matmul(dropout(weights, dropout_p), v)
-    return kept_too(out, query, key, value, attn_mask, *[out] * (dropout_p == 0))
+    return kept_too(out, query, key, value, attn_mask, *[out] * (q.ndim == 4 and not dropout_p))
 
 
 def one_hot(tensor, num_classes=-1):
@@ -2416,21 +2148,6 @@ class AdamW(Adam):
     decoupled, decay = True, 0.01
 
 
-class LambdaLR:
-    def __init__(self, optimizer, lr_lambda):
-        self.optimizer, self.factor, self.n = optimizer, lr_lambda, -1
-        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
-        self.step()
-
-    def step(self):
-        self.n += 1
-        for group, lr in zip(self.optimizer.param_groups, self.base_lrs):
-            group["lr"] = lr * self.factor(self.n)
-
-    def get_last_lr(self):
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0):
     found = [p for p in sequence_of(parameters) if p.grad is not None]
     size = math.sqrt(sum(x * x for p in found for x in p.grad.flat()))
@@ -2468,15 +2185,18 @@ class Function:
 
 # --- torch's names --------------------------------------------------------------------------------
 
-OWN = """movedims=movedim movedims=moveaxis transpose transpose=swapaxes transpose=swapdims permute unsqueeze
-squeeze unflatten flatten narrow select split chunk tensor_split unbind unfold diagonal diag diag_embed tile
-repeat_interleave flip roll tril triu where masked_fill masked_select nonzero gather index_select index_add
-scatter_add clamp clamp=clip minimum nan_to_num var std mean_=mean total=sum prod amax amin argmax argmin
-max_=max min_=min cumsum cumprod argsort sort topk median softmax_=softmax log_softmax_=log_softmax logsumexp norm
-any_=any all_=all unique bincount matmul dot mm clone detach allclose isclose div div=divide div=true_divide
-pow_=pow round_=round reshape_=reshape multinomial bernoulli expand=broadcast_to"""
-LISTS = """cat cat=concat cat=concatenate stack hstack vstack einsum meshgrid block_diag"""
-MADE = """tensor as_tensor full zeros ones zeros=empty arange linspace eye randn rand randint randperm"""
+OWN = """movedim transpose transpose=swapaxes permute unsqueeze squeeze unflatten flatten
+flatten=ravel narrow select split chunk unbind unfold diagonal diag diag_embed tile
+repeat_interleave flip roll tril triu where masked_fill masked_select nonzero gather
+index_select index_add scatter_add clamp clamp=clip nan_to_num var std mean_=mean total=sum prod
+amax amin argmax argmin max_=max min_=min cumsum argsort sort topk softmax_=softmax
+log_softmax_=log_softmax logsumexp norm any_=any all_=all unique bincount product=matmul dot mm
+clone detach allclose isclose div pow_=pow round_=round reshape_=reshape multinomial
+expand=broadcast_to cosine_similarity"""
+LISTS = "cat cat=concat cat=concatenate stack hstack vstack einsum block_diag"
+
+MADE = """tensor as_tensor full zeros ones zeros=empty arange linspace eye randn rand randint
+randperm"""
 
 
 def table(words):
@@ -2487,62 +2207,36 @@ def table(words):
 FUNCTIONS |= table(OWN) | {
     "add": arithmetic(add_),
     "sub": arithmetic(sub_),
-    "round": round_,
     "bmm": lambda a, mat2: mm(a, mat2, 3),
-    "mv": matmul,
-    "inner": lambda a, b: matmul(a, transpose(b, -1, -2) if b.ndim > 1 else b),
+    "mv": product,
+    "inner": lambda a, b: product(a, transpose(b, -1, -2) if b.ndim > 1 else b),
     "outer": lambda a, b: unsqueeze(a, 1) * b,
     "t": lambda x: transpose(x, 0, 1) if x.ndim > 1 else x,
-    "ravel": flatten,
-    "adjoint": lambda x: transpose(x, -1, -2),
-    "std_mean": lambda x, *a, **k: (std(x, *a, **k), mean(x, *a, **only(k))),
     "var_mean": lambda x, *a, **k: (var(x, *a, **k), mean(x, *a, **only(k))),
     "aminmax": lambda x: Pair(amin(x), amax(x)),
     "addcmul": lambda x, a, b, value=1: x + a * b * value,
-    "addcdiv": lambda x, a, b, value=1: x + a / b * value,
     "addmm": lambda x, a, b, beta=1, alpha=1: beta * x + alpha * mm(a, b),
-    "baddbmm": lambda x, a, b, beta=1, alpha=1: beta * x + alpha * mm(a, b, 3),
     "lerp": lambda a, b, weight: a + weight * (b - a),
-    "logaddexp": lambda a, b: logsumexp(stack([a, b]), 0),
-    "rsub": lambda a, b: b - a,
-    "cosine_similarity": cosine_similarity,
     "trace": lambda x: total(diagonal(x)),
     "count_nonzero": lambda x, dim=None: total(_ne(x, 0), dim),
     "numel": Tensor.numel,
     "is_floating_point": lambda x: x.dtype.sort == 2,
     "is_complex": lambda x: False,
     "take_along_dim": lambda x, indices, dim: gather(x, dim, indices),
-    "isin": lambda x, y: pointwise(lambda a: a in set(y.flat()), (), x, kind=boolean),
     "scatter": copy_changed(scatter_),
     "index_copy": copy_changed(index_copy_),
-    "index_fill": copy_changed(index_fill_),
-    "index_put": copy_changed(index_put_),
     "equal": lambda a, b: a.shape == b.shape and a.flat() == b.flat(),
-    "diff": lambda x, dim=-1: (
-        narrow(x, dim, 1, x.shape[dim] - 1) - narrow(x, dim, 0, x.shape[dim] - 1)
-    ),
-    "nansum": lambda x, *a, **k: total(masked_fill(x, _isnan(x), 0), *a, **k),
 }
-FUNCTIONS |= {
-    alias: FUNCTIONS[name]
-    for alias, name in {
-        **{"subtract": "sub", "multiply": "mul", "negative": "neg", "absolute": "abs"},
-        **{"greater": "gt", "less": "lt", "not_equal": "ne", "special_expit": "sigmoid"},
-        **{"greater_equal": "ge", "less_equal": "le", "bitwise_not": "logical_not"},
-        **{"arctan": "atan", "arctan2": "atan2", "arccos": "acos", "arcsin": "asin"},
-    }.items()
-}
-FUNCTIONS["clamp_min"], FUNCTIONS["clamp_max"] = clamp, lambda x, max: clamp(x, None, max)
-PRIVATE = {"gelu_", "round_", "root_of_sum", "silu", "softplus", "logsigmoid", "floordiv"}
+PRIVATE = {"gelu_", "round_", "root_of_sum", "silu", "softplus", "logsigmoid"}
 
 
 def only(named):
     return {key: value for key, value in named.items() if key in ("dim", "keepdim")}
 
 
-IN_PLACE = """add sub mul div pow clamp clamp_min clamp_max masked_fill addcmul addcdiv lerp relu exp log neg sqrt rsqrt
-sigmoid tanh sin cos abs square reciprocal tril triu index_add scatter_add nan_to_num round floor ceil cumsum
-remainder floor_divide logical_not logical_and logical_or fmod erf sign trunc eq ne lt le gt ge"""
+IN_PLACE = """add sub mul div pow clamp masked_fill addcmul lerp relu exp log neg sqrt rsqrt
+sigmoid tanh sin cos abs square reciprocal tril triu index_add scatter_add nan_to_num round
+floor remainder logical_not"""
 OPERATORS = {
     **{name: name for name in ("add", "sub", "mul", "matmul", "lshift", "rshift", *TEST)},
     **{"mod": "remainder", "floordiv": "floor_divide", "truediv": "div", "pow": "pow"},
@@ -2556,116 +2250,120 @@ def numbered(f, turn=False):
     return lambda a, b: g(a, b) if isinstance(b, Tensor | bool | int | float) else NotImplemented
 
 
+CASTS = "double float half long int short bfloat16 bool"
+METHODS = """view repeat item tolist requires_grad_ expand scatter_ index_copy_ backward
+as_kind=to fill_ copy_ fill_normal=normal_ fill_uniform=uniform_ size stride contiguous"""
+PLAIN = {  # methods of one line
+    "type_as": lambda x, other: to(x, other.dtype),
+    "where": lambda x, condition, other: where(condition, x, other),
+    "cpu": lambda x: x,
+    "to_dense": lambda x: x,
+    "dim": lambda x: x.ndim,
+    "untyped_storage": lambda x: x.storage,
+    "data_ptr": lambda x: id(x.storage) + x.offset * x.dtype.itemsize,
+    "expand_as": lambda x, other: expand(x, other.shape),
+    "view_as": lambda x, other: view(x, other.shape),
+    "zero_": lambda x: fill_(x, 0),
+    "exponential_": lambda x: write(x, -FUNCTIONS["log1p"](-rand(x.shape, dtype=x.dtype))),
+    "retain_grad": lambda x: setattr(x.node, "leaf", x),
+    "new_tensor": lambda x, data, dtype=None: tensor(data, dtype or x.dtype),
+    "new_full": lambda x, size, fill_value: full(size, fill_value, x.dtype),
+    "new_zeros": lambda x, *size: zeros(*size, dtype=x.dtype),
+    "new_ones": lambda x, *size: ones(*size, dtype=x.dtype),
+    "new_empty": lambda x, *size: zeros(*size, dtype=x.dtype),
+}
+SPECIAL = {  # what Python asks of a tensor
+    "__hash__": lambda x: id(x),
+    "__abs__": lambda x: x.abs(),
+    "__pos__": lambda x: x,
+    "__int__": lambda x: int(item(x)),
+    "__float__": lambda x: float(item(x)),
+    "__round__": lambda x, n=0: round_(x, n),
+    "__contains__": lambda x, y: any(_eq(x, y).flat()),
+    "__format__": lambda x, spec: format(item(x), spec) if not x.ndim else repr(x),
+    "T": property(lambda x: permute(x, *reversed(range(x.ndim)))),
+    "mT": property(lambda x: transpose(x, -1, -2)),
+    "data": property(data, set_data),
+    "device": property(lambda x: device("cpu")),
+    "grad_fn": property(lambda x: None if x.is_leaf else x.node),
+    "requires_grad": property(
+        lambda x: x.origin.node is not None, lambda x, on: requires_grad_(x, on)
+    ),
+    **{"is_cuda": False, "is_cpu": True, "is_meta": False, "layout": "torch.strided"},
+}
+
+
 def set_methods():
-    T = Tensor
-    for name, f in FUNCTIONS.items():
-        if name not in PRIVATE and name not in ("broadcast_to_",):
-            setattr(T, name, called(f"Tensor.{name}", f))
+    methods = FUNCTIONS | table(METHODS) | PLAIN
+    methods |= {name: (lambda k: lambda x: to(x, k))(KINDS[name]) for name in CASTS.split()}
+    methods |= {f"{name}_": in_place(FUNCTIONS[name]) for name in IN_PLACE.split()}
+    for name, f in methods.items():
+        if name not in PRIVATE:
+            setattr(Tensor, name, called(f"Tensor.{name}", f))
     for name, f in OPERATORS.items():
         f = called(f, FUNCTIONS[f], makes=True)
-        setattr(T, f"__{name}__", numbered(f))
-        setattr(T, f"__r{name}__", numbered(f, True))
-        setattr(T, f"__i{name}__", numbered(in_place(f, name)))
-    for name in IN_PLACE.split():
-        setattr(T, f"{name}_", called(f"Tensor.{name}_", in_place(FUNCTIONS[name], name)))
-    for name in ("eq", "ne"):  # of anything, which is just not equal
-        setattr(T, f"__r{name}__", None)
-        delattr(T, f"__r{name}__")
-    methods = {
-        **{
-            n: globals()[n]
-            for n in ("view", "repeat", "item", "tolist", "requires_grad_", "expand")
-        },
-        **{n: globals()[n] for n in ("scatter_", "index_copy_", "index_fill_", "index_put_")},
-        "backward": backward,
-        "to": as_kind,
-        "type": lambda x, dtype: to(x, kind(dtype)),
-        "type_as": lambda x, other: to(x, other.dtype),
-        "where": lambda x, condition, other: where(condition, x, other),
-        "cpu": lambda x: x,
-        "to_dense": lambda x: x,
-        "contiguous": lambda x: x if x.is_contiguous() else clone(x),
-        "dim": lambda x: x.ndim,
-        "ndimension": lambda x: x.ndim,
-        "nelement": Tensor.numel,
-        "size": lambda x, dim=None: x.shape if dim is None else x.shape[axis(dim, x.ndim)],
-        "stride": lambda x, dim=None: x.strides if dim is None else x.strides[dim],
-        "storage_offset": lambda x: x.offset,
-        "element_size": lambda x: x.dtype.itemsize,
-        "get_device": lambda x: -1,
-        "untyped_storage": lambda x: x.storage,
-        "data_ptr": lambda x: id(x.storage) + x.offset * x.dtype.itemsize,
-        "expand_as": lambda x, other: expand(x, other.shape),
-        "view_as": lambda x, other: view(x, other.shape),
-        "reshape_as": lambda x, other: reshape_(x, other.shape),
-        "copy_": lambda x, src, non_blocking=False: write(
-            x, made(x.dtype.store(src.flat()), src.shape, x.dtype, (src, same))
-        ),
-        "fill_": lambda x, value: write(x, fitting(x, value)),
-        "fill_diagonal_": lambda x, value: (setitem(diagonal(x), Ellipsis, value), x)[1],
-        "zero_": lambda x: write(x, fitting(x, 0)),
-        "normal_": fill_normal,
-        "uniform_": fill_uniform,
-        "bernoulli_": lambda x, p=0.5: write(x, bernoulli(full(x.shape, p, x.dtype))),
-        "exponential_": lambda x: write(x, -log1p_of(-rand(x.shape, dtype=x.dtype))),
-        "detach_": lambda x: (setattr(x, "origin", Origin()), x)[1],
-        "retain_grad": lambda x: setattr(x.node, "leaf", x),
-        "new_tensor": lambda x, data, dtype=None: tensor(data, dtype or x.dtype),
-        "new_full": lambda x, size, fill_value, dtype=None: full(
-            size, fill_value, dtype or x.dtype
-        ),
-        "new_zeros": lambda x, *size, dtype=None: zeros(*size, dtype=dtype or x.dtype),
-        "new_ones": lambda x, *size, dtype=None: ones(*size, dtype=dtype or x.dtype),
-        "new_empty": lambda x, *size, dtype=None: zeros(*size, dtype=dtype or x.dtype),
-        **{n: (lambda k: lambda x: to(x, k))(k) for n, k in KINDS.items() if not n[-1].isdigit()},
-        "bool": lambda x: to(x, boolean),
+        setattr(Tensor, f"__{name}__", numbered(f))
+        if name not in TEST:
+            setattr(Tensor, f"__r{name}__", numbered(f, True))
+            setattr(Tensor, f"__i{name}__", numbered(in_place(f)))
+    for name, f in SPECIAL.items():
+        setattr(Tensor, name, f)
+    own = {
+        "getitem": getitem,
+        "setitem": setitem,
+        "neg": negated,
+        "invert": inverted,
+        "len": length,
     }
-    for name, f in methods.items():
-        setattr(T, name, called(f"Tensor.{name}", f))
-    squares = {"__getitem__": getitem, "__setitem__": setitem}
-    for name, f in squares.items():
-        setattr(T, name, called("indexing", f))
-    special = {
-        "__hash__": lambda x: id(x),
-        "__abs__": T.abs,
-        "__neg__": negated,
-        "__pos__": lambda x: x,
-        "__invert__": lambda x: pointwise(
-            operator.not_ if x.dtype is boolean else operator.invert, (), x
-        ),
-        "__len__": lambda x: x.shape[0] if x.ndim else fail(TypeError, "len() of a 0-d tensor"),
-        "__iter__": lambda x: (
-            iter(unbind(x)) if x.ndim else fail(TypeError, "iteration over a 0-d tensor")
-        ),
-        "__bool__": truth,
-        "__deepcopy__": copied,
-        "__repr__": shown,
-        "__int__": lambda x: int(item(x)),
-        "__float__": lambda x: float(item(x)),
-        "__index__": lambda x: index_of(x),
-        "__round__": lambda x, n=0: round_(x, n),
-        "__contains__": lambda x, y: any(_eq(x, y).flat()),
-        "__format__": lambda x, spec: format(item(x), spec) if not x.ndim else repr(x),
-        "__getattr__": no_attribute,
-        "T": property(lambda x: permute(x, *reversed(range(x.ndim)))),
-        "mT": property(lambda x: transpose(x, -1, -2)),
-        "data": property(detach, set_data),
-        "device": property(lambda x: device("cpu")),
-        "grad_fn": property(lambda x: None if x.is_leaf else x.node),
-        "requires_grad": property(lambda x: x.node is not None, requires_grad_),
-        "itemsize": property(lambda x: x.dtype.itemsize),
-        **{
-            "is_cuda": False,
-            "is_cpu": True,
-            "is_meta": False,
-            "is_sparse": False,
-            "is_quantized": False,
-        },
-        "layout": "torch.strided",
-    }
-    for name, f in special.items():
-        setattr(T, name, f)
+    own |= {"iter": rows, "bool": truth, "deepcopy": copied, "repr": shown, "index": index_of}
+    for name, f in own.items():
+        setattr(Tensor, f"__{name}__", called(name, f))
+    Tensor.__getattr__ = no_attribute
     engine.Storage.data_ptr = lambda self: id(self)
+
+
+def size(x, dim=None):
+    return x.shape if dim is None else x.shape[axis(dim, x.ndim)]
+
+
+def stride(x, dim=None):
+    return x.strides if dim is None else x.strides[axis(dim, x.ndim)]
+
+
+def contiguous(x):
+    return x if x.is_contiguous() else clone(x)
+
+
+def copy_(x, src, non_blocking=False):
+    return write(x, cast(src, x.dtype))
+
+
+def fill_(x, value):
+    return write(x, value if isinstance(value, Tensor) else single_of(x, value))
+
+
+def single_of(x, value):
+    return Tensor(x.dtype.store([value]), (), x.dtype)
+
+
+def inverted(x):
+    if x.dtype.sort == 2:
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
+        )
+    return pointwise(operator.not_ if x.dtype is boolean else operator.invert, (), x)
+
+
+def length(x):
+    if not x.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return x.shape[0]
+
+
+def rows(x):
+    if not x.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(unbind(x))
 
 
 def index_of(x):
@@ -2676,19 +2374,8 @@ def index_of(x):
 
 def negated(x):
     if x.dtype is boolean:
-        raise RuntimeError(
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-            "invert a mask, use the `~` or `logical_not()` operator instead."
-        )
+        raise RuntimeError(f"Negation, the `-` operator, {NO_BOOL[2]}")
     return _neg(x)
-
-
-def log1p_of(x):
-    return _log1p(x)
-
-
-def fitting(x, value):
-    return value if isinstance(value, Tensor) else Tensor(x.dtype.store([value]), (), x.dtype)
 
 
 def no_attribute(x, name):
@@ -2798,155 +2485,107 @@ def quietly(f):
     return fill
 
 
-def xavier(x, gain=1.0):
-    return gain * (2 / (x.shape[0] + x.shape[1])) ** 0.5
+def xavier_normal(x, gain=1.0):
+    return fill_normal(x, 0.0, gain * (2 / sum(x.shape)) ** 0.5)
 
 
-INIT = {
-    "normal_": fill_normal,
-    "uniform_": fill_uniform,
-    "constant_": lambda x, val: x.fill_(val),
-    "zeros_": lambda x: x.zero_(),
-    "ones_": lambda x: x.fill_(1),
-    "eye_": lambda x: x.copy_(eye(*x.shape)),
-    "xavier_uniform_": lambda x, gain=1.0: fill_uniform(
-        x, *(s * 3**0.5 * xavier(x, gain) for s in (-1, 1))
-    ),
-    "xavier_normal_": lambda x, gain=1.0: fill_normal(x, 0.0, xavier(x, gain)),
-    "kaiming_normal_": lambda x, a=0, mode="fan_in", nonlinearity="leaky_relu": fill_normal(
-        x, 0.0, (2 / (1 + a * a) / x.shape[mode == "fan_in"]) ** 0.5
-    ),
+def xavier_uniform(x, gain=1.0):
+    most = gain * (6 / sum(x.shape)) ** 0.5
+    return fill_uniform(x, -most, most)
+
+
+INIT = {"normal": fill_normal, "uniform": fill_uniform}
+INIT |= {"xavier_normal": xavier_normal, "xavier_uniform": xavier_uniform}
+INIT |= {
+    "constant": lambda x, val: x.fill_(val),
+    "zeros": lambda x: x.zero_(),
+    "ones": lambda x: x.fill_(1),
 }
-FUNCTIONAL = """linear embedding layer_norm rms_norm dropout gelu normalize cross_entropy nll_loss mse_loss l1_loss
-binary_cross_entropy binary_cross_entropy_with_logits kl_div pad scaled_dot_product_attention one_hot
-softmax_=softmax log_softmax_=log_softmax cosine_similarity"""
-MODULES = """Parameter Module Linear Embedding LayerNorm RMSNorm Dropout Sequential ModuleList ModuleDict ParameterList"""
-GRAD = "set_grad_enabled no_grad no_grad=inference_mode enable_grad Generator default_generator Tensor Size inf nan pi device"
+FUNCTIONAL = """linear embedding layer_norm rms_norm dropout gelu normalize cross_entropy
+nll_loss mse_loss pad scaled_dot_product_attention one_hot softmax_=softmax
+log_softmax_=log_softmax cosine_similarity"""
+MODULES = """Parameter Module Linear Embedding LayerNorm RMSNorm Dropout Sequential ModuleList
+ModuleDict"""
+LAYERS = """ReLU=relu LeakyReLU=leaky_relu Tanh=tanh Sigmoid=sigmoid SiLU=silu GELU=gelu
+Softplus=softplus Softmax=softmax LogSoftmax=log_softmax CrossEntropyLoss=cross_entropy
+NLLLoss=nll_loss MSELoss=mse_loss"""
+GRAD = """set_grad_enabled no_grad no_grad=inference_mode enable_grad Generator
+default_generator Tensor Size inf nan pi device"""
 
 
 def functional():
-    found = table(FUNCTIONAL) | {n: FUNCTIONS[n] for n in ("silu", "softplus", "logsigmoid")}
-    found |= {n: FUNCTIONS[n] for n in ("relu", "sigmoid", "tanh")}
-    plain = {n: (lambda f: lambda x, inplace=False: f(x))(found[n]) for n in ("relu", "silu")}
-    found |= plain | {
-        "leaky_relu": lambda x, negative_slope=0.01, inplace=False: where(
-            x > 0, x, negative_slope * x
-        ),
-        "elu": lambda x, alpha=1.0, inplace=False: where(x > 0, x, alpha * FUNCTIONS["expm1"](x)),
-        "glu": lambda x, dim=-1: (lambda a, b: a * b.sigmoid())(*chunk(x, 2, dim)),
-    }
+    found = table(FUNCTIONAL) | {n: FUNCTIONS[n] for n in ("softplus", "logsigmoid")}
+    found |= {n: FUNCTIONS[n] for n in ("sigmoid", "tanh", "relu", "silu")}
+    for name in ("relu", "silu"):
+        found[name] = (lambda f: lambda x, inplace=False: f(x))(found[name])
+    leaky = lambda x, negative_slope=0.01, inplace=False: where(x > 0, x, negative_slope * x)
+    found["leaky_relu"] = leaky
     return {name: called(name, f) for name, f in found.items()}
 
 
 def layers(F):
     found = table(MODULES) | {"Identity": layer("Identity", lambda x, *_, **__: x)}
-    found |= {
-        "Flatten": layer(
-            "Flatten", lambda x, start_dim=1, end_dim=-1: flatten(x, start_dim, end_dim)
-        )
-    }
-    for name, f, *options in (
-        ("ReLU", "relu"),
-        ("Tanh", "tanh"),
-        ("Sigmoid", "sigmoid"),
-        ("SiLU", "silu"),
-        ("GELU", "gelu", "approximate"),
-        ("LeakyReLU", "leaky_relu", "negative_slope"),
-        ("Softplus", "softplus"),
-        ("LogSigmoid", "logsigmoid"),
-        ("GLU", "glu", "dim"),
-        ("Softmax", "softmax", "dim"),
-        ("LogSoftmax", "log_softmax", "dim"),
-        ("CosineSimilarity", "cosine_similarity", "dim", "eps"),
-        ("CrossEntropyLoss", "cross_entropy", "weight"),
-        ("NLLLoss", "nll_loss", "weight"),
-        ("MSELoss", "mse_loss"),
-        ("L1Loss", "l1_loss"),
-        ("BCELoss", "binary_cross_entropy"),
-        ("BCEWithLogitsLoss", "binary_cross_entropy_with_logits"),
-    ):
-        found[name] = layer(name, F[f], *options)
+    for word in LAYERS.split():
+        name, _, f = word.partition("=")
+        found[name] = layer(name, F[f])
     return found
 
 
 def finfo(wanted=None):
-    bits = {"float64": (52, 1023), "float32": (23, 127), "float16": (10, 15), "bfloat16": (7, 127)}
-    digits, most = bits[(wanted or state["dtype"]).name]
+    digits, most = {8: (52, 1023), 4: (23, 127), 2: (10, 15)}[(wanted or state["dtype"]).itemsize]
     top = (2 - 2.0**-digits) * 2.0**most
     return types.SimpleNamespace(eps=2.0**-digits, max=top, min=-top, tiny=2.0 ** (1 - most))
+
+
+TORCH = {  # what is not done with a tensor
+    "is_tensor": lambda x: isinstance(x, Tensor),
+    "set_default_dtype": lambda d: state.update(dtype=d),
+    "get_default_dtype": lambda: state["dtype"],
+    "get_default_device": lambda: device("cpu"),
+    "set_default_device": lambda device: None,
+    "is_grad_enabled": lambda: state["grad"],
+    "manual_seed": default_generator.manual_seed,
+    "get_rng_state": default_generator.get_state,
+    "set_rng_state": default_generator.set_state,
+    "promote_types": lambda a, b: max(a, b, key=lambda one: one.rank),
+    "finfo": finfo,
+    **{"dtype": dtype, "strided": "torch.strided", "contiguous_format": None},
+    "__version__": "of the page",
+}
 
 
 def install():
     "Under the names of torch and of the other libraries, for all that is imported from now on."
     set_methods()
-    F = functional()
-    T = {
-        name: called(name, f, makes=name == "pow")
-        for name, f in FUNCTIONS.items()
-        if name not in PRIVATE
+    F, public = functional(), FUNCTIONS.keys() - PRIVATE
+    T = {name: called(name, FUNCTIONS[name], makes=name == "pow") for name in public}
+    T |= {name: called(name, f, makes=True) for name, f in table(f"{LISTS} {MADE}").items()}
+    made_like = {
+        f"{name}_like": like(T[name]) for name in ("zeros", "ones", "full", "randn", "rand")
     }
-    T |= {name: called(name, f, makes=True) for name, f in table(LISTS + " " + MADE).items()}
-    T |= {
-        f"{n}_like": called(f"{n}_like", like(globals()[n]))
-        for n in ("zeros", "ones", "full", "randn", "rand")
-    }
-    T |= table(GRAD) | KINDS | {n: F[n] for n in ("relu", "sigmoid", "tanh")}
-    T |= {n: called(n, lambda f=f: f) for n, f in ()}
-    T |= {
-        **{"empty_like": T["zeros_like"], "dtype": dtype, "strided": "torch.strided"},
-        "is_tensor": lambda x: isinstance(x, Tensor),
-        "set_default_dtype": lambda d: state.update(dtype=d),
-        "get_default_dtype": lambda: state["dtype"],
-        "get_default_device": lambda: device("cpu"),
-        "set_default_device": lambda device: None,
-        "is_grad_enabled": lambda: state["grad"],
-        "manual_seed": default_generator.manual_seed,
-        "get_rng_state": default_generator.get_state,
-        "set_rng_state": default_generator.set_state,
-        "initial_seed": default_generator.initial_seed,
-        "promote_types": lambda a, b: max(a, b, key=lambda one: one.rank),
-        "get_num_threads": lambda: 1,
-        "set_num_threads": lambda n: None,
-        "broadcast_tensors": lambda *xs: tuple(
-            expand(x, broadcast(*(y.shape for y in xs))) for x in xs
-        ),
-        "broadcast_shapes": lambda *shapes: Size(broadcast(*map(tuple, shapes))),
-        "normal": lambda mean=0.0, std=1.0, size=(), generator=None: (
-            randn(size, generator=generator) * std + mean
-        ),
-        "triu_indices": lambda r, c, offset=0: nonzero(triu(ones(r, c), offset)).T,
-        "tril_indices": lambda r, c, offset=0: nonzero(tril(ones(r, c), offset)).T,
-        "finfo": finfo,
-        "contiguous_format": None,
-        "__version__": "of the page",
-    }
-    nn = module("torch.nn", layers(F))
-    nn.functional = module("torch.nn.functional", F)
-    nn.init = module("torch.nn.init", {name: quietly(f) for name, f in INIT.items()})
-    nn.utils = module("torch.nn.utils", {"clip_grad_norm_": clip_grad_norm_})
-    nn.utils.rnn = module("torch.nn.utils.rnn", {"pad_sequence": pad_sequence})
-    nn.parameter = module("torch.nn.parameter", {"Parameter": Parameter})
-    nn.Module.__module__ = "torch.nn"
-    optim = module("torch.optim", {n: globals()[n] for n in ("Optimizer", "SGD", "Adam", "AdamW")})
-    optim.lr_scheduler = module("torch.optim.lr_scheduler", {"LambdaLR": LambdaLR})
-    T |= {"nn": nn, "optim": optim}
+    T |= {name: called(name, f) for name, f in made_like.items()} | table(GRAD) | KINDS | TORCH
+    T |= {"empty_like": T["zeros_like"], "softmax": F["softmax"], "log_softmax": F["log_softmax"]}
+    init = {f"{name}_": quietly(f) for name, f in INIT.items()}
+    nn = layers(F) | {"functional": module("torch.nn.functional", F)}
+    nn["init"] = module("torch.nn.init", init)
+    nn["utils"] = module("torch.nn.utils", {"clip_grad_norm_": clip_grad_norm_})
+    nn["utils"].rnn = module("torch.nn.utils.rnn", {"pad_sequence": pad_sequence})
+    T["nn"], Module.__module__ = module("torch.nn", nn), "torch.nn"
     for name, members in {
+        "optim": {"Optimizer": Optimizer, "SGD": SGD, "Adam": Adam, "AdamW": AdamW},
         "autograd": {"grad": grad, "Function": Function},
         "testing": {"assert_close": assert_close},
         "compiler": {"is_compiling": lambda: False, "is_exporting": lambda: False},
         "cuda": {"is_available": lambda: False},
-        "random": {},
         "linalg": {"norm": T["norm"], "vector_norm": T["norm"]},
-        "special": {"expit": T["sigmoid"], "erf": T["erf"], "logsumexp": T["logsumexp"]},
     }.items():
         T[name] = module(f"torch.{name}", members)
-    torch = module("torch", T)
-    sys.meta_path.append(Finder())
+    module("torch", T)
+    module("tqdm", {"tqdm": lambda x, *_, **__: x})
     sys.modules["jaxtyping"] = type("Typed", (types.ModuleType,), {"__getattr__": typed})(
         "jaxtyping"
     )
-    module("tqdm", {"tqdm": lambda x, *_, **__: x})
-    return torch
+    sys.meta_path.append(Finder())
 
 
 class Annotation:

@@ -1,4 +1,4 @@
-"""Autograd from scratch: a tensor is a list of numbers and a way to read it; gradients walk back."""
+"""A tensor is a list of numbers and a way to read it, and its gradient walks back, step by step."""
 
 import functools
 import math
@@ -14,7 +14,7 @@ dot = getattr(math, "sumprod", lambda a, b: sum(map(operator.mul, a, b)))  # Pyt
 
 
 class dtype:
-    "A kind of numbers. `store` rounds numbers to it; `sort` is 0 for Booleans, 1 for ints, 2 for floats."
+    "A kind of numbers, to which `store` rounds; `sort`: 0 for Booleans, 1 for ints, 2 for floats."
 
     def __init__(self, name, sort, itemsize, store):
         self.name, self.sort, self.itemsize, self.store = name, sort, itemsize, store
@@ -39,7 +39,7 @@ def kind_of(number):
 
 
 def common_kind(tensors):
-    "The highest kind. A tensor without axes decides only if it is of a higher sort than the others."
+    "The highest kind; a tensor without axes decides only by a higher sort than all others."
     top = max(x.dtype.sort for x in tensors)
     among = [x for x in tensors if x.dtype.sort == top]
     return max((x.dtype for x in [x for x in among if x.ndim] or among), key=lambda d: d.rank)
@@ -79,8 +79,8 @@ def places(shape, strides, offset=0):
 
 class Tensor:
     node = property(lambda self: self.origin.node)
-    requires_grad = property(lambda self: self.node is not None)
-    is_leaf = property(lambda self: self.node is None or self.node.leaf is self)
+    requires_grad = property(lambda self: self.origin.node is not None)
+    is_leaf = property(lambda self: self.origin.node is None or self.origin.node.leaf is self)
     ndim = property(lambda self: len(self.shape))
     size_class = tuple
 
@@ -236,8 +236,11 @@ def change(x, numbers):
     x.storage.values, x.storage.version = values, x.storage.version + 1
 
 
-def put(x, at, value, *kept):
-    "x gets the numbers of `value` at these places of its list, and `value` their gradients."
+def put(x, at, value, *kept, replaces=False):
+    """x gets the numbers of `value` at these places of its list, and `value` their gradients.
+
+    `replaces`: `value` was made of x, so that no gradient goes past it.
+    """
     before, n = x.node, len(x.storage.values)
     values, chosen = x.storage.values.copy(), set(at)
     for place, number in zip(at, value.flat()):
@@ -246,7 +249,7 @@ def put(x, at, value, *kept):
     if state["grad"] and (before or value.node):
         seen = [(t.storage, t.storage.version) for t in kept]
         rest = lambda g: [0.0 if i in chosen else number for i, number in enumerate(g)]
-        edges = [(before, rest, seen)] if before and len(chosen) < n else []
+        edges = [(before, rest, seen)] if before and not (replaces and len(chosen) == n) else []
         if value.node:
             edges += [(value.node, into_list(value, lambda g: [g[i] for i in at]), seen)]
         x.origin.node = Node(edges)
@@ -311,13 +314,15 @@ def expand(x, *sizes):
     own = (1,) * (len(sizes) - x.ndim) + x.shape
     steps = (0,) * (len(sizes) - x.ndim) + x.strides
     wanted = tuple(a if b == -1 else b for a, b in zip(own, sizes))
-    if len(own) > len(sizes) or any(a not in (1, b) for a, b in zip(own, wanted)):
-        d = next((d for d, (a, b) in enumerate(zip(own, wanted)) if a not in (1, b)), 0)
-        raise RuntimeError(
-            f"The expanded size of the tensor ({wanted[d]}) must match the existing size "
-            f"({own[d]}) at non-singleton dimension {d}.  Target sizes: {list(sizes)}.  "
-            f"Tensor sizes: {list(x.shape)}"
-        )
+    if len(own) > len(sizes):
+        raise RuntimeError(f"expand: {x.ndim} dimensions do not fit into sizes {list(sizes)}")
+    for d, (a, b) in enumerate(zip(own, wanted)):
+        if a not in (1, b):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({b}) must match the existing size ({a}) at "
+                f"non-singleton dimension {d}.  Target sizes: {list(sizes)}.  Tensor sizes: "
+                f"{list(x.shape)}"
+            )
     steps = [step if a == b else 0 for a, b, step in zip(own, wanted, steps)]
     return view_of(x, wanted, steps, x.offset)
 
@@ -356,7 +361,8 @@ def pointwise(f, slopes, *inputs, kind=None):
     inputs = [x if isinstance(x, Tensor) else single(x, like.dtype) for x in inputs]
     work, shape = common_kind(inputs), broadcast(*(x.shape for x in inputs))
     work = state["dtype"] if kind == "float" and work.sort < 2 else work
-    inputs = [expand(to(x, work), shape) for x in inputs]
+    inputs = [to(x, work) for x in inputs]
+    inputs = [x if x.shape == shape else expand(x, shape) for x in inputs]
     lists = [x.flat() for x in inputs]
     kind = kind if isinstance(kind, dtype) else work
     out = Tensor(kind.store(each(f, *lists)), shape, kind)
@@ -431,7 +437,7 @@ log = limit(math.log, (lambda x: x == 0, -inf))
 root = limit(math.sqrt)
 sign = lambda x: (x > 0) - (x < 0)
 largest = lambda a, b: a if a != a or a > b else b  # nan wins
-half_if_equal = lambda g, x, y: g * (1 + sign(x - y)) / 2
+half_if_equal = lambda g, x, y: g / 2 if x == y else 0.0 if x < y else g
 
 FLOAT = {  # name: the function and its slopes; the result is always a float
     "exp": (exp, lambda g, y: g * y),
@@ -525,7 +531,8 @@ def mean(x, dim=None, keepdim=False):
 
 def rows_of(x, dim, f, slope=None, kind=None):
     "A row for each row, where it was."
-    return movedim(by_rows(x, dim, f, slope, kind)[0], -1, dim)
+    out = by_rows(x, dim, f, slope, kind)[0]
+    return movedim(out, -1, dim) if x.ndim else squeeze(out)
 
 
 def softmax(x, dim):
@@ -571,15 +578,14 @@ def turned_over(numbers, n):
 
 def matmul(a, b):
     if not a.ndim or not b.ndim:
-        which = 1 if not a.ndim else 2
         raise RuntimeError(
-            f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
+            f"both arguments need to be at least 1D, but are {a.ndim}D and {b.ndim}D"
         )
     if a.ndim == 1 or b.ndim == 1:
         out = matmul(a if a.ndim > 1 else unsqueeze(a, 0), b if b.ndim > 1 else unsqueeze(b, 1))
         out = squeeze(out, -1) if b.ndim == 1 else out
         return squeeze(out, -1 if b.ndim == 1 else -2) if a.ndim == 1 else out
-    (m, k), (j, n) = a.shape[-2:], b.shape[-2:]
+    (m, k), n = a.shape[-2:], b.shape[-1]
     check_product(a, b)
     if b.ndim == 2 < a.ndim:  # one matrix for all: a is one long table
         return reshape(matmul(reshape(a, -1, k), b), *a.shape[:-1], n)
@@ -599,7 +605,7 @@ def matmul(a, b):
 
 
 def check_product(a, b):
-    (m, k), (j, n) = a.shape[-2:], b.shape[-2:]
+    k, (j, n) = a.shape[-1], b.shape[-2:]
     if a.dtype is not b.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}"
