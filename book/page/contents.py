@@ -15,7 +15,12 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "transformer_lit"
-PAGE = ("torch_names", "run")  # of this folder, in the archive's `transformer_lit/page`
+PAGE = (
+    "torch_tensors",
+    "torch_layers",
+    "torch_names",
+    "run",
+)  # of this folder, in the archive's `transformer_lit/page`
 DATA = ("__init__.pyi", "data/exercises.tsv", "data/files.tsv")
 NAMESPACES = (  # what a reader reaches for by name
     *("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils"),
