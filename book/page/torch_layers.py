@@ -31,6 +31,11 @@ class Handle:
         self.remove = lambda: hooks.remove(hook)
 
 
+def cleared(tensors, set_to_none):
+    for x in tensors:
+        x.grad = None if set_to_none or x.grad is None else zeros(x.shape, dtype=x.dtype)
+
+
 class Module:
     def __init__(self):
         vars(self).update({"training": True, **{key: {} for key in PARTS}})
@@ -200,8 +205,7 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none=True):
-        for p in self.parameters():
-            p.grad = None
+        cleared(self.parameters(), set_to_none)
 
     def to(self, *args, dtype=None, device=None):
         kinds = [one for one in (*args, dtype) if isinstance(one, engine.dtype)]
@@ -361,7 +365,7 @@ def rms_norm(x, normalized_shape, weight=None, eps=None):
     return out if weight is None else out * weight
 
 
-def dropout(x, p=0.5, training=True, inplace=False):
+def dropout(x, p=0.5, training=True):
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or not p:
@@ -371,7 +375,7 @@ def dropout(x, p=0.5, training=True, inplace=False):
 
 
 class Dropout(Module):
-    def __init__(self, p=0.5, inplace=False):
+    def __init__(self, p=0.5):
         super().__init__()
         self.p = p
 
@@ -457,7 +461,6 @@ def layer(name, f):
 
     def __init__(self, *args, **named):
         Module.__init__(self)
-        named.pop("inplace", None)
         vars(self).update(args=args, named=named)
 
     forward = lambda self, *inputs: f(*inputs, *self.args, **self.named)
@@ -578,8 +581,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none=True):
         for group in self.param_groups:
-            for p in group["params"]:
-                p.grad = None
+            cleared(group["params"], set_to_none)
 
     def step(self, closure=None):
         found = closure and closure()

@@ -46,9 +46,8 @@ def missing(name):
 
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "dims": "dim"}
 
+SECOND = {"other", "exponent", "target", "tensor2", "mat2", "vec2"}
 MANY = {"size", "sizes", "shape", "dims", "repeats"}  # instead of a tuple after the tensor
-
-MAKERS = set()  # functions whose first argument need not be a tensor
 
 
 def own_fault(error):
@@ -91,18 +90,17 @@ def called(label, f, makes=False):
 
 def renamed(label, f, args, named):
     names, many, free = parameters(f)
+    if str(named.get("device") or "cpu") not in ("cpu", "meta"):
+        missing(f"the device {named['device']}")
     for key in [key for key in named if key not in names and not free]:
+        value, second = named.pop(key), len(args) == 1 and key in SECOND
         if key in ("input", "self", "tensors") and not (args and isinstance(args[0], Tensor)):
-            args = (named.pop(key), *args)
-        elif (
-            key in ("other", "exponent", "target", "tensor2", "mat2", "vec2") and len(args) == 1
-        ) or (many and key in MANY):
-            args = (*args, named.pop(key))
+            args = (value, *args)
+        elif second or (many and key in MANY):
+            args = (*args, value)
         elif ALIASES.get(key) in names:
-            named[ALIASES[key]] = named.pop(key)
-        elif key in ("out", "layout", "pin_memory", "memory_format") and named[key] is None:
-            del named[key]
-        else:
+            named[ALIASES[key]] = value
+        elif value is not None and value is not False:  # as in inplace=False, out=None
             missing(f"the argument {key} of {label}")
     return args, named
 
@@ -825,14 +823,6 @@ def triu(x, diagonal=0):
     return tril(x, diagonal, True)
 
 
-def meshgrid(*tensors, indexing="ij"):
-    tensors = [x if x.ndim else unsqueeze(x, 0) for x in listed(tensors)]
-    shape = [x.shape[0] for x in tensors]
-    sides = [[n if i == j else 1 for j in range(len(shape))] for i, n in enumerate(shape)]
-    found = tuple(expand(reshape(x, side), shape) for x, side in zip(tensors, sides))
-    return found if indexing == "ij" else tuple(transpose(x, 0, 1) for x in found)
-
-
 # --- number by number, and row by row -------------------------------------------------------------
 
 
@@ -980,6 +970,8 @@ def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
 def gelu(x, approximate="none"):
     if approximate == "tanh":
         return 0.5 * x * (1 + ((2 / pi) ** 0.5 * (x + 0.044715 * x**3)).tanh())
+    if approximate != "none":
+        raise RuntimeError("approximate argument must be either none or tanh.")
     return FUNCTIONS["gelu_"](x)
 
 
@@ -1088,20 +1080,19 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return Pair(narrow(values, dim, 0, k), narrow(at, dim, 0, k))
 
 
-def softmax_(x, dim=None, dtype=None, _stacklevel=3):
-    return rows_with(softmax, "softmax", x, dim, dtype)
+def softmax_(x, dim, dtype=None):
+    return softmax(floats(x, dtype, "softmax"), dim)
 
 
-def log_softmax_(x, dim=None, dtype=None, _stacklevel=3):
-    return rows_with(log_softmax, "log_softmax", x, dim, dtype)
+def log_softmax_(x, dim, dtype=None):
+    return log_softmax(floats(x, dtype, "log_softmax"), dim)
 
 
-def rows_with(f, name, x, dim, wanted):
+def floats(x, wanted, name):
     x = x if wanted is None else to(x, kind(wanted))
     if x.dtype.sort < 2:
         raise NotImplementedError(f'"{name}_kernel_impl" {NO_KERNEL} {WORDS[x.dtype.name]!r}')
-    old = 0 if x.ndim in (0, 1, 3) else 1  # torch's choice, with a warning
-    return f(x, old if dim is None else dim)
+    return x
 
 
 def logsumexp(x, dim, keepdim=False):
@@ -1387,6 +1378,8 @@ def copied(x, memo):
 
 
 def as_kind(x, *args, dtype=None, device=None, non_blocking=False, copy=False):
+    if any(isinstance(one, str) and one != "cpu" for one in args):
+        missing(f"the device {args[0]}")
     kinds = [kind(one) for one in (*args, dtype) if isinstance(kind(one), engine.dtype)]
     kinds += [one.dtype for one in args if isinstance(one, Tensor)]
     return clone(to(x, kinds[0] if kinds else x.dtype)) if copy else to(x, *kinds or [x.dtype])
