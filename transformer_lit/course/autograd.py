@@ -44,6 +44,7 @@ state = {"dtype": float32, "grad": True}  # of new tensors; whether steps are ke
 
 
 def kind_of(number):
+    "The kind that a number of Python's becomes."
     return {bool: boolean, int: int64}.get(type(number)) or state["dtype"]
 
 
@@ -84,6 +85,8 @@ def places(shape, strides, offset=0):
 
 
 class Tensor:
+    "A shape, strides and an offset: a way to read the list of a storage."
+
     node = property(lambda self: self.origin.node)
     requires_grad = property(lambda self: self.origin.node is not None)
     is_leaf = property(lambda self: self.origin.node is None or self.origin.node.leaf is self)
@@ -131,6 +134,7 @@ class Node:
 
 
 def same(g):
+    "The gradient as it is."
     return g
 
 
@@ -155,6 +159,7 @@ def made(values, shape, kind, *edges):
 
 
 def linked(out, *edges):
+    "`out`, with the step that made it if an input needs a gradient."
     if state["grad"] and out.dtype.sort == 2:
         found = [
             (x.node, into_list(x, back), [(t.storage, t.storage.version) for t in kept])
@@ -166,7 +171,7 @@ def linked(out, *edges):
 
 
 def walk_back(starts, keep=False):
-    "The gradient of every node before the starts. A node hands its own on when all of it has come."
+    "The gradient of every node before the starts; each passes it on after all of it has arrived."
     order, seen, todo, found = [], set(), [(node, False) for node, _ in starts], {}
     while todo:  # in `order`, a node comes after all that it was made of
         node, done = todo.pop()
@@ -190,7 +195,7 @@ def walk_back(starts, keep=False):
 
 
 def check_kept(node, kept):
-    "Refuse what can't be right, in torch's words: numbers were changed, or let go of."
+    "Refuse, in torch's words, where kept numbers were changed or are no longer kept."
     if kept and node.freed:
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors "
@@ -204,6 +209,7 @@ def check_kept(node, kept):
 
 
 def start_of(y, gradient=None):
+    "The node where the backward pass begins, and its gradient: 1 for a single number."
     if y.node is None:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     if gradient is None and y.numel() != 1:
@@ -254,11 +260,12 @@ def put(x, at, value, *kept, replaces=False):
 
 # %% ../../nbs/start/03_autograd.ipynb #views
 def view_of(x, shape, strides, offset):
-    "The list itself gets the gradients, so that a view is no step."
+    "Another way to read the list of x. Gradients belong to the list, so a view is no step."
     return Tensor(x.storage, shape, x.dtype, strides, offset, x.origin if state["grad"] else None)
 
 
 def axis(dim, ndim):
+    "The number of an axis, which may be counted from the end."
     most = max(ndim, 1)
     if not -most <= dim < most:
         raise IndexError(
@@ -269,6 +276,7 @@ def axis(dim, ndim):
 
 
 def listed(sizes):
+    "Sizes that are given one by one or as a list."
     return tuple(sizes[0]) if sizes and isinstance(sizes[0], list | tuple) else sizes
 
 
@@ -378,10 +386,12 @@ def single(number, kind):
 
 
 def to(x, kind):
+    "The same numbers, rounded to another kind."
     return x if kind is x.dtype else made(kind.store(x.flat()), x.shape, kind, (x, same))
 
 
 def broadcast(*shapes):
+    "The shape in which tensors of these shapes meet."
     if len(set(shapes)) == 1:
         return shapes[0]
     found = [1] * max(map(len, shapes))
@@ -418,6 +428,7 @@ def each(f, *lists):
 
 
 def ratio(a, b):
+    "a / b, and its limit where b is 0."
     if b:
         return a / b
     return nan if not a or a != a else math.copysign(inf, a) * math.copysign(1, b)
@@ -459,6 +470,7 @@ SAME = {  # the result is of the kind of the inputs
 
 
 def operation(f, *slopes, kind=None):
+    "A function of tensors from a function of numbers and its slopes."
     return lambda *inputs: pointwise(f, slopes, *inputs, kind=kind)
 
 
@@ -513,12 +525,14 @@ def mean(x, dim=None, keepdim=False):
 
 
 def rows_of(x, dim, f, slope=None, kind=None):
-    "A row for each row, where it was."
+    "A row for each row, along the same axis."
     out = by_rows(x, dim, f, slope, kind)[0]
     return movedim(out, -1, dim) if x.ndim else squeeze(out)
 
 
 def softmax(x, dim):
+    "Positive numbers that sum to 1 along `dim`."
+
     def f(row):
         top = max(row)
         powers = [math.exp(a - top) for a in row]
@@ -533,6 +547,8 @@ def softmax(x, dim):
 
 
 def log_softmax(x, dim):
+    "The logarithm of `softmax`, which large scores don't break."
+
     def f(row):
         top = max(row)
         total = top + log(sum(math.exp(a - top) for a in row))
@@ -557,6 +573,7 @@ def turned_over(numbers, n):
 
 
 def matmul(a, b):
+    "… T K and … K S to … T S; the axes in front are broadcast."
     if not a.ndim or not b.ndim:
         raise RuntimeError(
             f"both arguments need to be at least 1D, but are {a.ndim}D and {b.ndim}D"
@@ -602,6 +619,7 @@ def pick(x, at, shape, *kept):
 
 
 def inside(i, n):
+    "An index below n, which may be counted from the end."
     if not -n <= i < n:
         raise IndexError(f"index {i} is out of bounds for dimension 0 with size {n}")
     return i % n
