@@ -1426,19 +1426,22 @@ class Generator:
     def word(self):
         return self.words.getrandbits(32)
 
-    def uniform(self, kind):
-        if kind is float64:
-            return ((self.word() << 32 | self.word()) & 2**53 - 1) / 2**53
-        return (self.word() & 2**24 - 1) / 2**24
+    def uniforms(self, n, kind):
+        "Numbers of 53 or 24 random bits; of two words, torch takes the first as the upper one."
+        bits = self.words.getrandbits
+        if kind is not float64:
+            return [(bits(32) & 2**24 - 1) / 2**24 for _ in range(n)]
+        pairs = (bits(64) for _ in range(n))
+        return [((pair & 0x1FFFFF) << 32 | pair >> 32) / 2**53 for pair in pairs]
 
     def normals(self, n, kind):
         if n < 16:
             return [self.normal() for _ in range(n)]
-        u = [self.uniform(kind) for _ in range(n)]
+        u = self.uniforms(n, kind)
         for i in range(0, n - 15, 16):
             pairs(u, i)
         if n % 16:
-            u[-16:] = [self.uniform(kind) for _ in range(16)]
+            u[-16:] = self.uniforms(16, kind)
             pairs(u, n - 16)
         return u
 
@@ -1446,7 +1449,7 @@ class Generator:
         if self.left is not None:
             number, self.left = self.left, None
             return number
-        u, v = self.uniform(float64), self.uniform(float64)
+        u, v = self.uniforms(2, float64)
         r = math.sqrt(-2 * math.log1p(-v))
         self.left = r * math.sin(2 * pi * u)
         return r * math.cos(2 * pi * u)
@@ -1478,9 +1481,9 @@ def drawn(numbers):
     return make
 
 
-randn = drawn(lambda source, n, kind: source.normals(n, kind))
+randn = drawn(Generator.normals)
 
-rand = drawn(lambda source, n, kind: [source.uniform(kind) for _ in range(n)])
+rand = drawn(Generator.uniforms)
 
 
 def randint(low, high=None, size=None, dtype=None, generator=None, device=None):
@@ -1501,17 +1504,19 @@ def randperm(n, generator=None, dtype=None, device=None):
 
 
 def multinomial(p, num_samples, replacement=False, generator=None):
-    if p.ndim > 1:
-        return stack([multinomial(row, num_samples, replacement, generator) for row in p])
-    source, weights = generator or default_generator, p.flat()
-    if any(not 0 <= w < inf for w in weights):
+    source, numbers, n = generator or default_generator, p.flat(), p.shape[-1]
+    if any(not 0 <= weight < inf for weight in numbers):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if not sum(weights) or (num_samples > sum(map(bool, weights)) and not replacement):
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement and num_samples > 1:
         missing("multinomial with several samples and replacement")
-    q = [ratio(w, -math.log(1 - source.uniform(p.dtype))) for w in weights]
-    return tensor(sorted(range(len(q)), key=q.__getitem__, reverse=True)[:num_samples])
+    found, draws = [], source.uniforms(len(numbers), p.dtype)
+    for i in range(0, len(numbers), n):
+        row = numbers[i : i + n]
+        if not sum(row) or num_samples > sum(map(bool, row)):
+            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+        q = [ratio(a, -math.log(1 - u)) for a, u in zip(row, draws[i : i + n])]
+        found += sorted(range(n), key=q.__getitem__, reverse=True)[:num_samples]
+    return Tensor(found, (*p.shape[:-1], num_samples), int64)
 
 
 def fill_normal(x, mean=0.0, std=1.0, generator=None):
@@ -1521,5 +1526,5 @@ def fill_normal(x, mean=0.0, std=1.0, generator=None):
 
 def fill_uniform(x, a=0.0, b=1.0, generator=None):
     source = generator or default_generator
-    numbers = [source.uniform(x.dtype) * (b - a) + a for _ in range(x.numel())]
+    numbers = [u * (b - a) + a for u in source.uniforms(x.numel(), x.dtype)]
     return write(x, Tensor(x.dtype.store(numbers), x.shape, x.dtype))
