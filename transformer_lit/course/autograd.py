@@ -77,6 +77,8 @@ def row_major(shape):
 
 def places(shape, strides, offset=0):
     "Where the numbers of a tensor are in the list, in reading order."
+    if tuple(strides) == row_major(tuple(shape)):
+        return range(offset, offset + math.prod(shape))
     found = [offset]
     for n, step in zip(shape, strides):
         steps = [i * step for i in range(n)]
@@ -248,12 +250,18 @@ def put(x, at, value, *kept, replaces=False):
 
     `replaces`: `value` was made of x, so that no gradient goes past it.
     """
-    before, n, chosen = x.node, len(x.storage.values), set(at)
+    before, whole = x.node, len(at) == len(x.storage.values)
     rewrite(x.storage, at, value.flat())
+
+    def rest(g):
+        g = g.copy()
+        for i in at:
+            g[i] = 0.0
+        return g
+
     if state["grad"] and (before or value.node):
         seen = [(t.storage, t.storage.version) for t in kept]
-        rest = lambda g: [0.0 if i in chosen else number for i, number in enumerate(g)]
-        edges = [] if not before or (replaces and len(chosen) == n) else [(before, rest, seen)]
+        edges = [] if not before or (replaces and whole) else [(before, rest, seen)]
         if value.node:
             edges.append((value.node, into_list(value, lambda g: [g[i] for i in at]), seen))
         x.origin.node = Node(edges)
@@ -287,8 +295,7 @@ def permute(x, *dims):
 
 def transpose(x, dim0, dim1):
     order, a, b = [*range(x.ndim)], axis(dim0, x.ndim), axis(dim1, x.ndim)
-    if x.ndim:
-        order[a], order[b] = b, a
+    order[a], order[b] = b, a
     return permute(x, order)
 
 
@@ -380,8 +387,7 @@ def pointwise(f, slopes, *inputs, kind=None):
 
 def single(number, kind):
     "A number of Python's beside a tensor takes its kind, if that kind can hold it."
-    own = kind_of(number)
-    kind = kind if own.sort <= kind.sort else own
+    kind = max(kind, kind_of(number), key=lambda one: one.sort)
     return Tensor(kind.store([number]), (), kind)
 
 
@@ -490,20 +496,22 @@ def by_rows(x, dim, f, slope=None, kind=None):
     rest = [d for d in range(x.ndim) if d not in dims]
     turned, outer = permute(x, *rest, *dims), [x.shape[d] for d in rest]
     numbers, n = turned.flat(), math.prod(x.shape[d] for d in dims)
-    rows = [numbers[i * n : (i + 1) * n] for i in range(math.prod(outer))]
-    outs = [f(row) for row in rows]
-    m, kind = len(outs[0]) if outs else n, kind or x.dtype
-    out = Tensor(kind.store(chain.from_iterable(outs)), (*outer, m), kind)
+    count, values, kind = math.prod(outer), [], kind or x.dtype
+    for i in range(count):
+        values += f(numbers[i * n : (i + 1) * n])
+    m, values = len(values) // count if count else n, kind.store(values)
+    out = Tensor(values, (*outer, m), kind)
     if slope is None or not x.node:
         return out, dims
-    read = needs(slope)
-    columns = [{"x": rows, "y": outs, "n": [n] * len(rows)}[name] for name in read]
+    row_of = lambda numbers, n: lambda i: numbers[i * n : (i + 1) * n]
+    reads = {"x": row_of(numbers, n), "y": row_of(values, m), "n": lambda i: n}
+    rows = [reads[name] for name in needs(slope)]
 
     def back(g):
-        parts = [g[i * m : (i + 1) * m] for i in range(len(rows))]
-        return list(chain.from_iterable(map(slope, parts, *columns)))
+        each = ((row_of(g, m)(i), *(row(i) for row in rows)) for i in range(count))
+        return list(chain.from_iterable(slope(*row) for row in each))
 
-    kept = [{"x": turned, "y": out}[name] for name in read if name != "n"]
+    kept = [{"x": turned, "y": out}[name] for name in needs(slope) if name != "n"]
     return linked(out, (turned, back, *kept)), dims
 
 
@@ -599,8 +607,7 @@ def matmul(a, b):
         lambda x, g: product(turned_over(x, k), g, m, n), left, cut(g, m * n)
     )  # aᵀ g
     values = each(lambda x, y: product(x, y, k, n), left, right)
-    edges = (a, back_a, b), (b, back_b, a)
-    return made(a.dtype.store(values), (*outer, m, n), a.dtype, *edges)
+    return made(a.dtype.store(values), (*outer, m, n), a.dtype, (a, back_a, b), (b, back_b, a))
 
 # %% ../../nbs/start/03_autograd.ipynb #pick
 def pick(x, at, shape, *kept):
