@@ -402,7 +402,7 @@ def broadcast(*shapes):
         return shapes[0]
     found = [1] * max(map(len, shapes))
     for shape in shapes:
-        for d, n in enumerate(shape, len(found) - len(shape)):
+        for d, n in reversed([*enumerate(shape, len(found) - len(shape))]):
             if n != 1 and found[d] not in (1, n):
                 raise RuntimeError(
                     f"The size of tensor a ({found[d]}) must match the size of tensor b ({n}) "
