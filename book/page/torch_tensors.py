@@ -1508,7 +1508,7 @@ def multinomial(p, num_samples, replacement=False, generator=None):
     if any(not 0 <= weight < inf for weight in numbers):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if num_samples > n and not replacement:
-        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) without replacement")
     if replacement and num_samples > 1:
         missing("multinomial with several samples and replacement")
     found = []

@@ -102,9 +102,11 @@ class Tensor:
         self.origin, self.grad = origin or Origin(), None
 
     def numel(self):
+        "How many numbers it reads."
         return math.prod(self.shape)
 
     def is_contiguous(self):
+        "Whether it reads a stretch of the list in its order."
         dense = row_major(self.shape)
         if self.strides == dense:
             return True
@@ -289,23 +291,27 @@ def listed(sizes):
 
 
 def permute(x, *dims):
+    "The axes in another order."
     order = [axis(d, x.ndim) for d in listed(dims)]
     return view_of(x, [x.shape[d] for d in order], [x.strides[d] for d in order], x.offset)
 
 
 def transpose(x, dim0, dim1):
+    "Two axes exchanged."
     order, a, b = [*range(x.ndim)], axis(dim0, x.ndim), axis(dim1, x.ndim)
     order[a], order[b] = b, a
     return permute(x, order)
 
 
 def movedim(x, source, destination):
+    "One axis moved to another place."
     order = [d for d in range(x.ndim) if d != axis(source, x.ndim)]
     order.insert(axis(destination, x.ndim), axis(source, x.ndim))
     return permute(x, order[: x.ndim])
 
 
 def unsqueeze(x, dim):
+    "A new axis of size 1."
     d = axis(dim, x.ndim + 1)
     new = lambda sizes, own: (*sizes[:d], own, *sizes[d:])
     step = x.shape[d] * x.strides[d] if d < x.ndim else 1
@@ -313,6 +319,7 @@ def unsqueeze(x, dim):
 
 
 def squeeze(x, dim=None):
+    "Without an axis of size 1, or without all of them."
     dims = range(x.ndim) if dim is None else [axis(d, x.ndim) for d in listed((dim,))]
     keep = [d for d in range(x.ndim) if d not in dims or x.shape[d] != 1]
     return view_of(x, [x.shape[d] for d in keep], [x.strides[d] for d in keep], x.offset)
@@ -347,6 +354,7 @@ def filled_in(n, sizes):
 
 
 def reshape(x, *sizes):
+    "Another shape: a view where reading order allows it, and otherwise a copy."
     sizes = tuple(filled_in(x.numel(), listed(sizes)))
     if x.is_contiguous():
         return view_of(x, sizes, row_major(sizes), x.offset)
@@ -523,11 +531,13 @@ def reduced(x, dim, keepdim, f, slope=None, kind=None):
 
 
 def sum_(x, dim=None, keepdim=False, dtype=None):
+    "The sum of each row along `dim`."
     kind = dtype or (x.dtype if x.dtype.sort == 2 else int64)
     return reduced(x, dim, keepdim, sum, lambda g, n: g * n, kind)
 
 
 def mean(x, dim=None, keepdim=False):
+    "The mean of each row along `dim`."
     total = sum_(x, dim, keepdim)
     return total.mul(ratio(1.0, x.numel() / max(total.numel(), 1)))
 
