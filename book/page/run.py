@@ -1,0 +1,69 @@
+"""What the page asks: the verdict of the package's own `check` on the text of an answer."""
+
+import contextlib
+import importlib
+import io
+import json
+import linecache
+from array import array
+
+from transformer_lit.page import torch_names
+
+torch_names.install()
+
+from transformer_lit.course import autograd, sandbox  # noqa: E402
+from transformer_lit.course.exercises import Verdict  # noqa: E402
+from transformer_lit.exercises import check, find_exercise  # noqa: E402
+
+LEAST = 4000  # multiplications of a product for which the way to JavaScript pays
+
+
+def names_for(id: str) -> dict:
+    "What an answer may use: what its chapter exports and what the checks import, as in a notebook."
+    topic, space = id.partition(".")[0], {"__name__": "__main__"}
+    for module in (torch_names.FACTS["chapters"].get(topic), f"transformer_lit.exercises.{topic}"):
+        space |= vars(importlib.import_module(module)) if module else {}
+    return space | {"__name__": "__main__", "check": check}
+
+
+def verdict(id: str, text: str) -> Verdict:
+    one = find_exercise(id)
+    if isinstance(one, Verdict) or not hasattr(one, "name"):
+        return check(id)
+    space, file, prints = names_for(id), f"<{id}>", io.StringIO()
+    space.pop(one.name, None)  # the solution
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    try:
+        with sandbox.sealed(), sandbox.watched(prints):
+            exec(compile(text, file, "exec"), space)
+    except sandbox.Found as found:
+        return Verdict(id, "not yet", found.line, (*found.notes, *sandbox.printed(prints)))
+    except NotImplementedError as error:
+        return Verdict(id, "not yet", sandbox.explained(error))
+    return check(id, space.get(one.name, ...))
+
+
+def run(id: str, text: str) -> str:
+    "The verdict as JSON. What the page's torch lacks is a verdict too, and no judgement."
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = verdict(id, text).as_dict()
+    except torch_names.MissingName as missing:
+        found = {"id": id, "state": "not here", "line": str(missing), "notes": []}
+        found["missing"] = missing.name
+    return json.dumps(found)
+
+
+def use(js) -> None:
+    "Large products by the page's kernel in JavaScript, which gets addresses of numbers."
+    plain = autograd.dots
+
+    def dots(a, b, k):
+        m, n = (len(a) // k, len(b) // k) if k else (0, 0)
+        if m * n * k < LEAST:
+            return plain(a, b, k)
+        x, y, out = array("d", a), array("d", b), array("d", bytes(8 * m * n))
+        js.dots(*(numbers.buffer_info()[0] for numbers in (x, y, out)), m, k, n)
+        return out.tolist()
+
+    autograd.dots = dots
