@@ -32,6 +32,7 @@ import sources  # noqa: E402
 
 from transformer_lit.course.exercises import Question, read_questions  # noqa: E402
 from transformer_lit.course.progress import marks  # noqa: E402
+from transformer_lit.exercises import my_transformer  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -194,6 +195,10 @@ class Page:
     def cells(self) -> list[dict]:
         return self.notebook["cells"]
 
+    @property
+    def is_first_pass(self) -> bool:
+        return self.notebook["metadata"]["chapter"]["pass"] == 1
+
     def below(self, heading: str, text: str) -> bool:
         "Add a text at the end of the section's first cell; whether there is one."
         for cell in self.cells:
@@ -241,7 +246,7 @@ def box(page: Page) -> None:
     line = [
         *(said, times),
         *([f"needs {', '.join(needs)}"] if needs else []),
-        *(text + answers.count(exercises(page.cells)) for text in count),
+        *(text + answers.count(exercises(page.cells), page.is_first_pass) for text in count),
         f'<a href="{up}{COPIES}/{page.name}.ipynb">.ipynb</a>',
         f'<a href="{colab(page.name, page.root)}">Colab</a>',
         *([f"last changed on {day}"] if day else []),
@@ -336,6 +341,7 @@ WHERE = (
     "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
 )
 CARD_END = "</details></div>"
+RUNS = re.compile(rf"{CARD_END}<!-- (\S+) -->$")  # whose code is written and checked in the page
 
 
 def exercise_cards(page: Page) -> None:
@@ -358,7 +364,10 @@ def exercise_cards(page: Page) -> None:
             cells.append(markdown(f"text-{place}", opening))
             if one.solution:
                 cells.append({**page.cells[one.solution_place], "source": one.solution})
-            cells.append(markdown(f"to-{place}", f"{others(one)}{CARD_END}"))
+            end = CARD_END
+            if page.is_first_pass and not answers.in_page(one):
+                end += f"<!-- {one.id} -->"
+            cells.append(markdown(f"to-{place}", others(one) + end))
         elif place not in taken:
             cells.append(cell)
     while cells and (cells[-1]["cell_type"] == "code" and CHECKS.match(source(cells[-1]))):
@@ -598,8 +607,12 @@ def fold_sections(app, doctree, docname):
 def frame_exercises(app, doctree, docname):
     "An exercise is a card from its title to the end of its solution."
     for end in list(doctree.findall(nodes.raw)):
-        if end.astext().strip().endswith(CARD_END):
-            end.parent.insert(0, nodes.raw("", '<div class="exercise-card">', format="html"))
+        if (text := end.astext().strip()).endswith((CARD_END, "-->")):
+            runs = RUNS.search(text)
+            more = f' data-exercise="{runs[1]}"' if runs else ""
+            more += " data-step" if runs and runs[1] in my_transformer.STEPS else ""
+            opening = f'<div class="exercise-card"{more}>'
+            end.parent.insert(0, nodes.raw("", opening, format="html"))
 
 
 def lead_back(app, doctree, docname):

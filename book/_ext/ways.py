@@ -162,25 +162,25 @@ def part(directive):
 
 
 def asked(root=ROOT):
-    "Every exercise that is answered in a page and that a reader should do: id -> page."
+    "Every exercise of the first pass, all answered in a page, that a reader should do: id -> page."
     found = {}
     for path in cards.chapters(root).values():
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        for one in filter(answers.in_page, chapter.exercises(notebook["cells"])):
+        for one in chapter.exercises(notebook["cells"]):
             if one.mark != "could":
                 found[one.id] = f"{cards.page(path, root)}.html#{answers.anchor(one)}"
     return found
 
 
 def progress(directive):
-    "How many values were answered, and a link to the next: questions.js and places.js see to it."
+    "How many exercises are done, and a link to the next: questions.js and places.js see to it."
     up = "../" * directive.env.docname.count("/")
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
     return [
         raw(
             f'<p class="answers-progress" data-index={answers.packed(links)}>'
-            f"<strong>0 of {n}</strong> questions of the first pass answered in the pages, "
+            f"<strong>0 of {n}</strong> exercises of the first pass done in the pages, "
             "counted in this browser alone."
             f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
             '<p class="continue" hidden>You were last at <a></a>.</p>'

@@ -358,7 +358,7 @@
         form.classList.toggle("done", right !== undefined);
         form.querySelector("input").value ||= right ?? "";
       }
-      for (const card of all(".answers-done")) card.textContent = solved(forms.map((form) => form.dataset.exercise));
+      for (const card of all(".answers-done")) card.textContent = solved(all("[data-exercise]").map((one) => one.dataset.exercise));
       for (const line of all(".answers-progress")) {
         const asked = JSON.parse(line.dataset.index);
         const next = asked.find(([id]) => !(id in answers.kept));

@@ -14,6 +14,7 @@ KEY = "transformer_lit.answers"
 KEPT = f"JSON.parse(localStorage.getItem('{KEY}'))"
 CHAPTER, INTRO = "nbs/attention/02_masks.html", "book/intro.html"
 RIGHT, WRONG = "1, 2, 3, 3, 3", "[1, 2, 3, 4, 5]"  # of masks.1
+NONE, ONE = (f", {n} of 7 done in this page" for n in (0, 1))
 
 
 @pytest.fixture
@@ -54,10 +55,10 @@ def test_answers_by_keyboard_are_judged_and_a_reload_keeps_the_right_one(asked):
     assert form(asked).locator(".answer-done").is_visible()
     assert form(asked).get_by_role("textbox").input_value() == RIGHT
     assert form(asked).get_by_role("status").inner_text() == ""
-    assert asked.locator(".answers-count").inner_text() == ", 1 of 2 done in this page"
+    assert asked.locator(".answers-count").inner_text() == ONE
     asked.goto(INTRO)
     line, questions = asked.locator(".answers-progress"), ways.asked()
-    said = f"1 of {len(questions)} questions of the first pass answered in the pages"
+    said = f"1 of {len(questions)} exercises of the first pass done in the pages"
     assert line.inner_text().startswith(said)
     following = next(iter(questions))
     link = line.get_by_role("link", name=following).get_attribute("href")
@@ -91,6 +92,6 @@ def test_what_is_stored_and_not_ours_counts_for_nothing(asked):
     for found in ("{", "[]", "null", "7", '{"masks.1": 1}'):
         asked.evaluate(f"localStorage.setItem('{KEY}', {json.dumps(found)})")
         asked.reload()
-        assert asked.locator(".answers-count").inner_text() == ", 0 of 2 done in this page", found
+        assert asked.locator(".answers-count").inner_text() == NONE, found
         assert answer(asked, RIGHT) == "✓ That is right.", found
         assert asked.evaluate(KEPT) == {"masks.1": RIGHT}, found
