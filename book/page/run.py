@@ -1,6 +1,7 @@
 """What the page asks: the verdict of the package's own `check` on the text of an answer."""
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -15,6 +16,7 @@ from transformer_lit.course import autograd, sandbox  # noqa: E402
 from transformer_lit.course.exercises import Verdict  # noqa: E402
 from transformer_lit.exercises import check, find_exercise  # noqa: E402
 
+gc.freeze()  # what is there now stays, and need not be looked at again
 LEAST = 4000  # multiplications of a product for which the way to JavaScript pays
 
 
@@ -51,6 +53,7 @@ def run(id: str, text: str) -> str:
     except torch_names.MissingName as missing:
         found = {"id": id, "state": "not here", "line": str(missing), "notes": []}
         found["missing"] = missing.name
+    gc.collect()  # a page's memory grows with each error that still holds tensors
     return json.dumps(found)
 
 

@@ -1507,14 +1507,16 @@ def multinomial(p, num_samples, replacement=False, generator=None):
     source, numbers, n = generator or default_generator, p.flat(), p.shape[-1]
     if any(not 0 <= weight < inf for weight in numbers):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if num_samples > n and not replacement:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) without replacement")
     if replacement and num_samples > 1:
         missing("multinomial with several samples and replacement")
-    found, draws = [], source.uniforms(len(numbers), p.dtype)
+    found = []
     for i in range(0, len(numbers), n):
         row = numbers[i : i + n]
-        if not sum(row) or num_samples > sum(map(bool, row)):
+        if not sum(row):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-        q = [ratio(a, -math.log(1 - u)) for a, u in zip(row, draws[i : i + n])]
+        q = [ratio(a, -math.log(1 - u)) for a, u in zip(row, source.uniforms(n, p.dtype))]
         found += sorted(range(n), key=q.__getitem__, reverse=True)[:num_samples]
     return Tensor(found, (*p.shape[:-1], num_samples), int64)
 

@@ -77,6 +77,8 @@ def row_major(shape):
 
 def places(shape, strides, offset=0):
     "Where the numbers of a tensor are in the list, in reading order."
+    if tuple(strides) == row_major(tuple(shape)):
+        return range(offset, offset + math.prod(shape))
     found = [offset]
     for n, step in zip(shape, strides):
         steps = [i * step for i in range(n)]
@@ -100,9 +102,11 @@ class Tensor:
         self.origin, self.grad = origin or Origin(), None
 
     def numel(self):
+        "How many numbers it reads."
         return math.prod(self.shape)
 
     def is_contiguous(self):
+        "Whether it reads a stretch of the list in its order."
         dense = row_major(self.shape)
         if self.strides == dense:
             return True
@@ -248,12 +252,18 @@ def put(x, at, value, *kept, replaces=False):
 
     `replaces`: `value` was made of x, so that no gradient goes past it.
     """
-    before, n, chosen = x.node, len(x.storage.values), set(at)
+    before, whole = x.node, len(at) == len(x.storage.values)
     rewrite(x.storage, at, value.flat())
+
+    def rest(g):
+        g = g.copy()
+        for i in at:
+            g[i] = 0.0
+        return g
+
     if state["grad"] and (before or value.node):
         seen = [(t.storage, t.storage.version) for t in kept]
-        rest = lambda g: [0.0 if i in chosen else number for i, number in enumerate(g)]
-        edges = [] if not before or (replaces and len(chosen) == n) else [(before, rest, seen)]
+        edges = [] if not before or (replaces and whole) else [(before, rest, seen)]
         if value.node:
             edges.append((value.node, into_list(value, lambda g: [g[i] for i in at]), seen))
         x.origin.node = Node(edges)
@@ -281,24 +291,27 @@ def listed(sizes):
 
 
 def permute(x, *dims):
+    "The axes in another order."
     order = [axis(d, x.ndim) for d in listed(dims)]
     return view_of(x, [x.shape[d] for d in order], [x.strides[d] for d in order], x.offset)
 
 
 def transpose(x, dim0, dim1):
+    "Two axes exchanged."
     order, a, b = [*range(x.ndim)], axis(dim0, x.ndim), axis(dim1, x.ndim)
-    if x.ndim:
-        order[a], order[b] = b, a
+    order[a], order[b] = b, a
     return permute(x, order)
 
 
 def movedim(x, source, destination):
+    "One axis moved to another place."
     order = [d for d in range(x.ndim) if d != axis(source, x.ndim)]
     order.insert(axis(destination, x.ndim), axis(source, x.ndim))
     return permute(x, order[: x.ndim])
 
 
 def unsqueeze(x, dim):
+    "A new axis of size 1."
     d = axis(dim, x.ndim + 1)
     new = lambda sizes, own: (*sizes[:d], own, *sizes[d:])
     step = x.shape[d] * x.strides[d] if d < x.ndim else 1
@@ -306,6 +319,7 @@ def unsqueeze(x, dim):
 
 
 def squeeze(x, dim=None):
+    "Without an axis of size 1, or without all of them."
     dims = range(x.ndim) if dim is None else [axis(d, x.ndim) for d in listed((dim,))]
     keep = [d for d in range(x.ndim) if d not in dims or x.shape[d] != 1]
     return view_of(x, [x.shape[d] for d in keep], [x.strides[d] for d in keep], x.offset)
@@ -340,6 +354,7 @@ def filled_in(n, sizes):
 
 
 def reshape(x, *sizes):
+    "Another shape: a view where reading order allows it, and otherwise a copy."
     sizes = tuple(filled_in(x.numel(), listed(sizes)))
     if x.is_contiguous():
         return view_of(x, sizes, row_major(sizes), x.offset)
@@ -380,8 +395,7 @@ def pointwise(f, slopes, *inputs, kind=None):
 
 def single(number, kind):
     "A number of Python's beside a tensor takes its kind, if that kind can hold it."
-    own = kind_of(number)
-    kind = kind if own.sort <= kind.sort else own
+    kind = max(kind, kind_of(number), key=lambda one: one.sort)
     return Tensor(kind.store([number]), (), kind)
 
 
@@ -396,7 +410,7 @@ def broadcast(*shapes):
         return shapes[0]
     found = [1] * max(map(len, shapes))
     for shape in shapes:
-        for d, n in enumerate(shape, len(found) - len(shape)):
+        for d, n in reversed([*enumerate(shape, len(found) - len(shape))]):
             if n != 1 and found[d] not in (1, n):
                 raise RuntimeError(
                     f"The size of tensor a ({found[d]}) must match the size of tensor b ({n}) "
@@ -490,20 +504,22 @@ def by_rows(x, dim, f, slope=None, kind=None):
     rest = [d for d in range(x.ndim) if d not in dims]
     turned, outer = permute(x, *rest, *dims), [x.shape[d] for d in rest]
     numbers, n = turned.flat(), math.prod(x.shape[d] for d in dims)
-    rows = [numbers[i * n : (i + 1) * n] for i in range(math.prod(outer))]
-    outs = [f(row) for row in rows]
-    m, kind = len(outs[0]) if outs else n, kind or x.dtype
-    out = Tensor(kind.store(chain.from_iterable(outs)), (*outer, m), kind)
+    count, values, kind = math.prod(outer), [], kind or x.dtype
+    for i in range(count):
+        values += f(numbers[i * n : (i + 1) * n])
+    m, values = len(values) // count if count else n, kind.store(values)
+    out = Tensor(values, (*outer, m), kind)
     if slope is None or not x.node:
         return out, dims
-    read = needs(slope)
-    columns = [{"x": rows, "y": outs, "n": [n] * len(rows)}[name] for name in read]
+    row_of = lambda numbers, n: lambda i: numbers[i * n : (i + 1) * n]
+    reads = {"x": row_of(numbers, n), "y": row_of(values, m), "n": lambda i: n}
+    rows = [reads[name] for name in needs(slope)]
 
     def back(g):
-        parts = [g[i * m : (i + 1) * m] for i in range(len(rows))]
-        return list(chain.from_iterable(map(slope, parts, *columns)))
+        each = ((row_of(g, m)(i), *(row(i) for row in rows)) for i in range(count))
+        return list(chain.from_iterable(slope(*row) for row in each))
 
-    kept = [{"x": turned, "y": out}[name] for name in read if name != "n"]
+    kept = [{"x": turned, "y": out}[name] for name in needs(slope) if name != "n"]
     return linked(out, (turned, back, *kept)), dims
 
 
@@ -515,11 +531,13 @@ def reduced(x, dim, keepdim, f, slope=None, kind=None):
 
 
 def sum_(x, dim=None, keepdim=False, dtype=None):
+    "The sum of each row along `dim`."
     kind = dtype or (x.dtype if x.dtype.sort == 2 else int64)
     return reduced(x, dim, keepdim, sum, lambda g, n: g * n, kind)
 
 
 def mean(x, dim=None, keepdim=False):
+    "The mean of each row along `dim`."
     total = sum_(x, dim, keepdim)
     return total.mul(ratio(1.0, x.numel() / max(total.numel(), 1)))
 
@@ -599,8 +617,7 @@ def matmul(a, b):
         lambda x, g: product(turned_over(x, k), g, m, n), left, cut(g, m * n)
     )  # aᵀ g
     values = each(lambda x, y: product(x, y, k, n), left, right)
-    edges = (a, back_a, b), (b, back_b, a)
-    return made(a.dtype.store(values), (*outer, m, n), a.dtype, *edges)
+    return made(a.dtype.store(values), (*outer, m, n), a.dtype, (a, back_a, b), (b, back_b, a))
 
 # %% ../../nbs/start/03_autograd.ipynb #pick
 def pick(x, at, shape, *kept):
