@@ -95,7 +95,7 @@
   // ---- a card ----
   const notebook = () => {
     const { href } = document.querySelector(".chapter-card a[href$='.ipynb']");
-    return [" ", make("a", { href }, "This chapter as a notebook"), " has all of torch."];
+    return [" ", make("a", { href }, "Download it"), "."];
   };
   const shown = ({ id, state, line, notes }) => {
     const below = notes.length ? [make("ul", {}, ...notes.map((note) => make("li", {}, note)))] : [];
@@ -108,7 +108,7 @@
     const name = id.replace(/\W/g, "-");
     const cell = card.querySelector(":scope > .cell"); // the blank, which is shown on paper and without JavaScript
     const [hint, solution] = ["hint", "solution"].map((what) => card.querySelector(`:scope > details.${what}`));
-    const blank = cell.querySelector("pre").textContent.replace(/^check\(.*\)\s*$(?![^])/m, "").trimEnd() + "\n";
+    const blank = cell.querySelector("pre").textContent.replace(/^check\(.*\)\s*$(?![^])/m, "").trimEnd();
     const area = make("textarea", { wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
     const numbers = make("pre", { "aria-hidden": "true" });
     const verdict = make("div", { role: "status" });

@@ -22,7 +22,7 @@ async function archive() {
 
 async function start() {
   const body = await archive();
-  const packages = JSON.stringify({ info: { platform: "emscripten" }, packages: {} }); // none but Python's own
+  const packages = JSON.stringify({ info: { abi_version: "2026_0" }, packages: {} }); // none but Python's own
   const folder = new URL("../pyodide/", import.meta.url).href;
   const started = await loadPyodide({ indexURL: folder, packageBaseUrl: folder, lockFileContents: packages });
   started.unpackArchive(body, "zip", { extractDir: "/package" });
@@ -49,6 +49,7 @@ onmessage = async ({ data: { n, id, text } }) => {
     postMessage({ n, started: true });
     postMessage({ n, verdict: JSON.parse(page.run(id, text)) });
   } catch (error) {
-    postMessage({ n, error: String(error.message).trim().split("\n").at(-1).slice(0, 300) });
+    const lines = String(error.message).trim().split("\n"); // Python says what happened in the last one
+    postMessage({ n, error: lines.at(error.name === "PythonError" ? -1 : 0).slice(0, 300) });
   }
 };
