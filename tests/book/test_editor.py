@@ -4,11 +4,13 @@ What Python in the page says of answers is in test_page_python.py.
 """
 
 import functools
+import hashlib
 import importlib
 import json
 import re
 
 import chapter
+import in_page
 import pytest
 from built_book import SITE, packed, seen
 from solved import ROOT, written
@@ -69,6 +71,19 @@ def test_before_the_first_press_a_page_carries_the_editor_and_nothing_else_of_py
     text = (site / CHAPTER).read_text(encoding="utf-8")
     assert text.count("editor.js") == 1
     assert "python/" not in text and "pyodide" not in text
+
+
+def test_the_site_has_the_archive_of_this_edition_and_no_page_holds_a_script(site):
+    about = json.loads((site / "_static/python/about.json").read_text(encoding="utf-8"))
+    packed_here = in_page.archive()
+    assert (site / "_static/python/archive.zip").read_bytes() == packed_here
+    assert about["sha256"] == hashlib.sha256(packed_here).hexdigest()
+    inline = re.compile(r"<script(?![^>]*( src=|application/json))|<[^>]* on[a-z]+=|javascript:")
+    for path in (path for path in site.rglob("*.html") if "_static" not in path.parts):
+        text = path.read_text(encoding="utf-8")
+        assert not inline.search(re.sub(r"<pre.*?</pre>", "", text, flags=re.S)), path
+        if path != site / "index.html":  # which only leads on
+            assert "Content-Security-Policy" in text.partition("<script")[0], path
 
 
 def test_what_runs_away_is_stopped_and_what_is_missing_leads_to_the_notebook(page):
