@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 WORDS, LINES = 120, 6  # read in a minute: words of text, lines of code
 LEVELS = ("core", "deep", "reference")
 OPENING = "book/parts/"  # where the pages lie that open a part
+NOW = "book/now"  # what a reader can do at the end of the first pass
 FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|export exercises)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
@@ -91,6 +92,12 @@ def chapter_name(path: str | Path) -> str:
     "`nbs/attention/01_masks.ipynb` -> `attention/masks`."
     path = Path(path)
     return f"{path.parent.name}/{re.sub(r'^[0-9]+_', '', path.stem)}"
+
+
+def first_pass(root: Path = ROOT) -> list[str]:
+    "The pages of the first pass in their order: its chapters, and what a reader can do now."
+    found = {page(path, root): card(path)["pass"] for path in chapters(root).values()}
+    return [one for _, pages in contents(root) for one in pages if found.get(one, one) in (1, NOW)]
 
 
 def main_line(cells: list[dict]) -> list[dict]:

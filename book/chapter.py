@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "book/_ext"))
 import answers  # noqa: E402
 import cards  # noqa: E402
+import letters  # noqa: E402
 import quizzes  # noqa: E402
 import records  # noqa: E402
 import sources  # noqa: E402
@@ -246,7 +247,7 @@ def box(page: Page) -> None:
     line = [
         *(said, times),
         *([f"needs {', '.join(needs)}"] if needs else []),
-        *(text + answers.count(exercises(page.cells), page.is_first_pass) for text in count),
+        *count,
         f'<a href="{up}{COPIES}/{page.name}.ipynb">.ipynb</a>',
         f'<a href="{colab(page.name, page.root)}">Colab</a>',
         *([f"last changed on {day}"] if day else []),
@@ -377,6 +378,12 @@ def exercise_cards(page: Page) -> None:
     page.notebook["cells"] = cells
 
 
+def letter_pages(page: Page) -> None:
+    for cell in page.cells if page.name == letters.TABLE else ():
+        if cell["id"] == "letters":
+            cell["source"] = letters.with_pages(source(cell), page.root)
+
+
 def only_imports(code: str) -> bool:
     body = ast.parse(code).body
     return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
@@ -434,11 +441,29 @@ def room(line: str) -> tuple[int, bool, str]:
     return group, line.startswith("from"), line
 
 
+def own_imports(page: Page) -> None:
+    "Where open cells use what the chapter exports in a fold, its import stands above the first."
+    module, folded, given = exported(page.cells)[0], set(), set()
+    for cell in page.cells:
+        if EXPORT.match(source(cell)) and cards.FOLDED.search(source(cell)):
+            folded |= stores(compile(split(source(cell))[1], "<cell>", "exec"))
+    for cell, code in open_code(page.cells):
+        asked, gives = names(code)
+        if wanted := sorted(folded & asked - given):
+            line = {"cell_type": "code", "id": f"{cell['id']}-imports", "metadata": {}}
+            line |= {"outputs": [], "source": import_line(f"from {module} ", wanted)}
+            page.cells.insert(next(n for n, one in enumerate(page.cells) if one is cell), line)
+        given |= {*wanted, *gives}
+
+
 def open_imports(page: Page) -> None:
     """Above the first open cell stand the imports that open cells need.
 
-    The cell that makes them is folded: it brings what figures and checks need, too.
+    The cell that makes them is folded: it brings what figures and checks need, too. A page may
+    leave them there, with `#| imports: folded`.
     """
+    if any("imports" in split(source(cell))[0] for cell in page.cells):
+        return
     needed, given, found = set(), set(), {}
     shown = open_code(page.cells)
     for _, code in shown:
@@ -452,6 +477,7 @@ def open_imports(page: Page) -> None:
                 if (alias.asname or alias.name) in needed:
                     key = f"from {one.module} " if isinstance(one, ast.ImportFrom) else alias.name
                     found.setdefault(key, set()).add(ast.unparse(alias))
+    own_imports(page)
     plain = [f"import {what}" for key in sorted(found) if " " not in key for what in found[key]]
     others = [import_line(key, sorted(found[key])) for key in sorted(found) if " " in key]
     if found:
@@ -534,6 +560,57 @@ def fold_checks(page: Page) -> None:
     page.notebook["cells"] = cells
 
 
+def in_one_fold(cells: list[dict], name: str) -> list[dict]:
+    "Code cells below one bar; a single one keeps its own."
+    if len(cells) == 1:
+        return cells
+    for cell in cells:
+        cell["metadata"]["tags"].remove("hide-input")
+    opening, id = f"<details><summary>{name}</summary>", cells[0]["id"]
+    return [markdown(f"open-{id}", opening), *cells, markdown(f"close-{id}", "</details>")]
+
+
+SHARED = {"checks": "Checks", "exported": "Exported code", "helpers": "Code that this page uses"}
+
+
+def share_folds(page: Page) -> None:
+    """Folded cells share bars: the checks of a section, its exported code, a page's helpers.
+
+    Helpers of a folded section stay in it. The code of a figure is a link to the notebook, and what
+    a cell printed stays where it is.
+    """
+    known = cards.settings(page.root)
+    link = f" [Code]({known['git_url']}/blob/{known['branch']}/{page.name}.ipynb)"
+    shared: dict[tuple[str, str], list[dict]] = {}
+    heading, places = "", []
+    for cell in page.cells:
+        meta = cell["metadata"]
+        bar = meta.get("mystnb", {}).get("code_prompt_show", "")
+        if cell["cell_type"] == "markdown":
+            heading = (cards.HEADING.findall(source(cell)) or [heading])[-1]
+        if bar == "Code of the figure":
+            meta["tags"] = ["remove-input"]
+            meta["mystnb"]["figure"]["caption"] += link
+        elif bar:
+            kind = "checks" if bar.startswith("Check") else "helpers"
+            kind = "exported" if "exported" in meta["tags"] else kind
+            folded = kind != "helpers" or heading.startswith((*cards.FOLDS,))
+            where = heading if folded else "", kind
+            if cell["outputs"]:
+                told = {"id": f"{cell['id']}-told", "metadata": {"tags": ["remove-input"]}}
+                places.append(cell | told)
+            shared.setdefault(where, []).append(cell | {"outputs": []})
+            places.append(where)
+            continue
+        places.append(cell)
+    for where, cells in shared.items():  # helpers where the first stands, others where the last
+        all = [n for n, place in enumerate(places) if place == where]
+        places[all[0 if where[1] == "helpers" else -1]] = in_one_fold(cells, SHARED[where[1]])
+    page.notebook["cells"] = []
+    for one in places:
+        page.notebook["cells"] += one if isinstance(one, list) else [one] * isinstance(one, dict)
+
+
 LINK = re.compile(r"\{doc\}`([^`<>]+)`")
 
 
@@ -572,11 +649,13 @@ STEPS = (
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
     quiz,  # below the summary: the chapter's questions
     clinic_labels,  # the clinic's entries get labels, to which these links lead
+    letter_pages,  # in the Notation's table: which pages of the first pass use a letter
     open_imports,  # above the first open cell: the imports that open cells need
     exercise_cards,  # statement, hint, blank or a line for a value, and the solution in a fold
     records_behind,  # below the summary: the records that are read here
     directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
     fold_checks,  # the last assertions of an open cell stand in a fold below it
+    share_folds,  # checks of a section share one, helpers another; a figure's code is a link
     short_links,  # a link reads as a short name
 )
 
@@ -657,13 +736,10 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
             button["url"] = context["pathto"](f"{COPIES}/{pagename}.ipynb", 1)
 
 
-NOTATION = "nbs/start/01_notation"
-
-
-def letters(app):
-    "The notation's tables of letters as HTML, without links and names of its page."
+def notation_card(app):
+    "The notation's table of letters as HTML, without links and names of its page."
     if not hasattr(app, "notation_card"):
-        page = app.env.get_and_resolve_doctree(NOTATION, app.builder)
+        page = app.env.get_and_resolve_doctree(letters.TABLE, app.builder)
         sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
         tables = [table for section in sections for table in section.findall(nodes.table)]
         shown = "".join(app.builder.render_partial(table)["fragment"] for table in tables)
@@ -673,9 +749,9 @@ def letters(app):
 
 def add_notation(app, pagename, templatename, context, doctree):
     "The notation opens as a card on every chapter."
-    if pagename.startswith("nbs/") and pagename != NOTATION:
+    if pagename.startswith("nbs/") and pagename != letters.TABLE:
         opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
-        context["body"] += f"{opening}<div tabindex='0'>{letters(app)}</div></details>"
+        context["body"] += f"{opening}<div tabindex='0'>{notation_card(app)}</div></details>"
 
 
 def footer(root: Path) -> str:

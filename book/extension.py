@@ -27,7 +27,7 @@ import ways
 
 DIRECTIVES = {
     "drawing": ways.drawing,  # a drawing of this folder, with its caption
-    "progress": ways.progress,  # how many values of the first pass were answered, and the next
+    "progress": ways.progress,  # how many exercises of the first pass were done, and the next
     "transformer-map": ways.transformer_map,  # the map; with a part, folded and with it marked
     "reading-path": ways.reading_path,  # every chapter that the named ones need
     "part": ways.part,  # on a page that opens a part: the map, and its chapters
@@ -61,6 +61,7 @@ LISTENERS = [
     ("doctree-resolved", THEN, chapter.lead_back),  # from the reference to the chapters
     # a page is written
     ("html-page-context", FIRST, site_pages.give_parts),  # the contents beside it
+    ("html-page-context", FIRST, site_pages.give_next),  # the next page of the first pass
     ("html-page-context", FIRST, site_pages.drop_card),  # which does not describe the page
     ("html-page-context", FIRST, chapter.add_notation),  # a card with the letters
     ("html-page-context", THEN, site_pages.mark_chinese),  # its language, in the glossary

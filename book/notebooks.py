@@ -274,6 +274,7 @@ def write(out: Path, made: dict[str, dict], readme: str, ours: bool, more=lambda
             place.write_text(text, encoding="utf-8")
         shutil.copytree(ROOT / "results", new / "results")
         (new / "README.md").write_text(readme, encoding="utf-8")
+        shutil.copy(ROOT / "AGENTS.md", new)  # for an assistant that a reader asks
         more(new)
 
 

@@ -58,7 +58,9 @@ class Experiment:
 
     def _rows(self, cell: Cell, recipe: Recipe, device: str) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
-            run = open_training(recipe, Path(folder, "run"), seed=cell.seed, device=device)
+            own = recipe.build if isinstance(recipe, Variant) else None  # no config describes it
+            how = {"seed": cell.seed, "device": device, "model": own}
+            run = open_training(recipe, Path(folder, "run"), **how)
             return [cell.about | row for row in self.measure(run)]
 
 

@@ -26,6 +26,7 @@ from cell_names import RAW, names
 from chapter import source
 
 from transformer_lit.course.files import file_sha256
+from transformer_lit.exercises.my_transformer import report, write_starter
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = dict(notebooks.chapters())
@@ -374,6 +375,36 @@ def test_no_text_and_no_code_of_a_solution_is_in_it(folders):
         leaks |= {line for code in codes for line in statements(code) if line in done}
     shown = {line for line in leaks if line.startswith("def replace_pair(")}  # the chapter's own
     assert leaks - shown == EVERYDAY
+
+
+def test_an_assistant_that_follows_agents_md_sees_no_solution(folders, tmp_path):
+    """A scripted trial: what an assistant reads about an exercise before it says anything.
+
+    That is AGENTS.md, the exercise with its blank and its stored verdict, and for a step of the
+    reader's file what `transformer-lit check --json` prints while the file is wrong everywhere.
+    """
+    text = (ROOT / "AGENTS.md").read_text()
+    assert all((folder / "AGENTS.md").read_text() == text for folder in folders.values())
+    assert "AGENTS.md" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert not any(sentence in plain(text) for sentence in secrets()[0])
+    own = tmp_path / "my_transformer.py"
+    write_starter(own)
+    own.write_text(own.read_text().replace("raise NotImplementedError", "return torch.ones(2, 3)"))
+    _, told = report(own, as_json=True, step=None, write=False, steps=None)
+    read = {step["id"]: step["line"] for step in json.loads(told)["steps"]}
+    built = [id for id, (_, one) in solved.written().items() if one.solution and id not in read]
+    read |= dict.fromkeys(built[:: len(built) // 10], "")
+    assert len(read) >= 20 and sum(not line.startswith("Write ") for line in read.values()) > 20
+    for id, line in read.items():
+        path, one = solved.written()[id]
+        blank = json.loads(path.read_text())["cells"][one.place + 1]
+        seen, asked = (
+            "\n".join([text, line, json.dumps(blank["outputs"])]),
+            one.statement + one.blank,
+        )
+        code = {part.strip() for part in one.solution.split("\n")}
+        hidden = {part for part in code if len(part) >= 16 and part not in asked}
+        assert hidden and not [part for part in hidden if part in seen], id
 
 
 def test_every_exercise_stands_there_with_its_blank_and_only_answers_are_missing(made):

@@ -1,7 +1,7 @@
 """Exercises whose answer is a value are answered in the page, which remembers what was right.
 
 Below the statement stands a line to type in, which book/_static/questions.js judges by what
-`as_data` gives. A build or a repair of the first pass gets an editor from book/_static/editor.js.
+`as_data` gives.
 """
 
 import json
@@ -63,10 +63,3 @@ def form(one):
         f'<p class="quiz-note" id="form-{one.name}">{escape(asked[0].upper() + asked[1:])}</p>'
         '<div class="quiz-verdict" role="status"></div></form>'
     )
-
-
-def count(exercises, is_first_pass):
-    "For the chapter's card: how many of those of the page are done. Nothing where it asks none."
-    n = sum(is_first_pass or in_page(one) for one in exercises)
-    done = f'<span class="answers-done">0 of {n}</span> done in this page'
-    return f'<span class="answers-count">, {done}</span>' if n else ""

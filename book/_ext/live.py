@@ -19,7 +19,13 @@ from shown import nested, raw
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
 CAPTIONS = "multi30k-en-de"  # the translator that is meant where none is named
-MODELS = (CAPTIONS, "everyday-en-de", "shakespeare", "stories")  # those that the widgets name
+MODELS = (
+    CAPTIONS,
+    "everyday-en-de",
+    "running-sum",
+    "shakespeare",
+    "stories",
+)  # those that the widgets name
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 

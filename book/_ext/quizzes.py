@@ -164,7 +164,7 @@ def score(directive):
 
 
 SCRIPTS = {  # and the marks of pages that need them
-    "questions.js": ('class="quiz"', "data-judge", "data-index", "data-exercise"),
+    "questions.js": ('class="quiz"', "data-judge", "data-index"),
     "editor.js": ('class="exercise-card" data-exercise',),
 }
 

@@ -62,6 +62,15 @@ def give_parts(app, pagename, templatename, context, doctree):
     context["book_parts"] = app.book_parts
 
 
+def give_next(app, pagename, templatename, context, doctree):
+    "The next page of the first pass, for the first page and those of this pass: prev-next.html."
+    pages = [app.config.root_doc, *cards.first_pass()]
+    if pagename in pages[:-1]:
+        page = pages[pages.index(pagename) + 1]
+        title = next(titles[page] for *_, titles in app.book_parts if page in titles)
+        context["onward"] = {"link": app.builder.get_relative_uri(pagename, page), "title": title}
+
+
 def read_parts(app, builder):
     app.book_parts = list(parts(app.env))
 

@@ -162,7 +162,7 @@ def part(directive):
 
 
 def asked(root=ROOT):
-    "Every exercise of the first pass, all answered in a page, that a reader should do: id -> page."
+    "Every exercise that the first pass asks for, must and should: id -> page."
     found = {}
     for path in cards.chapters(root).values():
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -173,16 +173,17 @@ def asked(root=ROOT):
 
 
 def progress(directive):
-    "How many exercises are done, and a link to the next: questions.js and places.js see to it."
+    "How many were done, as `check` says it, and a link to the next: questions.js, places.js."
     up = "../" * directive.env.docname.count("/")
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
     return [
         raw(
             f'<p class="answers-progress" data-index={answers.packed(links)}>'
-            f"<strong>0 of {n}</strong> exercises of the first pass done in the pages, "
-            "counted in this browser alone."
-            f'<span> Next: <a href="{address}">{id}</a>.</span></p>'
+            f"<strong>0 of {n}</strong> exercises of the first pass"
+            f'<span>, next: <a href="{address}">{id}</a></span>. Counted in this browser only. '
+            "<label>What <code>check</code> accepted is counted too once you open your "
+            '<code>my_progress.json</code>: <input type="file" accept=".json"></label></p>'
             '<p class="continue" hidden>You were last at <a></a>.</p>'
         )
     ]

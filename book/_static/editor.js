@@ -112,6 +112,8 @@
     const area = make("textarea", { wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
     const numbers = make("pre", { "aria-hidden": "true" });
     const verdict = make("div", { role: "status" });
+    const done = make("span", {}, "✓ done");
+    done.hidden = !(id in kept(ANSWERS));
     const help = "Tab indents. To leave the editor, press Esc and then Tab. Ctrl+Enter runs the check.";
     area.setAttribute("aria-label", `Your answer to ${id}`);
     area.setAttribute("aria-describedby", `keys-${name}`);
@@ -152,7 +154,7 @@
       const { verdict: said, error } = found;
       if (said?.state === "passed") {
         keep(ANSWERS, id, text);
-        dispatchEvent(new StorageEvent("storage")); // questions.js counts what is done
+        done.hidden = false;
       }
       verdict.replaceChildren(said ? shown(said) : error);
     };
@@ -194,13 +196,13 @@
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
     });
     typing(area);
-    write(kept(DRAFTS)[id] ?? kept(ANSWERS)[id] ?? blank);
+    write(kept(DRAFTS)[id] ?? (kept(ANSWERS)[id] || blank)); // "" where a file of progress says that it passed
     const editor = make(
       "div",
       { class: "editor" },
       make("div", { class: "editor-code" }, numbers, area),
       make("p", { class: "quiz-note", id: `keys-${name}` }, help),
-      make("div", { class: "widget-row" }, ...Object.values(buttons)),
+      make("div", { class: "widget-row" }, ...Object.values(buttons), done),
       verdict,
     );
     cell.before(editor);

@@ -24,6 +24,8 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lit import load
+from transformer_lit.assistant.instructions import question, token_logp
+from transformer_lit.assistant.reward import advantages, policy_loss
 from transformer_lit.attention.attend import attend, attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
@@ -37,7 +39,10 @@ from transformer_lit.models.interpret import attentions, cut, lens, watch
 from transformer_lit.models.llama import Llama, LlamaConfig
 from transformer_lit.position.rope import RoPE, rope_frequencies
 from transformer_lit.position.scaling import make_scaling
+from transformer_lit.recipes.instruct import Reasoning, sampled_answers
+from transformer_lit.recipes.recipe import preset
 from transformer_lit.text.tokenizer import BPETokenizer, readable
+from transformer_lit.training.data import pad
 from transformer_lit.training.loss import cross_entropy
 
 weekly = pytest.mark.weekly
@@ -52,8 +57,9 @@ CAPTIONS = [
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 OPEN = """async () => {
     const base = new URL(document.querySelector("script[src*='page.js']").src);
-    const names = ["beam", "client", "costs", "game", "layers", "lens", "loss", "masks", "models",
-        "residual", "rope", "sampling", "scaling", "steps", "table", "tensors", "tokenizer"];
+    const names = ["beam", "client", "costs", "game", "layers", "learn", "lens", "loss", "masks",
+        "models", "residual", "rope", "sampling", "scaling", "steps", "table", "tensors",
+        "tokenizer"];
     window.live = {};
     for (const name of names) Object.assign(live, await import(new URL(`live/${name}.js`, base)));
     window.opened = async (name) => {
@@ -718,6 +724,55 @@ def translations():
     yield asked, [CAPTIONS[2]], tree
 
 
+def rewards(count=8, steps=2):
+    "Steps of GRPO on answers that the package drew: rewards, advantages, gradients and weights."
+    asked = """async ([steps]) => {
+        const learner = new live.Learner(await opened("running-sum"));
+        return steps.map((groups) => {
+            const judged = groups.map(([question, texts]) => {
+                const ids = texts.map((text) => learner.tokenizer.encode(text));
+                const next = (logits, n) => ids[n].shift();
+                return learner.judged(question, learner.answers(question, texts.length, next));
+            });
+            const all = judged.flat();
+            learner.backward(all);
+            const gradients = learner.weights.map(({ grad }) => [...grad]);
+            learner.update();
+            return [
+                all.map(({ reward }) => reward),
+                all.map(({ advantage }) => advantage),
+                gradients,
+                learner.weights.map(({ values }) => [...values]),
+            ];
+        });
+    }"""
+    reasoner, rng = load("running-sum"), random.Random(1)
+    recipe, model = preset(Reasoning, "running-sum", like=reasoner), reasoner.model.double()
+    names = sorted(name for name, _ in model.named_parameters())
+    how = {"lr": 3e-4, "betas": (0.9, 0.95), "weight_decay": 0.0}
+    optimizer, inputs, expected = torch.optim.AdamW(model.parameters(), **how), [], []
+    for step in range(steps):
+        asked_for = [question(rng) for _ in range(count)]
+        many = [text for text in asked_for for _ in range(8)]
+        said = sampled_answers(model, reasoner.tokenizer, many, seed=step)
+        given = torch.tensor([recipe.reward(*pair) for pair in zip(many, said)]).double()
+        better = advantages(given, group_size=8, scale="std")
+        ids = pad([reasoner.tokenizer.encode(q + a) for q, a in zip(many, said)], 0)
+        place, ends = arange(ids.shape[1]), tensor([9 + len(text) for text in said])
+        with torch.enable_grad():
+            logp, mask = token_logp(model(ids), ids), (place > 8) & (place < ends[:, None])
+            optimizer.zero_grad()
+            policy_loss(logp, logp, better, mask, normaliser=20 * len(many)).backward()
+        weights = dict(model.named_parameters())
+        gradients = [weights[name].grad.flatten().clone() for name in names]
+        optimizer.step()
+        after = [weights[name].detach().flatten().clone() for name in names]
+        inputs.append([[q, said[8 * n : 8 * n + 8]] for n, q in enumerate(asked_for)])
+        expected.append([given.tolist(), better, gradients, after])
+    assert 0 < sum(expected[0][0]) < len(expected[0][0])
+    yield asked, [inputs], expected, {"rtol": 1e-5, "atol": 1e-9}
+
+
 def pieces_in_turn():
     "The writer tells of a character at its last token; what is opened has the whole character too."
     asked = """async (ids) => {
@@ -741,7 +796,7 @@ def pieces_in_turn():
 
 FORMULAS = [softmax, masks, rotary_scores, scalings, filters, draws, queries]
 FORMULAS += [games, losses, norms, depths, costs, halves, merges, searches]
-MODELS = [tokenizers, translator_logits, writers, lenses, translations, pieces_in_turn]
+MODELS = [tokenizers, translator_logits, writers, lenses, translations, rewards, pieces_in_turn]
 CASES = [*FORMULAS, *MODELS, functools.partial(heads, 5), functools.partial(walks, 2)]
 CASES += [pytest.param(case, marks=weekly) for case in (heads, walks)]  # all of them
 

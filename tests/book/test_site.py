@@ -5,6 +5,7 @@ import posixpath
 import re
 import struct
 from collections import Counter
+from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
 import cards
@@ -543,6 +544,14 @@ def faults(page, here, listed):
         numbers = re.findall(r'class="(?:eqno">\(|caption-number">Fig\. )([A\d.]+)', text)
         if any(not number.startswith(f"{found[1]}.") for number in numbers):
             yield "a formula or a figure is not numbered by chapter"
+
+
+def test_the_button_below_a_page_of_the_first_pass_leads_to_the_next_of_it(parsed):
+    pages = [f"{page}.html" for page in ("book/intro", *cards.first_pass())]
+    for page, to in pairwise(pages):
+        (link,) = re.findall(r'<a class="right-next" href="([^"]+)"', parsed[page].text)
+        assert posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) == to
+    assert 'prev-next-area first-pass"' not in parsed[pages[-1]].text
 
 
 def test_no_link_is_dead_and_every_page_is_whole(parsed, site):

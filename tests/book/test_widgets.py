@@ -20,6 +20,8 @@ from playwright.sync_api import TimeoutError
 from torch import tensor
 
 from transformer_lit import load
+from transformer_lit.assistant.instructions import is_right
+from transformer_lit.assistant.reward import advantages
 from transformer_lit.attention.attend import attention_weights
 from transformer_lit.attention.grouped import cache_bytes
 from transformer_lit.attention.masks import causal_mask
@@ -33,7 +35,8 @@ from transformer_lit.position.scaling import make_scaling
 
 weekly = pytest.mark.weekly
 PLACES = chapter_widgets()
-ASKED = {"heads", "translate", "walk", "write"}  # each loads a model, when its button is pressed
+# each loads a model, when its button is pressed
+ASKED = {"heads", "reinforce", "translate", "walk", "write"}
 INTRO = "book/intro"
 FOCUSED = "(it) => it === document.activeElement"
 
@@ -666,9 +669,30 @@ def write(root, at=17):
     yield {}, "ROMEO"
 
 
+def reinforce(root):
+    "Its sampled answers are judged as the package judges them, and it reaches 0.9 in a minute."
+    for name in ("One step", "One step"):
+        yield {name: "Enter"}, re.compile(r"^Step \d: \d+ of 64 answers are right, \d+ think first")
+    for place in range(8):
+        put(root, "Question", str(place))
+        asked, right = re.search(r"to (\d+=): (\d)", root.locator("caption").inner_text()).groups()
+        texts, rewards, better = (root.locator(f"td:nth-child({n})") for n in (1, 2, 3))
+        earned = [float(is_right(asked, text)) for text in texts.all_inner_texts()]
+        assert numbers(rewards) == earned and sum(earned) == int(right)
+        expected = advantages(tensor(earned), group_size=8, scale="std").tolist()
+        assert numbers(better) == pytest.approx(expected, abs=0.0051)
+    put(root, "30 steps", "Enter")
+    nine_tenths = re.compile(r"^Step \d+: (5[89]|6\d) of 64 ")
+    root.locator("output", has_text=nine_tenths).wait_for(timeout=60_000)
+    yield {"Stop": "Enter"}, re.compile(r"^Step [123]?\d: ")
+    root.get_by_role("button", name="30 steps").wait_for()
+    yield {"Start again": "Enter"}, "No reward yet"
+    assert not root.locator("table").count()
+
+
 FORMULAS = [softmax, masks, rope, merges, beam, sampling, moments, steps, game, loss, angles]
 FORMULAS += [depth, norms, costs]
-WALKS = {walk.__name__: walk for walk in [*FORMULAS, heads, walk, translate, write]}
+WALKS = {walk.__name__: walk for walk in [*FORMULAS, heads, walk, translate, write, reinforce]}
 ELSEWHERE = {"translate": INTRO, "write": INTRO}  # walked through on the first page
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from transformer_lit.course.files import InputError
-from transformer_lit.course.my_model import OWN_FILE, fitting, grow, solved_file
+from transformer_lit.course.my_model import NATS, OWN_FILE, fitting, grow, solved_file
 from transformer_lit.course.records import read_measurement
-from transformer_lit.exercises.my_transformer import LAST, expected_ladder
+from transformer_lit.exercises.my_transformer import LAST, Written, expected
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 SHORT = {"steps": 2, "count": 2, "length": 7}
@@ -164,11 +164,15 @@ def test_a_rate_that_is_far_too_large_is_told(own):
         grow(path, list(fitting(path, [])[0]), 14, **SHORT | {"steps": 9})
 
 
-def test_the_ladder_beside_the_readers_is_the_record():
+def test_what_is_printed_beside_the_readers_numbers_is_the_record():
     rows = read_measurement(Path(__file__).parents[2] / "results/measurements/living.json").rows
-    whole = [row for row in rows if not row["without"]]
-    found = {
-        row["step"]: [round(r["nats"], 3) for r in whole if r["step"] == row["step"]]
-        for row in whole
-    }
-    assert found == expected_ladder()
+    nats, plain = {}, []
+    for row in rows:
+        seeds = plain if row["without"] else nats.setdefault(row["step"], [])
+        seeds.append(round(row["nats"], 3))
+    assert expected() == {"nats": nats, "plain": plain}
+    rung = {"step": 14, "unit": NATS, "before": 0.31, "after": 0.13, "nats": 0.13, "sample": "a"}
+    said = str(Written(rung, "b", [rung], (), 55.2, 600, 0.12)).splitlines()
+    assert said[0] == "Step 14: 0.31 → 0.13 nats a letter (600 steps, 55 seconds)"
+    assert said[1].endswith("at the end: 0.12")
+    assert "without warm-up, decay and clipping: 0.16 (0.16 to 0.17)" in said[2]

@@ -1,14 +1,18 @@
-"LoRA as the library `peft` has it."
+"LoRA as the library `peft` has it, and on a model of every family."
 
 import copy
+from collections import Counter
 
 import pytest
 import torch
+from compilers import PUBLISHED, inputs
 from peft import LoraConfig, get_peft_model, inject_adapter_in_model
+from torch import nn
 
 from transformer_lit.assistant.lora import LoRALinear, add_lora, merge_lora
 from transformer_lit.models.assembly import AssemblyConfig, assemble
 from transformer_lit.models.gpt import GPT, GPTConfig
+from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.llama import Llama, LlamaConfig
 
 
@@ -52,3 +56,28 @@ def test_peft_warns_where_a_merge_would_change_the_token_table_too(model):
     changed = get_peft_model(model, LoraConfig(r=3, target_modules=["lm_head"]))
     with pytest.warns(UserWarning, match="tie_word_embeddings=True.*lm_head"):
         changed.merge_and_unload()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_model_of_every_family_starts_as_it_was_and_is_the_same_when_merged(name):
+    "With a change of every linear layer that shares no weights, those of experts too."
+    model = FAMILIES[name].build(PUBLISHED[name]).eval()
+    words, names = inputs(model, masked=False), model.state_dict().keys()
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+
+    def where(_, layer):
+        return type(layer) is nn.Linear and uses[id(layer.weight)] == 1
+
+    before = model(**words)
+    changed = add_lora(model, rank=3, alpha=7.0, where=where)
+    assert any("layers" in name for name in changed)
+    torch.testing.assert_close(model(**words), before, rtol=0, atol=0)
+    for layer in changed:
+        nn.init.normal_(model.get_submodule(layer).B, std=0.1)
+    after = model(**words)
+    after.square().mean().backward()
+    learned = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert learned == {f"{name}.{factor}" for name in changed for factor in "AB"}
+    assert not torch.allclose(after, before)
+    assert merge_lora(model) == changed and model.state_dict().keys() == names
+    torch.testing.assert_close(model(**words), after)

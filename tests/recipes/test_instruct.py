@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -138,27 +139,32 @@ def reason(start, **changes):
 
 
 NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one line
-    "one row": (lambda m: instruct(m, TALK), True, "give at least two conversations"),
-    "no model": (lambda m: instruct(None, PAIR, PAIR), False, "to begin with: --from MODEL"),
+    "two rows": (lambda m: instruct(m, TALK, TALK), True, "give at least three conversations"),
+    "no model": (lambda m: instruct(None, *[PAIR] * 3), False, "to begin with: --from MODEL"),
     "no template": (
-        lambda m: instruct(load("running-sum"), TALK, TALK),
+        lambda m: instruct(load("running-sum"), *[TALK] * 3),
         "running-sum",
         "messages need a model with a chat template",
     ),
     "too long": (
-        lambda m: instruct(m, TALK, TALK, length=5),
+        lambda m: instruct(m, *[TALK] * 3, length=5),
         True,
-        r"1 of 1 conversations are longer than 5 tokens; .*: --set length=\d+",
+        r"2 of 2 conversations are longer than 5 tokens; .*: --set length=\d+",
     ),
     "a template that changes what was said": (
-        lambda m: instruct(m, *[{"messages": [ASKED, SAID] * 2}] * 2, chat_template=TRIMS),
+        lambda m: instruct(m, *[{"messages": [ASKED, SAID] * 2}] * 3, chat_template=TRIMS),
         True,
         "the chat template changes earlier messages, .*: give one answer a row",
     ),
     "files under another option": (
-        lambda m: instruct(m, TALK, TALK, text=["my.jsonl"]),
+        lambda m: instruct(m, *[TALK] * 3, text=["my.jsonl"]),
         True,
         "the instruct training has no text; give its files as --data",
+    ),
+    "a change of no layer": (
+        lambda m: instruct(m, *[TALK] * 3, where=["nothing"]),
+        True,
+        "where chooses no module of the model: another choice is --set where=q_proj,v_proj",
     ),
     "rewards without a model": (lambda m: reason(None), False, "give a model, --from running-sum"),
     "rewards for files": (
@@ -203,6 +209,20 @@ def test_conversations_of_your_own_change_a_model_by_low_rank(talker, write, tmp
     assert type(again) is Assistant and again.chat_template == TEMPLATE
     assert again.model.state_dict().keys() == talker.model.state_dict().keys()
     assert record.metrics["val_loss"] == pytest.approx(again.score([TALK])["val_loss"], rel=1e-5)
+
+
+def test_a_file_to_validate_on_leaves_the_others_whole(talker, write):
+    "And a character that joins two conversations need not be one that the model knows."
+    held_out = write(TALK, TALK)
+    Path(held_out).rename("held_out.jsonl")
+    recipe = instruct(talker, *[TALK] * 11)(write)
+    assert [len(recipe.examples(split)) for split in ("train", "val")] == [10, 1]
+    recipe = replace(recipe, val_paths=("held_out.jsonl",))
+    assert [len(recipe.examples(split)) for split in ("train", "val")] == [11, 2]
+    start = load("running-sum")
+    recipe = instruct(start, *[PAIR] * 3, rank=2)(write)
+    run = open_training(recipe, "run", device="cpu", start=start)
+    run.train()
 
 
 def test_a_reward_of_your_own_is_a_method(tmp_path, monkeypatch):

@@ -192,7 +192,7 @@ REFUSED = [  # what is asked for, how, and the words of the one line
         text,
         ["qa.jsonl"],
         {},
-        "qa.jsonl holds a record in each line: .* to a .txt file, and give that",
+        "qa.jsonl holds a record in each line: .* conversations: .* --data FILE --from MODEL`",
     ),
     (text, ["mytext"], {"val_paths": ["qa.jsonl"]}, "qa.jsonl holds a record"),
     (text, ["mytext"], {"test_paths": ["none.txt"]}, "cannot read none.txt"),

@@ -56,7 +56,7 @@ def best_lap(bits: float, beside: str | Path = OWN_FILE) -> float:
 def remember(passed: Iterable[str], beside: str | Path = OWN_FILE) -> str:
     """Keep that these exercises were passed, and say how far the reader is.
 
-    Counted are those that the first pass asks for: must and should.
+    Counted are those that the first pass asks for, must and should, as on the site's first page.
     """
     place, found = kept(beside)
     if place is None:
@@ -69,4 +69,4 @@ def remember(passed: Iterable[str], beside: str | Path = OWN_FILE) -> str:
     asked = [id for id, mark in marks().items() if mark != "could"]
     left = [id for id in asked if id not in done]
     after = f", next: {left[0]} ({marks()[left[0]]})" if left else ""
-    return f"{len(asked) - len(left)} of {len(asked)}{after}"
+    return f"{len(asked) - len(left)} of {len(asked)} exercises of the first pass{after}"

@@ -33,7 +33,8 @@ def _text(path: Path) -> str:
     if path.suffix.lower() == ".jsonl":
         raise InputError(
             f"{path} holds a record in each line: its brackets and the names of its fields would "
-            "be learned as text; write the texts themselves to a .txt file, and give that"
+            "be learned as text; write the texts themselves to a .txt file, or, for conversations: "
+            "`transformer-lit train instruct --data FILE --from MODEL`"
         )
     if b"\0" in read_bytes(path, LARGEST):
         raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")

@@ -73,3 +73,36 @@ def positions(document):
     begins[:, 0] = True
     start = (place * begins).cummax(1).values
     return (place - start) * (document >= 0)
+
+def roles_of_checks(answer):
+    cases = {
+        "one answer": ([5, 6, 8, 3, 4, 9], 8, 9),
+        "two answers": ([5, 8, 3, 9, 6, 7, 8, 4, 3, 9, 2], 8, 9),
+        "an end in the question": ([5, 9, 6, 8, 3, 9], 8, 9),
+        "a template without begin": ([5, 6, 3, 4, 9], 8, 9),
+    }
+
+    def without_end(ids, begin, end):
+        pairs = zip(ids, roles_of(ids, begin, end), strict=True)
+        return [role * (token != end) for token, role in pairs]
+
+    def with_begin(ids, begin, end):
+        pairs = zip(ids, roles_of(ids, begin, end), strict=True)
+        return [max(role, int(token == begin)) for token, role in pairs]
+
+    def all_ones(ids, begin, end):
+        return roles_of(ids, begin, end) if begin in ids else [1] * len(ids)
+
+    with expecting_all(answer, roles_of, cases) as wrong:
+        wrong["One fault is left: a conversation without an answer counts as a whole."] = all_ones
+        wrong["One fault is left: the model must learn to end its answers."] = without_end
+        wrong["The token that opens an answer is written by the template."] = with_begin
+
+
+@exercise("instructions.4", roles_of_checks)
+def roles_of(ids, begin, end):
+    roles, inside = [], False
+    for token in ids:
+        roles.append(int(inside))
+        inside = (inside or token == begin) and token != end
+    return roles

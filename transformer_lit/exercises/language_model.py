@@ -2,31 +2,7 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, expecting, expecting_all
-
-def block_checks(answer):
-    for case, n, T in (
-        ("one id left over", 13, 3),
-        ("exactly whole blocks of inputs and no id behind them", 15, 5),
-        ("several left over", 23, 7),
-    ):
-        ids = torch.randint(11, (n,))
-        N, rows = (n - 1) // T, ids[: n // (T + 1) * (T + 1)].view(-1, T + 1)
-        inputs, windows = ids[: N * T].view(N, T), ids.unfold(0, T + 1, 1)
-        right = inputs, ids[1 : N * T + 1].view(N, T)
-        with expecting(answer(ids, T), right, case=case) as wrong:
-            hint = "The targets are the text one place further: it must say what comes next."
-            wrong[hint] = inputs, inputs
-            hint = "Blocks do not overlap: the next one begins where the last one ended."
-            wrong[hint] = windows[:, :-1], windows[:, 1:]
-            hint = "Between two blocks an id is never read: blocks of T inputs follow each other."
-            wrong[hint] = rows[:, :-1], rows[:, 1:]
-
-
-@exercise("language_model.3", block_checks)
-def text_to_blocks(ids, T):
-    N = (len(ids) - 1) // T
-    return ids[: N * T].view(N, T), ids[1 : N * T + 1].view(N, T)
+from transformer_lit.course.exercises import exercise, expecting_all
 
 def write_checks(answer):
     def made_up(ids):

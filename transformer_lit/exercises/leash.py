@@ -51,3 +51,63 @@ def penalty_checks(answer):
 @exercise("leash.4", penalty_checks)
 def penalty(logp, ref_logp, mask):
     return ((logp - ref_logp).square() / 2 * mask).sum() / mask.sum()
+
+def clipped_gain_checks(answer):
+    def variant(smaller=torch.minimum, ratio_of=torch.exp, divide=lambda mask: mask.sum()):
+        def gain(logp, old_logp, advantages, mask, clip):
+            ratio, better = ratio_of(logp - old_logp), advantages[:, None]
+            gain = smaller(ratio * better, ratio.clamp(1 - clip, 1 + clip) * better)
+            return (gain * mask).sum() / divide(mask)
+
+        return gain
+
+    new, old, mask = two_models()
+    better = torch.tensor([1.0, -0.5, 2.0, -1.5])
+    cases = {f"ε = {clip:g}": (new, old, better, mask, clip) for clip in (0.2, 0.5)}
+    with expecting_all(answer, clipped_gain, cases) as wrong:
+        hint = "Clipped everywhere: the gain is the smaller of the two products."
+        wrong[hint] = variant(lambda _, clipped: clipped)
+        wrong["Nothing is clipped."] = variant(lambda whole, _: whole)
+        wrong["That is the larger of the two products."] = variant(torch.maximum)
+        wrong["That is the ratio of old to new."] = variant(ratio_of=lambda x: (-x).exp())
+        wrong["Divide by the number of tokens of answers."] = variant(divide=torch.numel)
+
+
+@exercise("leash.5", clipped_gain_checks)
+def clipped_gain(logp, old_logp, advantages, mask, clip):
+    ratio = (logp - old_logp).exp()  # B T
+    better = advantages[:, None]
+    gain = torch.minimum(ratio * better, ratio.clamp(1 - clip, 1 + clip) * better)
+    return (gain * mask).sum() / mask.sum()
+
+def sampled_logp_checks(answer):
+    def later(logits, temperature):
+        return logits.log_softmax(-1) / temperature
+
+    def hotter(logits, temperature):
+        return (logits * temperature).log_softmax(-1)
+
+    def variant(logp_of):
+        def found(logits, ids, temperature):
+            logp = logp_of(logits[:, :-1], temperature).gather(-1, ids[:, 1:, None])
+            return torch.cat([torch.zeros(len(ids), 1), logp.squeeze(-1)], 1)
+
+        return found
+
+    cases = {
+        f"temperature {t:g}": (torch.randn(3, 7, 5), torch.randint(5, (3, 7)), t)
+        for t in (0.7, 1.0, 1.3)
+    }
+    with expecting_all(answer, sampled_logp, cases) as wrong:
+        hint = "Divide the logits, and not their logarithms of probabilities: these must sum to 1."
+        wrong[hint] = variant(later)
+        wrong["Divide by the temperature: a low one makes the distribution sharper."] = variant(
+            hotter
+        )
+
+
+@exercise("leash.6", sampled_logp_checks)
+def sampled_logp(logits, ids, temperature):
+    logp = (logits[:, :-1] / temperature).log_softmax(-1)
+    found = logp.gather(-1, ids[:, 1:, None]).squeeze(-1)
+    return torch.cat([torch.zeros_like(found[:, :1]), found], 1)

@@ -2,36 +2,8 @@
 
 import torch
 
-from transformer_lit.course.exercises import exercise, expect, expecting, expecting_all, gradients
+from transformer_lit.course.exercises import exercise, expecting_all, gradients
 from transformer_lit.training.loss import cross_entropy
-
-def batch_perplexity_checks(answer):
-    logits, targets = torch.randn(2, 5, 7), torch.randint(7, (2, 5))
-    losses = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]  # B T
-    whole, keep = torch.ones(2, 5).bool(), torch.tensor([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]).bool()
-    sums, mean = (losses * keep).sum(-1), losses[keep].mean()
-    with expecting(answer(logits, targets, keep), mean.exp(), case="a short sentence") as wrong:
-        wrong["Padding is counted: choose where `keep` is True."] = losses.mean().exp()
-        hint = "The padding adds no loss now, but it still counts in the mean."
-        wrong[hint] = (sums.sum() / 10).exp()
-        hint = "A mean of the sentences' means: a short sentence weighs too much."
-        wrong[hint] = (sums / keep.sum(-1)).mean().exp()
-        hint = "First the mean, then the exponential; not the mean of exponentials."
-        wrong[hint] = losses[keep].exp().mean()
-        hint = (
-            "A mean of the sentences' perplexities: first the mean over all tokens, then e to it."
-        )
-        wrong[hint] = (sums / keep.sum(-1)).exp().mean()
-        wrong["The loss is in nats: take e to it, not 2."] = 2**mean
-        wrong["That is the mean loss. The perplexity is e to it."] = mean
-    expect(answer(logits, targets, whole), losses.mean().exp(), case="no padding")
-    expect(answer(logits + 1000, targets, keep), mean.exp(), case="large logits")
-
-
-@exercise("loss.3", batch_perplexity_checks)
-def batch_perplexity(logits, targets, keep):
-    total, tokens = cross_entropy(logits, targets, keep=keep)
-    return (total / tokens).exp()
 
 def token_losses_checks(answer):
     def both(losses):

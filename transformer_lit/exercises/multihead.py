@@ -5,7 +5,7 @@ from torch import nn
 
 from transformer_lit.attention.attend import attend
 from transformer_lit.attention.masks import causal_mask, length_mask, padding_mask
-from transformer_lit.course.exercises import exercise, expecting, expecting_all
+from transformer_lit.course.exercises import exercise, expecting
 
 def multihead_checks(answer):
     weights = {f"{name}_proj.weight": torch.randn(15, 15) / 15**0.5 for name in "qkvo"}
@@ -82,33 +82,3 @@ class MultiHead(nn.Module):
         )
         heads = attend(q, k, v, mask=mask)
         return self.o_proj(heads.transpose(1, 2).flatten(2))  # B T C
-
-def cross_checks(answer):
-    x, y = torch.randn(5, 7), torch.randn(11, 7)
-    weights = *torch.randn(3, 7, 6) / 7**0.5, torch.randn(6, 7)
-    cases = {
-        "one head, x asks itself": (x, x, *weights, 1),
-        "three heads, x asks itself": (x, x, *weights, 3),
-        "three heads, 5 positions ask 11": (x, y, *weights, 3),
-    }
-
-    def in_memory_order(x, m, w_q, w_k, w_v, w_o, n_heads):
-        heads = cross_attention(x, m, w_q, w_k, w_v, torch.eye(6), n_heads)  # T HD
-        heads = heads.unflatten(1, (n_heads, -1)).transpose(0, 1)  # H T D
-        return heads.reshape(len(x), -1) @ w_o
-
-    with expecting_all(answer, cross_attention, cases) as wrong:
-        hint = "The right side asks now. The heads are still merged in memory order: move the axis."
-        wrong[hint] = in_memory_order
-        hint = (
-            "The heads are merged well now. The wrong side asks: the result needs a row for each x."
-        )
-        wrong[hint] = lambda x, m, *rest: cross_attention(m, x, *rest)
-
-
-@exercise("multihead.4", cross_checks)
-def cross_attention(x, m, w_q, w_k, w_v, w_o, n_heads):
-    q, k, v = x @ w_q, m @ w_k, m @ w_v
-    q, k, v = (z.unflatten(-1, (n_heads, -1)).transpose(0, 1) for z in (q, k, v))
-    heads = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v  # H T D
-    return heads.transpose(0, 1).flatten(1) @ w_o

@@ -58,9 +58,9 @@ class Step:
 
 # Step, name in `my_transformer.py` (and what a class is written by), exercise, chapter; about what.
 _STEPS = """
-1 loss primer.5 start/primer
+1 loss primer.5 start/four_pictures
     logits: N V, targets: N; the mean of −ln p of the right tokens.
-2 generate primer.6 start/primer
+2 generate primer.6 start/four_pictures
     The ids B T, and max_new_tokens more that are drawn from the model's probabilities.
 3 attend self_attention.5 attention/self_attention
     q: … T D, k: … S D, v: … S E; returns … T E.
@@ -425,7 +425,7 @@ def report(
         return 2 if found.error else int(not found), json.dumps(found.as_dict(), indent=1)
     passed = remember([verdict.id for verdict in found.verdicts.values() if verdict], file)
     text = str(found) if step is None else "\n".join(str(found.verdicts[id]) for id in asked)
-    return int(not found), f"{text}\nWith the notebooks: {passed}" if passed else text
+    return int(not found), f"{text}\n{passed}" if passed else text
 
 
 _RUN = """
@@ -535,10 +535,14 @@ def _rungs(place: Path) -> list[dict[str, Any]]:
 
 
 @cache
-def expected_ladder() -> dict[int, list[float]]:
-    "By step: nats a letter of the book's solution with three seeds, from results/."
+def expected() -> dict[str, Any]:
+    """What the book's solutions reach with three seeds, from results/.
+
+    `nats` a letter, by step; `plain`: with the plain loop at the rate of `train`.
+    """
     path = Path(__file__).parents[1] / "data/ladder.json"
-    return {int(n): nats for n, nats in json.loads(path.read_text(encoding="utf-8")).items()}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found | {"nats": {int(n): nats for n, nats in found["nats"].items()}}
 
 
 def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: bool) -> "Written":
@@ -555,7 +559,8 @@ def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: 
     if keep:
         with suppress(OSError):  # a folder that cannot be written to
             write_json(place, {"rungs": rungs})
-    return Written(mine, before["sample"], rungs, tuple(said), rung["trained"], rung["steps"])
+    how = rung["trained"], rung["steps"], rung["learned"]
+    return Written(mine, before["sample"], rungs, tuple(said), *how)
 
 
 @dataclass(frozen=True)
@@ -564,6 +569,7 @@ class Written:
 
     `rung`: step, unit, before, after, nats, sample. `before`: the sample of the rung below, or of
     the untrained model. `ladder`: all rungs that are kept. `said`: what was left out, and why.
+    `learned`: nats a letter in training, the mean of the last steps.
     """
 
     rung: dict[str, Any]
@@ -572,6 +578,7 @@ class Written:
     said: tuple[str, ...]
     seconds: float
     steps: int
+    learned: float
 
     def as_dict(self) -> dict[str, Any]:
         "For JSON: step, unit, before, after, nats and sample, and what was left out."
@@ -581,11 +588,8 @@ class Written:
         names = dict.fromkeys(step.name for step in STEPS.values() if step.number == number)
         name = ", ".join(names) or "the file as it is"
         line = f"{number:2}  {name:28}{nats:5.2f} {'█' * round(8 * min(nats, 4)):33}"
-        seeds = expected_ladder().get(number)
-        if not seeds:
-            return line.rstrip()
-        low, high = min(seeds), max(seeds)
-        return f"{line}{sum(seeds) / len(seeds):.2f} ({low:.2f} to {high:.2f})"
+        seeds = expected()["nats"].get(number)
+        return f"{line}{_spread(seeds)}" if seeds else line.rstrip()
 
     def __repr__(self) -> str:
         step, after, before = self.rung["step"], self.rung["after"], self.rung["before"]
@@ -593,15 +597,27 @@ class Written:
         numbers = f"{before:{digits}} → {after:{digits}} {self.rung['unit']}"
         trained = f"{self.steps} steps, {self.seconds:.0f} seconds"
         head = f"Step {step}: {numbers}" if step else f"Not a step yet: {numbers}"
-        lines = [*self.said, f"{head} ({trained})", ""]
+        lines = [*self.said, f"{head} ({trained})"]
+        if self.rung["unit"] == NATS:
+            lines.append(f"On the stories that it learned from, at the end: {self.learned:.2f}")
+        if step >= 14:
+            lines.append(
+                "The book's file at this rate, without warm-up, decay and clipping: "
+                f"{_spread(expected()['plain'])} nats a letter, three seeds"
+            )
+        lines.append("")
         samples = {"before": self.before, "now": self.rung["sample"]}
         for when, text in samples.items():
             lines += [f"{when}:", *(f"  {line}" for line in text.strip("\n").split("\n")[:4]), ""]
         if self.ladder:
-            beside = "expected (three seeds)" if expected_ladder() else ""
-            lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}".rstrip())
+            beside = "expected (three seeds)"
+            lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}")
             lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
         return "\n".join(lines).rstrip()
+
+
+def _spread(seeds: list[float]) -> str:
+    return f"{sum(seeds) / len(seeds):.2f} ({min(seeds):.2f} to {max(seeds):.2f})"
 
 
 def report_race(file: Path) -> tuple[int, str]:

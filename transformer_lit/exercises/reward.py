@@ -79,3 +79,30 @@ def loss_in_pieces(logp, old_logp, advantages, mask, pieces):
         ratio = (logp[rows] - old_logp[rows]).exp()
         total = total - (ratio * advantages[rows, None] * mask[rows]).sum()
     return total / mask.sum()
+
+def reinforced_checks(answer):
+    def along(turn):
+        return lambda logits, drawn, better, rate: (
+            logits + turn(reinforced(logits, drawn, better, rate) - logits, drawn)
+        )
+
+    def given(size, number, rate):
+        return torch.randn(size), torch.randint(size, (number,)), torch.randn(number), rate
+
+    cases = {"seven answers": given(5, 7, 0.3), "three answers": given(7, 3, 2.0)}
+    with expecting_all(answer, reinforced, cases) as wrong:
+        wrong["That step makes good answers less probable: turn its sign."] = along(lambda x, _: -x)
+        hint = "Take the gradient as it is, and not only its direction."
+        wrong[hint] = lambda logits, drawn, better, rate: (
+            logits + rate * (x := reinforced(logits, drawn, better, 1.0) - logits) / x.norm()
+        )
+        hint = "The loss is a mean over the sampled answers, and it has that mean already."
+        wrong[hint] = along(lambda x, drawn: x / len(drawn))
+
+
+@exercise("reward.5", reinforced_checks)
+def reinforced(logits, drawn, better, rate):
+    theta = logits.detach().clone().requires_grad_()
+    loss = -(theta.log_softmax(-1)[drawn] * better).mean()
+    (gradient,) = torch.autograd.grad(loss, theta)
+    return logits - rate * gradient

@@ -3,44 +3,7 @@
 import torch
 from torch import nn
 
-from transformer_lit.course.exercises import exercise, expecting, expecting_all, gradients
-
-def loss_checks(answer):
-    hidden, weight, targets = torch.randn(2, 7, 5), torch.randn(11, 5), torch.randint(11, (2, 7))
-    keep = torch.arange(7) < torch.tensor([[7], [3]])
-
-    def losses(hidden, weight, targets):
-        return nn.functional.cross_entropy((hidden @ weight.mT).mT, targets, reduction="none")
-
-    each = losses(hidden, weight, targets)
-    case = "two rows, the second padded"
-    with expecting(answer(hidden, weight, targets, keep), each[keep].mean(), case=case) as wrong:
-        wrong["Divide by the number of real tokens, not by B · T."] = (each * keep).mean()
-        wrong["Padding counts in this mean: take the real tokens first."] = each.mean()
-        wrong["That is the sum. Divide it by the number of real tokens."] = each[keep].sum()
-
-    def rows_of_logits(hidden, weight, targets, keep):
-        return nn.functional.cross_entropy((hidden @ weight.mT)[keep], targets[keep])
-
-    def ignored(hidden, weight, targets, keep):
-        return losses(hidden, weight, targets.masked_fill(~keep, -100)).sum() / keep.sum()
-
-    inputs = hidden.masked_fill(~keep[..., None], torch.nan), weight, targets, keep
-    with expecting(answer(*inputs), each[keep].mean(), case="nan at padding") as wrong:
-        hint = "To multiply by 0 is too late: the output layer was given padding."
-        wrong[hint] = torch.tensor(torch.nan)
-    found, right = gradients(answer, *inputs), gradients(real_token_loss, *inputs)
-    with expecting(found, right, case="nan at padding") as wrong:
-        hint = "The output layer was given padding: take rows of `hidden`, not of logits."
-        wrong[hint] = gradients(rows_of_logits, *inputs)
-        hint = "The loss ignores padding now, but the output layer was given it."
-        wrong[hint] = gradients(ignored, *inputs)
-
-
-@exercise("translation.3", loss_checks)
-def real_token_loss(hidden, weight, targets, keep):
-    logits = hidden[keep] @ weight.mT  # N V
-    return nn.functional.cross_entropy(logits, targets[keep])
+from transformer_lit.course.exercises import exercise, expecting_all
 
 def greedy_checks(answer):
     def made_up(src, tgt):

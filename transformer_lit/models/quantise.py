@@ -31,12 +31,12 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
 
 
 def as_bytes(x: Tensor) -> Bytes:
-    "The bytes of numbers of any kind, along the last axis."
+    "The bytes of numbers of any type, along the last axis."
     return x.contiguous().view(torch.uint8)
 
 
 def as_half(scales: Numbers) -> Bytes:
-    "Their bytes in float16, which ends at 65,504; `InputError` for a scale that it cannot hold."
+    "Their bytes in float16; `InputError` for a scale above 65,504, which float16 can't represent."
     check_finite({"a block": scales}, "what is to be quantised")
     if not (half := scales.half()).isfinite().all():
         most = f"{float(scales.abs().max()):.3g}"
@@ -59,30 +59,30 @@ def quantise_q8_0(x: Numbers) -> Bytes:
     x = in_blocks(x.float(), BLOCK)  # … n 32
     d = x.abs().amax(-1, keepdim=True) / 127  # … n 1
     steps = x * _over(d)
-    q = steps.trunc() + (2 * steps.frac()).trunc()  # halves go away from 0
+    q = steps.trunc() + (2 * steps.frac()).trunc()  # halves are rounded away from 0
     return torch.cat([as_half(d), as_bytes(q.to(torch.int8))], -1).flatten(-2)
 
 
 def dequantise_q8_0(packed: Bytes) -> Numbers:
-    "What `quantise_q8_0` kept of its numbers, in float32."
+    "The numbers that `quantise_q8_0` has stored, in float32."
     blocks = in_blocks(packed, 34)
     q = blocks[..., 2:].view(torch.int8).float()  # … n 32
     return q.mul_(half_at(blocks, 0)).flatten(-2)
 
 # %% ../../nbs/models/11_quantise.ipynb #q4
 def pack_nibbles(q: Float[Tensor, "... N"]) -> UInt8[Tensor, "... N//2"]:
-    "Integers from 0 to 15, two in a byte: the first half of them low, the second half high."
+    "Integers from 0 to 15, two in a byte: the first half in the low bits, the second in the high."
     low, high = q.to(torch.uint8).chunk(2, -1)
     return low | (high << 4)
 
 
 def unpack_nibbles(packed: UInt8[Tensor, "... P"]) -> UInt8[Tensor, "... 2*P"]:
-    "The integers that `pack_nibbles` got."
+    "The integers that were given to `pack_nibbles`."
     return torch.cat([packed & 15, packed >> 4], -1)
 
 
 def quantise_q4_0(x: Numbers) -> Bytes:
-    "18 bytes for 32 numbers: a scale, and nibbles that stand for -8 to 7."
+    "18 bytes for 32 numbers: a scale, and nibbles that represent -8 to 7."
     x = in_blocks(x.float(), BLOCK)  # … n 32
     largest = x.gather(-1, x.abs().argmax(-1, keepdim=True))  # with its sign: … n 1
     d = largest / -8
@@ -91,7 +91,7 @@ def quantise_q4_0(x: Numbers) -> Bytes:
 
 
 def dequantise_q4_0(packed: Bytes) -> Numbers:
-    "What `quantise_q4_0` kept of its numbers, in float32."
+    "The numbers that `quantise_q4_0` has stored, in float32."
     blocks = in_blocks(packed, 18)
     q = unpack_nibbles(blocks[..., 2:]).float() - 8  # … n 32
     return q.mul_(half_at(blocks, 0)).flatten(-2)
@@ -107,14 +107,14 @@ def quantise_q4_1(x: Numbers) -> Bytes:
 
 
 def dequantise_q4_1(packed: Bytes) -> Numbers:
-    "What `quantise_q4_1` kept of its numbers, in float32."
+    "The numbers that `quantise_q4_1` has stored, in float32."
     blocks = in_blocks(packed, 20)
     q = unpack_nibbles(blocks[..., 4:]).float()  # … n 32
     return q.mul_(half_at(blocks, 0)).add_(half_at(blocks, 2)).flatten(-2)
 
 # %% ../../nbs/models/11_quantise.ipynb #bound-code
 def error_bound(x: Numbers, kind: str) -> Float[Tensor, "... n 1"]:
-    """What no number of a block moves further than, when `x` is quantised and dequantised.
+    """The largest distance that a number can move when `x` is quantised and dequantised.
 
     `kind` is Q8_0, Q4_0 or Q4_1. For scales that float16 holds.
     """
@@ -142,23 +142,23 @@ def error_bound(x: Numbers, kind: str) -> Float[Tensor, "... n 1"]:
 def quantise_rows(
     w: Float[Tensor, "N C"],
 ) -> tuple[Int8[Tensor, "N C"], BFloat16[Tensor, "N"]]:
-    """Integers from -127 to 127, and for each row the scale that makes them weights again.
+    """Integers from -127 to 127, and for each row the scale that turns them into weights again.
 
     No weight moves further than half of its row's scale. `InputError` for one that is not finite.
     """
     low, high = w.aminmax(dim=-1)
     d = (torch.maximum(-low, high) / 127 * (1 + 2**-7)).bfloat16()  # N, rounded up
     check_finite({"a row": d}, "what is to be quantised")
-    d = torch.where(d == 0, 1, d)  # of a row of zeros
+    d = torch.where(d == 0, 1, d)  # for a row of zeros
     q, exact = torch.empty_like(w, dtype=torch.int8), torch.promote_types(w.dtype, torch.float32)
     parts = zip(w.split(512), d[:, None].split(512), q.split(512))
-    for rows, its, out in parts:  # a large table needs no second one in floats
+    for rows, its, out in parts:  # so that a large table needs no second copy in floats
         out.copy_((rows.to(exact) / its).round())
     return q, d
 
 # %% ../../nbs/models/11_quantise.ipynb #linear8
 class Linear8(nn.Module):
-    """A linear layer C → N whose weights stay in 8 bits; for inference, no gradient passes.
+    """A linear layer C → N whose weights stay in 8 bits. It is for inference: no gradient passes through.
 
     On a CPU, `x` in float32 or bfloat16 is rounded to bfloat16 on its way in, and `y` on its way
     out, for torch's kernel, which asks for a C that 16 divides. Elsewhere the weights become
@@ -176,7 +176,7 @@ class Linear8(nn.Module):
 
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... N"]:
         fast = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
-        if not fast or x.shape[-1] % 16:  # it takes 16 at a time, and reads past the end
+        if not fast or x.shape[-1] % 16:  # the kernel always reads 16 at a time
             return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
         rows = x.reshape(-1, x.shape[-1]).bfloat16().contiguous()  # BT C
         y = torch._weight_int8pack_mm(rows, self.q, self.d.bfloat16()).to(x.dtype)  # BT N
@@ -198,7 +198,7 @@ class Embedding8(nn.Module):
 def pack_q4_1(
     packed: UInt8[Tensor, "N bytes"],
 ) -> tuple[UInt8[Tensor, "N half"], BFloat16[Tensor, "n N 2"]]:
-    """Rows of Q4_1 as torch's kernel takes them: nibbles, and the scale and middle of each block.
+    """Rows of Q4_1 in the form of torch's kernel: nibbles, and the scale and middle of each block.
 
     How it orders the nibbles depends on the processor: they are not for a file.
     """
@@ -238,7 +238,7 @@ class Linear4(nn.Module):
 
 # %% ../../nbs/models/11_quantise.ipynb #quantised
 def _users(model: nn.Module, names: list[str]) -> dict[str, nn.Module]:
-    "Linear layers, and tables beside them, whose weight has these names; none for another."
+    "Linear layers, and tables that share their weight, with these names; None for any other."
     users = {}
     for name in names:
         path, _, leaf = name.rpartition(".")
@@ -253,7 +253,7 @@ def _parameters(*kept: Tensor) -> list[nn.Parameter]:
 
 
 def keep_int8(model: nn.Module, names: list[str], w: Float[Tensor, "..."]) -> bool:
-    """Put `w` into a model in 8 bits, where its `names` are weights of linear layers.
+    """Store `w` in a model in 8 bits, if its `names` are weights of linear layers.
 
     A token table may be among them. False, and nothing is done, for any other parameter.
     """
@@ -273,7 +273,7 @@ def keep_int4(
     w: Float[Tensor, "..."],
     blocks: UInt8[Tensor, "N bytes"] | None = None,
 ) -> bool:
-    """`keep_int8` in 4 bits, where the sizes suit torch's kernel and no token table is among them.
+    """Like `keep_int8` in 4 bits, if torch's kernel can use the sizes and no token table is involved.
 
     With `blocks`, those of Q4_1 that `w` came from, their integers are kept. `InputError` where
     float16 cannot hold a scale.
@@ -292,7 +292,7 @@ KEEP = {"int8": keep_int8, "int4": keep_int4}
 
 
 def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
-    """The model, changed in place: its linear layers keep 8 bits a weight, and a scale a row.
+    """The model, changed in place: its linear layers store 8 bits per weight and a scale per row.
 
     With `weights` "int4" they keep 4 bits and two numbers a block, see `keep_int4`. A token table
     that an output layer shares goes along, in 8 bits, and stays one. The rest is as it was: other

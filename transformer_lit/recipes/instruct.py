@@ -199,10 +199,13 @@ class Instructing(LanguageModeling):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[Row]:
         if self.dataset == "own":
-            rows = [row for path in self.paths for row in rows_from_file(path)]
+            own = {"val": self.val_paths, "test": self.test_paths}.get(split)
+            rows = [row for path in own or self.paths for row in rows_from_file(path)]
+            if own or (split == "train" and self.val_paths):
+                return rows
             held = max(1, len(rows) // 10)
-            if len(rows) < 2:
-                raise InputError("give at least two conversations: one of ten is held out")
+            if len(rows) < 3:
+                raise InputError("give at least three conversations: one of ten is held out")
             return rows[:-held] if split == "train" else rows[-held:]
         rng = random.Random(split)
         asked = [question(rng) for _ in range(32_000 if split == "train" else 512)]
@@ -218,7 +221,10 @@ class Instructing(LanguageModeling):
         if self.rank is not None:
             ends = tuple(self.where)
             what = {"rank": self.rank, "alpha": self.alpha}
-            add_lora(model, **what, where=lambda name, _: name.endswith(ends))
+            try:
+                add_lora(model, **what, where=lambda name, _: name.endswith(ends))
+            except ValueError as error:
+                raise InputError(f"{error}: another choice is --set where=q_proj,v_proj") from error
         return model
 
     def _rows(self, tokenizer: Tokenizer, examples: list[Row]) -> Int[Tensor, "N L"]:
@@ -233,7 +239,7 @@ class Instructing(LanguageModeling):
             return []
         plain = [row["prompt"] + row["completion"] for row in examples if "prompt" in row]
         turns = [turn["content"] for row in examples for turn in row.get("messages", ())]
-        return super().remarks(tokenizer, "\n".join(plain + turns))
+        return super().remarks(tokenizer, "".join(plain + turns))
 
     def stream(self, tokenizer: Tokenizer, examples: list[Row], seed: int) -> LineStream:
         rows = self._rows(tokenizer, examples)

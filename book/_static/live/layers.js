@@ -1,6 +1,7 @@
-// The parts of both models, each for one position. A vector is a Float32Array; sums are kept in double precision.
+// The parts of both models, each for one position. A vector is a Float32Array, or a Float64Array where the weights are;
+// sums are kept in double precision.
 
-function dot(a, from, b, start, size) {
+export function dot(a, from, b, start, size) {
   let one = 0, two = 0, three = 0, four = 0; // four sums: a processor need not wait for one
   let i = 0;
   for (; i + 3 < size; i += 4) {
@@ -15,7 +16,7 @@ function dot(a, from, b, start, size) {
 
 // x W + b, where W is stored with one row for each output
 export function linear({ weight, bias }, x) {
-  const out = new Float32Array(weight.shape[0]);
+  const out = new x.constructor(weight.shape[0]);
   for (let row = 0; row < out.length; row++) {
     out[row] = dot(weight.values, row * x.length, x, 0, x.length) + (bias ? bias.values[row] : 0);
   }
@@ -71,7 +72,7 @@ export function attend(q, { keys, values }, nHeads, nKvHeads = nHeads) {
     });
     weights.push(row);
   }
-  return { out: Float32Array.from(out), weights };
+  return { out: q.constructor.from(out), weights };
 }
 
 // down(relu(up(x)))

@@ -109,11 +109,12 @@ export class Transformer {
   }
 }
 
-// LLaMA: rotary positions, RMSNorm, gated feed-forward, grouped heads.
+// LLaMA: rotary positions, RMSNorm, gated feed-forward, grouped heads. Another set of parts may compute gradients, too.
 export class Llama {
-  constructor(weights, config) {
+  constructor(weights, config, parts = F) {
     this.weights = weights;
     this.config = config;
+    this.parts = parts;
   }
 
   start() {
@@ -123,23 +124,23 @@ export class Llama {
   // What the first block reads, and what stands behind each block.
   heights(id, pos, caches) {
     const { n_layers, n_heads, n_kv_heads, d_model, rope_base, eps } = this.config;
-    const D = d_model / n_heads;
-    const found = [F.embed(this.weights.tok_emb, id)];
+    const [D, parts] = [d_model / n_heads, this.parts];
+    const found = [parts.embed(this.weights.tok_emb, id)];
     for (let n = 0; n < n_layers; n++) {
       const { attn, ffn, attn_residual, ffn_residual } = this.weights.layers[n];
-      const normed = F.rmsNorm(attn_residual.norm, found[n], eps);
-      caches[n].keys.push(F.rotate(F.linear(attn.k_proj, normed), pos, D, rope_base));
-      caches[n].values.push(F.linear(attn.v_proj, normed));
-      const q = F.rotate(F.linear(attn.q_proj, normed), pos, D, rope_base);
-      const x = F.add(found[n], F.linear(attn.o_proj, F.attend(q, caches[n], n_heads, n_kv_heads).out));
-      found.push(F.add(x, F.gatedFeedForward(ffn, F.rmsNorm(ffn_residual.norm, x, eps))));
+      const normed = parts.rmsNorm(attn_residual.norm, found[n], eps);
+      caches[n].keys.push(parts.rotate(parts.linear(attn.k_proj, normed), pos, D, rope_base));
+      caches[n].values.push(parts.linear(attn.v_proj, normed));
+      const q = parts.rotate(parts.linear(attn.q_proj, normed), pos, D, rope_base);
+      const x = parts.add(found[n], parts.linear(attn.o_proj, parts.attend(q, caches[n], n_heads, n_kv_heads ?? n_heads).out));
+      found.push(parts.add(x, parts.gatedFeedForward(ffn, parts.rmsNorm(ffn_residual.norm, x, eps))));
     }
     return found;
   }
 
   // Logits, read at any height.
   read(x) {
-    return F.linear(this.weights.lm_head, F.rmsNorm(this.weights.final_norm, x, this.config.eps));
+    return this.parts.linear(this.weights.lm_head, this.parts.rmsNorm(this.weights.final_norm, x, this.config.eps));
   }
 
   step(ids, state) {

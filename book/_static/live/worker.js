@@ -1,6 +1,7 @@
 // The models, off the page's own thread. Messages: {id, ask, ...} in; {id, progress | piece | result | error} out.
 
 import { beamSearch, candidates, searching } from "./beam.js";
+import { Learner } from "./learn.js";
 import { bits, opened } from "./lens.js";
 import { MODELS } from "./models.js";
 import { stream } from "./sampling.js";
@@ -11,6 +12,7 @@ const PAUSE = 40; // ms between two tokens that are written: people read along
 let loaded = null; // {model, tokenizer}
 let choice = {}; // of the writer; the page may change it while the writer writes
 let whole = {}; // the last caption translated with all heads
+let learner = null; // the loaded model while rewards teach it
 let running = null; // the id of what is being made; what is newer takes its place
 let last = null; // what was written last: {begun, tokens}, ids and tokens with what they were drawn from
 
@@ -174,8 +176,21 @@ function look({ at }) {
   };
 }
 
+// Steps of learning from rewards, told of one by one.
+async function reinforce({ id, steps, fresh }, told) {
+  if (fresh) learner = new Learner(loaded);
+  running = id;
+  for (let n = 0; n < steps && running === id; n++) {
+    const started = performance.now();
+    const groups = learner.step();
+    told({ groups, seconds: (performance.now() - started) / 1000 });
+    await breathe(); // to hear of a stop
+  }
+}
+
 const TASKS = {
   load,
+  reinforce,
   translate,
   heads,
   walk,
