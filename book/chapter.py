@@ -342,7 +342,7 @@ WHERE = (
     "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
 )
 CARD_END = "</details></div>"
-RUNS = re.compile(rf"{CARD_END}<!-- (\S+) -->$")  # whose code is written and checked in the page
+CARD = re.compile(rf"{CARD_END}(?:<!-- (\S+) -->)?$")  # with the id where the page runs the answer
 
 
 def exercise_cards(page: Page) -> None:
@@ -686,10 +686,9 @@ def fold_sections(app, doctree, docname):
 def frame_exercises(app, doctree, docname):
     "An exercise is a card from its title to the end of its solution."
     for end in list(doctree.findall(nodes.raw)):
-        if (text := end.astext().strip()).endswith((CARD_END, "-->")):
-            runs = RUNS.search(text)
-            more = f' data-exercise="{runs[1]}"' if runs else ""
-            more += " data-step" if runs and runs[1] in my_transformer.STEPS else ""
+        if found := CARD.search(end.astext().strip()):
+            more = f' data-exercise="{found[1]}"' if found[1] else ""
+            more += " data-step" if found[1] in my_transformer.STEPS else ""
             opening = f'<div class="exercise-card"{more}>'
             end.parent.insert(0, nodes.raw("", opening, format="html"))
 

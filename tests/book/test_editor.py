@@ -78,7 +78,7 @@ def test_the_site_has_the_archive_of_this_edition_and_no_page_holds_a_script(sit
     packed_here = in_page.archive()
     assert (site / "_static/python/archive.zip").read_bytes() == packed_here
     assert about["sha256"] == hashlib.sha256(packed_here).hexdigest()
-    inline = re.compile(r"<script(?![^>]*( src=|application/json))|<[^>]* on[a-z]+=|javascript:")
+    inline = re.compile(r"<script(?![^>]*( src=|application/json))| on(click|load|submit|key\w+)=")
     for path in (path for path in site.rglob("*.html") if "_static" not in path.parts):
         text = path.read_text(encoding="utf-8")
         assert not inline.search(re.sub(r"<pre.*?</pre>", "", text, flags=re.S)), path
@@ -100,6 +100,18 @@ def test_what_runs_away_is_stopped_and_what_is_missing_leads_to_the_notebook(pag
     assert line.startswith("masks.3: not here. Your answer uses torch.cdist")
     link = root.get_by_role("status").get_by_role("link")
     assert (SITE / link.evaluate("(it) => it.pathname").lstrip("/")).is_file()
+
+
+def test_an_archive_of_another_edition_is_refused_before_anything_runs(page):
+    page.goto(CHAPTER)
+    page.route("**/archive.zip", lambda route: route.fulfill(body=b"of another edition"))
+    root, solution = card(page), written()[ID][1].solution
+    (line,) = answer(root, solution)
+    assert line.startswith("Python stopped: archive.zip is not the file") and "asm" not in str(
+        page.asked
+    )
+    page.unroute("**/archive.zip")
+    assert answer(root, solution)[0].startswith("masks.3: passed.")
 
 
 def test_by_keyboard_and_what_passed_is_kept_and_goes_into_the_file(page):
