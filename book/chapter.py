@@ -200,6 +200,12 @@ class Page:
     def is_first_pass(self) -> bool:
         return self.notebook["metadata"]["chapter"]["pass"] == 1
 
+    def above(self, cell: dict, new: dict) -> None:
+        "Add a cell above another; above an exercise, where that one is its blank."
+        place = next(n for n, one in enumerate(self.cells) if one is cell)
+        blanks = {one.place + 1: one.place for one in exercises(self.cells)}
+        self.cells.insert(blanks.get(place, place), new)
+
     def below(self, heading: str, text: str) -> bool:
         "Add a text at the end of the section's first cell; whether there is one."
         for cell in self.cells:
@@ -452,7 +458,7 @@ def own_imports(page: Page) -> None:
         if wanted := sorted(folded & asked - given):
             line = {"cell_type": "code", "id": f"{cell['id']}-imports", "metadata": {}}
             line |= {"outputs": [], "source": import_line(f"from {module} ", wanted)}
-            page.cells.insert(next(n for n, one in enumerate(page.cells) if one is cell), line)
+            page.above(cell, line)
         given |= {*wanted, *gives}
 
 
@@ -482,8 +488,8 @@ def open_imports(page: Page) -> None:
     others = [import_line(key, sorted(found[key])) for key in sorted(found) if " " in key]
     if found:
         cell = {"cell_type": "code", "id": "open-imports", "metadata": {}, "outputs": []}
-        place = next(n for n, one in enumerate(page.cells) if one is shown[0][0])
-        page.cells.insert(place, {**cell, "source": "\n".join(sorted(plain + others, key=room))})
+        lines = "\n".join(sorted(plain + others, key=room))
+        page.above(shown[0][0], {**cell, "source": lines})
 
 
 CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
