@@ -110,7 +110,7 @@
     const [hint, solution] = ["hint", "solution"].map((what) => card.querySelector(`:scope > details.${what}`));
     const blank = cell.querySelector("pre").textContent.replace(/^check\(.*\)\s*$(?![^])/m, "").trimEnd();
     const area = make("textarea", { wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
-    const numbers = make("pre", { "aria-hidden": "true" });
+    const numbers = make("div", { "aria-hidden": "true" });
     const verdict = make("div", { role: "status" });
     const done = make("span", {}, "✓ done");
     done.hidden = !(id in kept(ANSWERS));

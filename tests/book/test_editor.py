@@ -125,7 +125,7 @@ def test_by_keyboard_and_what_passed_is_kept_and_goes_into_the_file(page):
     assert box.input_value() == "def causal_mask(T, S):\n    if True:\n            #"
     page.keyboard.press("Shift+Tab")
     assert box.input_value().endswith("\n        #")
-    assert root.locator(".editor-code pre").inner_text() == "1\n2\n3"
+    assert root.locator(".editor-code > div").inner_text() == "1\n2\n3"
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     run = root.get_by_role("button", name="Run and check")
