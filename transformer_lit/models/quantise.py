@@ -273,7 +273,7 @@ def keep_int4(
     w: Float[Tensor, "..."],
     blocks: UInt8[Tensor, "N bytes"] | None = None,
 ) -> bool:
-    """Like `keep_int8` in 4 bits, if torch's kernel can use the sizes and no token table is involved.
+    """Like `keep_int8`, in 4 bits, if torch's kernel takes the sizes and it isn't a token table.
 
     With `blocks`, those of Q4_1 that `w` came from, their integers are kept. `InputError` where
     float16 cannot hold a scale.
