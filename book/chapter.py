@@ -33,6 +33,7 @@ import sources  # noqa: E402
 
 from transformer_lit.course.exercises import Question, read_questions  # noqa: E402
 from transformer_lit.course.progress import marks  # noqa: E402
+from transformer_lit.exercises import my_transformer  # noqa: E402
 
 COPIES = "notebooks"  # the folder of the site, and the branch of the repository, with the copies
 DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)\s*:?\s*(.*?)\s*$")
@@ -195,6 +196,16 @@ class Page:
     def cells(self) -> list[dict]:
         return self.notebook["cells"]
 
+    @property
+    def is_first_pass(self) -> bool:
+        return self.notebook["metadata"]["chapter"]["pass"] == 1
+
+    def above(self, cell: dict, new: dict) -> None:
+        "Add a cell above another; above an exercise, where that one is its blank."
+        place = next(n for n, one in enumerate(self.cells) if one is cell)
+        blanks = {one.place + 1: one.place for one in exercises(self.cells)}
+        self.cells.insert(blanks.get(place, place), new)
+
     def below(self, heading: str, text: str) -> bool:
         "Add a text at the end of the section's first cell; whether there is one."
         for cell in self.cells:
@@ -337,6 +348,7 @@ WHERE = (
     "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
 )
 CARD_END = "</details></div>"
+CARD = re.compile(rf"{CARD_END}(?:<!-- (\S+) -->)?$")  # with the id where the page runs the answer
 
 
 def exercise_cards(page: Page) -> None:
@@ -359,7 +371,10 @@ def exercise_cards(page: Page) -> None:
             cells.append(markdown(f"text-{place}", opening))
             if one.solution:
                 cells.append({**page.cells[one.solution_place], "source": one.solution})
-            cells.append(markdown(f"to-{place}", f"{others(one)}{CARD_END}"))
+            end = CARD_END
+            if page.is_first_pass and not answers.in_page(one):
+                end += f"<!-- {one.id} -->"
+            cells.append(markdown(f"to-{place}", others(one) + end))
         elif place not in taken:
             cells.append(cell)
     while cells and (cells[-1]["cell_type"] == "code" and CHECKS.match(source(cells[-1]))):
@@ -443,7 +458,7 @@ def own_imports(page: Page) -> None:
         if wanted := sorted(folded & asked - given):
             line = {"cell_type": "code", "id": f"{cell['id']}-imports", "metadata": {}}
             line |= {"outputs": [], "source": import_line(f"from {module} ", wanted)}
-            page.cells.insert(next(n for n, one in enumerate(page.cells) if one is cell), line)
+            page.above(cell, line)
         given |= {*wanted, *gives}
 
 
@@ -473,8 +488,8 @@ def open_imports(page: Page) -> None:
     others = [import_line(key, sorted(found[key])) for key in sorted(found) if " " in key]
     if found:
         cell = {"cell_type": "code", "id": "open-imports", "metadata": {}, "outputs": []}
-        place = next(n for n, one in enumerate(page.cells) if one is shown[0][0])
-        page.cells.insert(place, {**cell, "source": "\n".join(sorted(plain + others, key=room))})
+        lines = "\n".join(sorted(plain + others, key=room))
+        page.above(shown[0][0], {**cell, "source": lines})
 
 
 CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
@@ -677,8 +692,11 @@ def fold_sections(app, doctree, docname):
 def frame_exercises(app, doctree, docname):
     "An exercise is a card from its title to the end of its solution."
     for end in list(doctree.findall(nodes.raw)):
-        if end.astext().strip().endswith(CARD_END):
-            end.parent.insert(0, nodes.raw("", '<div class="exercise-card">', format="html"))
+        if found := CARD.search(end.astext().strip()):
+            more = f' data-exercise="{found[1]}"' if found[1] else ""
+            more += " data-step" if found[1] in my_transformer.STEPS else ""
+            opening = f'<div class="exercise-card"{more}>'
+            end.parent.insert(0, nodes.raw("", opening, format="html"))
 
 
 def lead_back(app, doctree, docname):

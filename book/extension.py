@@ -16,6 +16,7 @@ import chapter
 import code_lines
 import family_tree
 import formulas
+import in_page
 import live
 import notebooks
 import quizzes
@@ -67,7 +68,7 @@ LISTENERS = [
     ("html-page-context", THEN, code_lines.mark_lines),  # each knows how far it is indented
     ("html-page-context", THEN, formulas.keep_style),  # KaTeX's, where there are formulas
     ("html-page-context", THEN, formulas.colour_page),  # q, k and v in chapters of attention
-    ("html-page-context", THEN, quizzes.add_script),  # where there are questions or exercises
+    ("html-page-context", THEN, quizzes.add_scripts),  # where there are questions or exercises
     ("html-page-context", LAST, chapter.lead_to_copy),  # the button that downloads a chapter
     ("html-page-context", LAST, site_pages.defer_scripts),  # none holds up the text
     # pages without a source
@@ -75,6 +76,7 @@ LISTENERS = [
     ("html-collect-pages", THEN, site_search.results_page),
     # the site is written
     ("build-finished", THEN, live.copy_models),  # the shipped ones, which widgets run
+    ("build-finished", THEN, in_page.write),  # what Python in the page runs
     ("build-finished", THEN, notebooks.bring_copies),  # of the chapters, to run elsewhere
     ("build-finished", THEN, site_search.write),  # the index, of the pages as they are
 ]

@@ -55,6 +55,7 @@ def test_an_open_cell_uses_only_names_that_the_page_introduced():
         page, given = Page(name, notebook), set(built)
         blanks = [page.cells[one.place + 1] for one in exercises(page.cells)]
         open_imports(page)
+        assert [page.cells[one.place + 1] for one in exercises(page.cells)] == blanks, name
         folded = [split(source(cell)) for cell in page.cells if cell["cell_type"] == "code"]
         given |= set().union(*(names(code)[1] for told, code in folded if "imports" in told))
         for cell, code in open_code(page.cells):

@@ -1,15 +1,21 @@
 "What the site is made of, without a browser: parts, paths, the map, formulas, words to look for."
 
+import io
 import re
+import tomllib
+import zipfile
 from pathlib import Path
 
 import cards
 import formulas
+import in_page
 import pytest
 import ways
 import yaml
 from site_search import linear
 from sphinxcontrib.katex import katex_version
+
+from transformer_lit.course.files import file_sha256
 
 ROOT = Path(__file__).parents[1]
 
@@ -106,6 +112,27 @@ def test_words_to_look_for_belong_to_pages_and_to_one_each():
 def test_the_style_of_formulas_is_of_the_version_that_draws_them():
     style = (ROOT / "book/_static/katex/katex.min.css").read_text(encoding="utf-8")
     assert f'katex-version:after{{content:"{katex_version}"' in style
+
+
+def test_the_only_downloaded_code_is_pyodide_as_it_was_published_with_its_licences():
+    folder = ROOT / "book/_static/pyodide"
+    lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    hashes = {name: sha for sha, name in map(str.split, lines)}
+    texts = {"LICENSE", "LICENSE.python", "README.md", "SHA256SUMS"}
+    assert {path.name for path in folder.iterdir()} == {*hashes, *texts}
+    assert {name: file_sha256(folder / name) for name in hashes} == hashes
+    notice = (ROOT / "WEIGHTS-NOTICE.md").read_text(encoding="utf-8")
+    licence = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+    for name, file in (("MPL-2.0", "LICENSE"), ("Python-2.0.1", "LICENSE.python")):
+        assert name in notice and name in licence and len((folder / file).read_text()) > 10_000
+
+
+def test_the_archive_of_python_in_the_page_is_the_same_at_each_build():
+    first = in_page.archive()
+    with zipfile.ZipFile(io.BytesIO(first)) as file:
+        assert {name: file.read(name) for name in file.namelist()} == in_page.contents.files()
+        assert {entry.date_time for entry in file.infolist()} == {in_page.LONG_AGO}
+    assert in_page.archive() == first and len(first) < 400_000
 
 
 LETTERS = (  # k over q, as an index and as itself, W, a v in bold, and k in the text beside it

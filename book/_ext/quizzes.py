@@ -163,11 +163,15 @@ def score(directive):
     ]
 
 
-ASKING = ('class="quiz"', "data-judge", "data-index")
+SCRIPTS = {  # and the marks of pages that need them
+    "questions.js": ('class="quiz"', "data-judge", "data-index"),
+    "editor.js": ('class="exercise-card" data-exercise',),
+}
 
 
-def add_script(app, pagename, templatename, context, doctree):
-    "The script, on pages that ask or count, and nowhere else."
-    found = doctree.findall(nodes.raw) if doctree is not None else ()
-    if any(mark in node.astext() for node in found for mark in ASKING):
-        app.add_js_file("questions.js", loading_method="defer")
+def add_scripts(app, pagename, templatename, context, doctree):
+    "The scripts, on pages that ask or count, and nowhere else."
+    found = list(doctree.findall(nodes.raw)) if doctree is not None else ()
+    for script, marks in SCRIPTS.items():
+        if any(mark in node.astext() for node in found for mark in marks):
+            app.add_js_file(script, loading_method="defer")

@@ -102,14 +102,16 @@ def mark_chinese(app, pagename, templatename, context, doctree):
 
 # --- soon there ---------------------------------------------------------------------------------
 
-AT_ONCE = "documentation_options.js"  # what stands in the page adds to it
-
 
 def defer_scripts(app, pagename, templatename, context, doctree):
-    "Scripts run in their order once the text is there, and do not hold it up."
-    for script in context.get("script_files", ()):
-        if getattr(script, "filename", None) and not str(script.filename).endswith(AT_ONCE):
-            script.attributes["defer"] = "defer"
+    """Scripts run in their order once the text is there, and do not hold it up.
+
+    What the theme writes into the page is dropped: no page holds a script, see policy.html.
+    """
+    scripts = context.get("script_files", [])
+    scripts[:] = [script for script in scripts if getattr(script, "filename", None)]
+    for script in scripts:
+        script.attributes["defer"] = "defer"
 
 
 # --- pages that no source writes ----------------------------------------------------------------

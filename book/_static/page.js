@@ -204,6 +204,9 @@
   };
   for (const event of ["click", "keydown"]) document.addEventListener(event, closeCard);
 
+  // ---- two of the theme's buttons ----
+  document.addEventListener("click", ({ target }) => window[target.closest?.("[data-press]")?.dataset.press]?.());
+
   // ---- arrow keys turn the page, where nothing else wants them ----
   const OWN = "input, textarea, select, button, summary, dialog, [contenteditable], [role], [tabindex], .widget";
   document.addEventListener("keydown", (event) => {

@@ -26,7 +26,7 @@ def blanks():
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def here(tmp_path_factory):
     "What torch and the page's engine find, each in a process of its own, side by side."
     folder = tmp_path_factory.mktemp("page")
     (folder / "blanks.json").write_text(json.dumps(blanks()))
@@ -42,6 +42,45 @@ def found(tmp_path_factory):
     started = [subprocess.Popen(command, cwd=folder) for command in commands.values()]
     assert [process.wait() for process in started] == [0, 0]
     return [json.loads((folder / f"{name}.json").read_text()) for name in commands]
+
+
+START = """(script) => new Promise((end) => {
+    window.worker = new Worker(script, { type: "module" });
+    worker.onmessage = ({ data }) => data.started || end(data);
+    worker.postMessage({ n: 1, id: "masks.3", text: "" });
+})"""
+RUN = """async (files) => {
+    const python = await (await import(location.href)).python;
+    python.FS.mkdirTree("/tests/book");
+    for (const [name, text] of files) python.FS.writeFile(`/tests/book/${name}`, text);
+    python.runPython("import runpy, sys; sys.argv = ['', '/tests/book/page.json', '/package']");
+    python.runPython("runpy.run_path('/tests/book/in_the_page.py')");
+    const found = python.FS.readFile("/tests/book/page.json", { encoding: "utf8" });
+    return [found, python._module.HEAP8.length];
+}"""
+
+
+def in_chromium(page, home):
+    "What the page's engine finds in a browser, in the worker that judges what readers type."
+    page.goto("book/intro.html")
+    page.evaluate(START, f"{home}_static/python/worker.js")
+    names = ("in_the_page.py", "programs.py", "programs.txt", "odd_answers.txt")
+    files = [[name, (Path(__file__).parent / name).read_text()] for name in names]
+    found, heap = page.workers[0].evaluate(RUN, [*files, ["blanks.json", json.dumps(blanks())]])
+    page.context.close()
+    assert heap < 100e6 and not page.said
+    return json.loads(found)
+
+
+@pytest.fixture(
+    scope="module", params=["python", pytest.param("chromium", marks=pytest.mark.weekly)]
+)
+def found(request, here):
+    torch, page = here
+    if request.param == "chromium":
+        fixture = request.getfixturevalue
+        page = in_chromium(fixture("opened")(), fixture("home"))
+    return torch, page
 
 
 def difference(a, b):

@@ -76,7 +76,7 @@ FOUND = r"""(least) => {
             figures: all(".bd-article img.figure").filter((figure) => seen(figure)
                 && figure.width < Math.min(figure.naturalWidth, 348) - 1).map(told),
             cues: all(".bd-article *").filter((box) => seen(box) && scrolls(box)
-                && !box.closest(".more-right, .widget-scroll, .katex")).map(told),
+                && !box.closest(".more-right, .widget-scroll, .katex, textarea")).map(told),
             twice: scripts.filter((script, i) => scripts.indexOf(script) !== i),
             loaded: performance.getEntriesByType("resource").map((entry) => entry.name),
         });

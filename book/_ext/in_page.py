@@ -1,0 +1,38 @@
+"""Python in the page: what its worker fetches, written into the site.
+
+`archive.zip` holds the files that book/page/contents.py lists. `about.json` has the archive's hash,
+and what book/_static/editor.js puts the reader's `my_transformer.py` together from.
+"""
+
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "page"))
+import contents
+
+from transformer_lit.course.files import sha256
+from transformer_lit.exercises.my_transformer import _HEAD, STEPS
+
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first day that a zip file can name
+
+
+def archive() -> bytes:
+    "A zip file of `contents.files()`: the same bytes at each build."
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, data in contents.files().items():
+            entry = zipfile.ZipInfo(name, LONG_AGO)
+            file.writestr(entry, data, zipfile.ZIP_DEFLATED, compresslevel=9)
+    return packed.getvalue()
+
+
+def write(app):
+    "The archive and what is known of it, beside the worker."
+    packed, folder = archive(), Path(app.outdir, "_static/python")
+    steps = [[step.id, step.name] for step in STEPS.values()]
+    about = {"sha256": sha256(packed), "head": _HEAD, "steps": steps}
+    (folder / "archive.zip").write_bytes(packed)
+    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")

@@ -1,0 +1,8 @@
+// The colours that a reader chose, or those of the system, before anything is painted: a later change would fade.
+{
+  const { dataset } = document.documentElement;
+  const chosen = (what) => localStorage.getItem(what) || "auto";
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  dataset.mode = chosen("mode");
+  dataset.theme = dataset.mode === "auto" ? system : chosen("theme");
+}

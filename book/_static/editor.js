@@ -1,0 +1,216 @@
+// Builds and repairs of the first pass are written and checked in the page, by Python in a worker (python/worker.js),
+// which is started by the first press and never before. What is typed is remembered in this browser's storage alone.
+{
+  const LIMIT = 10; // seconds that a check may take
+  const [DRAFTS, ANSWERS] = ["transformer_lit.drafts", "transformer_lit.answers"]; // id -> text; the second one: what passed
+  const base = new URL("python/", document.currentScript.src);
+
+  const make = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  };
+  const kept = (key) => {
+    try {
+      return { ...JSON.parse(localStorage.getItem(key)) };
+    } catch {
+      return {}; // forbidden, or not ours
+    }
+  };
+  const keep = (key, id, text) => {
+    try {
+      localStorage.setItem(key, JSON.stringify({ ...kept(key), [id]: text }));
+    } catch {} // forbidden, or full
+  };
+
+  // ---- Python: one worker for all cards of the page ----
+  let worker;
+  let asked = 0;
+  const waiting = new Map(); // n -> {hear, end}
+  const stop = (said) => {
+    worker?.terminate();
+    worker = undefined;
+    for (const { end } of waiting.values()) end(said);
+    waiting.clear();
+  };
+  // {verdict} or {error}; `hear` is told when Python has begun with it.
+  const ask = (id, text, hear) =>
+    new Promise((end) => {
+      if (!worker) {
+        worker = new Worker(new URL("worker.js", base), { type: "module" });
+        worker.addEventListener("error", () => stop({ error: "Python did not load. Try again." }));
+        worker.addEventListener("message", ({ data: { n, ...said } }) => {
+          if (said.error) return stop({ error: `Python stopped: ${said.error}. Try again.` });
+          if (said.started) return waiting.get(n)?.hear();
+          waiting.get(n)?.end(said);
+          waiting.delete(n);
+        });
+      }
+      waiting.set((asked += 1), { hear, end });
+      worker.postMessage({ n: asked, id, text });
+    });
+
+  // ---- my_transformer.py: of each part the last version that passed, in the order of the file ----
+  const download = async (id, text) => {
+    const { head, steps } = await (await fetch(new URL("about.json", base))).json();
+    const texts = { ...kept(ANSWERS), [id]: text };
+    const parts = new Map([["", head]]);
+    for (const [step, name] of steps) if (texts[step]) parts.set(name, texts[step]); // a later one replaces it where it was
+    const file = [...parts.values()].map((part) => part.trim()).join("\n\n\n") + "\n";
+    const href = URL.createObjectURL(new Blob([file], { type: "text/x-python" }));
+    make("a", { href, download: "my_transformer.py" }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 1000);
+  };
+
+  // ---- typing: a line begins where the one above does, Tab indents, and after Escape it leaves ----
+  const typing = (area) => {
+    let leaves = false;
+    const put = (from, to, text) => {
+      area.setSelectionRange(from, to);
+      document.execCommand("insertText", false, text); // so that it can be undone
+    };
+    area.addEventListener("blur", () => (leaves = false));
+    area.addEventListener("keydown", (event) => {
+      const { key, shiftKey, ctrlKey, metaKey, altKey, isComposing } = event;
+      if (key === "Escape") leaves = true;
+      if (ctrlKey || metaKey || altKey || isComposing) return;
+      const { value, selectionStart: from, selectionEnd: to } = area;
+      const begin = value.lastIndexOf("\n", from - 1) + 1;
+      if (key === "Enter") {
+        const line = value.slice(begin, from);
+        put(from, to, `\n${line.match(/^ */)[0]}${line.trimEnd().endsWith(":") ? "    " : ""}`);
+      } else if (key === "Tab" && !leaves && from === to && !shiftKey) {
+        put(from, to, " ".repeat(4 - ((from - begin) % 4)));
+      } else if (key === "Tab" && !leaves) {
+        const lines = value.slice(begin, to);
+        const moved = shiftKey ? lines.replace(/^ {1,4}/gm, "") : lines.replace(/^(?=.)/gm, "    ");
+        if (moved !== lines) put(begin, to, moved);
+        if (from !== to) area.setSelectionRange(begin, begin + moved.length);
+      } else return;
+      event.preventDefault();
+    });
+  };
+
+  // ---- a card ----
+  const notebook = () => {
+    const { href } = document.querySelector(".chapter-card a[href$='.ipynb']");
+    return [" ", make("a", { href }, "Download it"), "."];
+  };
+  const shown = ({ id, state, line, notes }) => {
+    const below = notes.length ? [make("ul", {}, ...notes.map((note) => make("li", {}, note)))] : [];
+    const head = make("strong", {}, `${id}: ${state}.`);
+    return make("div", { class: `verdict ${state.replace(" ", "-")}` }, head, ` ${line}`, ...(state === "not here" ? notebook() : []), ...below);
+  };
+
+  const mount = (card) => {
+    const id = card.dataset.exercise;
+    const name = id.replace(/\W/g, "-");
+    const cell = card.querySelector(":scope > .cell"); // the blank, which is shown on paper and without JavaScript
+    const [hint, solution] = ["hint", "solution"].map((what) => card.querySelector(`:scope > details.${what}`));
+    const blank = cell.querySelector("pre").textContent.replace(/^check\(.*\)\s*$(?![^])/m, "").trimEnd();
+    const area = make("textarea", { wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
+    const numbers = make("div", { "aria-hidden": "true" });
+    const verdict = make("div", { role: "status" });
+    const done = make("span", {}, "✓ done");
+    done.hidden = !(id in kept(ANSWERS));
+    const help = "Tab indents. To leave the editor, press Esc and then Tab. Ctrl+Enter runs the check.";
+    area.setAttribute("aria-label", `Your answer to ${id}`);
+    area.setAttribute("aria-describedby", `keys-${name}`);
+
+    const lay = () => {
+      const count = area.value.split("\n").length;
+      area.rows = count + 1; // and one for what scrolls
+      numbers.textContent = Array.from({ length: count }, (_, i) => i + 1).join("\n");
+    };
+    const write = (text) => {
+      area.value = text;
+      lay();
+    };
+
+    let running = false;
+    const run = async () => {
+      if (running) return;
+      if (location.protocol === "file:") {
+        verdict.textContent = "A page opened as a file may not run Python. Run “make serve” and open the address that it prints.";
+        return;
+      }
+      const text = area.value;
+      let clock;
+      running = true;
+      buttons.stop.hidden = false;
+      buttons.run.setAttribute("aria-disabled", "true");
+      verdict.textContent = worker ? "Checking …" : "Loading Python (7 MB, once) …";
+      const found = await ask(id, text, () => {
+        verdict.textContent = "Checking …";
+        const line = `It did not end within ${LIMIT} seconds, so it was stopped. Does a loop never end?`;
+        clock = setTimeout(() => stop({ verdict: { id, state: "not yet", line, notes: [] } }), LIMIT * 1000);
+      });
+      clearTimeout(clock);
+      running = false;
+      buttons.run.removeAttribute("aria-disabled");
+      if (document.activeElement === buttons.stop) buttons.run.focus();
+      buttons.stop.hidden = true;
+      const { verdict: said, error } = found;
+      if (said?.state === "passed") {
+        keep(ANSWERS, id, text);
+        done.hidden = false;
+      }
+      verdict.replaceChildren(said ? shown(said) : error);
+    };
+
+    const folded = (fold, what) => {
+      fold.id ||= `${what}-${name}`;
+      const button = make("button", { "aria-controls": fold.id }, what[0].toUpperCase() + what.slice(1));
+      const tell = () => button.setAttribute("aria-expanded", String(fold.open));
+      button.addEventListener("click", () => (fold.open = !fold.open));
+      fold.addEventListener("toggle", tell);
+      tell();
+      return button;
+    };
+    const pressed = (said, act) => {
+      const button = make("button", {}, said);
+      button.addEventListener("click", act);
+      return button;
+    };
+    const buttons = {
+      run: pressed("Run and check", run),
+      stop: pressed("Stop", () => stop({ error: "Stopped." })),
+      hint: folded(hint, "hint"),
+      solution: folded(solution, "solution"),
+      again: pressed("Start again", () => {
+        area.focus();
+        area.select();
+        document.execCommand("insertText", false, blank); // so that it can be undone
+      }),
+    };
+    if ("step" in card.dataset) buttons.file = pressed("Download my_transformer.py", () => download(id, area.value));
+    buttons.stop.hidden = true;
+    for (const button of Object.values(buttons)) Object.assign(button, { type: "button", className: "widget-button" });
+
+    area.addEventListener("input", () => {
+      lay();
+      keep(DRAFTS, id, area.value);
+    });
+    area.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
+    });
+    typing(area);
+    write(kept(DRAFTS)[id] ?? (kept(ANSWERS)[id] || blank)); // "" where a file of progress says that it passed
+    const editor = make(
+      "div",
+      { class: "editor" },
+      make("div", { class: "editor-code" }, numbers, area),
+      make("p", { class: "quiz-note", id: `keys-${name}` }, help),
+      make("div", { class: "widget-row" }, ...Object.values(buttons), done),
+      verdict,
+    );
+    cell.before(editor);
+    editor.after(hint);
+    card.classList.add("written-here");
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const card of document.querySelectorAll(".exercise-card[data-exercise]")) mount(card);
+  });
+}
