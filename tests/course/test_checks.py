@@ -27,10 +27,19 @@ class Sizes:
     n_kv_heads: int | None = None
     attention_dropout: float = 0.0
     scale: float | None = None
+    rope_base: float = 1e4
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"d_model": None}, {"d_model": 0}, {"n_kv_heads": 0}, {"attention_dropout": 1.0}]
+    "wrong",
+    [
+        {"d_model": None},
+        {"d_model": 0},
+        {"n_kv_heads": 0},
+        {"attention_dropout": 1.0},
+        {"rope_base": 1e30},
+        {"rope_base": float("nan")},
+    ],
 )
 def test_a_config_is_checked_by_the_types_of_its_fields(wrong, no_shape_checks):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pooch
 import pytest
 
 from transformer_lit.course import files
@@ -200,6 +203,7 @@ def test_sha256_gives_the_standard_s_example():
 
 # --- files that are known by their hash ---------------------------------------------------------
 
+DOWNLOAD = pooch.HTTPDownloader.__call__
 CONTENT = "A man is riding a bike.\nfährt\n".encode() * 50
 FILE = DataFile(
     "toy/train.en", sha256(CONTENT), ("https://one/train.en.gz", "https://two/train.en")
@@ -301,14 +305,15 @@ class TestDownloads:
             read_file(file)
 
     @pytest.mark.parametrize(
-        ("part", "pause", "told"),
+        ("part", "pause", "limit", "told"),
         [
-            (b"x" * 1000, 0, r"longer than 11,500 bytes"),
-            (b"x", 0.001, r"only \d+ bytes came in 0 s"),
+            (b"x" * 1000, 0, "PATIENCE", r"longer than 11,500 bytes"),
+            (b"x", 0.001, "PATIENCE", r"only \d+ bytes came in 0 s"),
+            (b"x", 0.001, "LATEST", r"only \d+ bytes came in 0 s"),
         ],
-        ids=["endless", "drip"],
+        ids=["endless", "drip", "just fast enough"],
     )
-    def test_a_body_that_never_ends_is_given_up(self, urls, monkeypatch, part, pause, told):
+    def test_a_body_that_never_ends_is_given_up(self, urls, monkeypatch, part, pause, limit, told):
         ended = threading.Event()
 
         def send(received):
@@ -319,8 +324,36 @@ class TestDownloads:
             finally:
                 ended.set()
 
-        monkeypatch.setattr(files, "PATIENCE", 0.01)
+        monkeypatch.setattr(files, limit, 0.01)
         urls[FILE.urls[0]] = send
         with pytest.raises(InputError, match=told):
             read_file(replace(FILE, size=1501))
         assert ended.wait(5)  # nor does it go on in the background
+
+    @pytest.mark.parametrize("location", ["/right", "file:///etc/hostname", "/"])
+    def test_the_body_of_a_redirect_is_not_read(self, monkeypatch, location):
+        "It has no end here. A redirect to a file, or one that goes on for ever, is refused."
+        sent = []
+
+        class Home(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200 if self.path == "/right" else 302)
+                self.send_header("Location", location)
+                self.end_headers()
+                self.wfile.write(CONTENT)
+                with suppress(OSError):
+                    while self.path != "/right":
+                        sent.append(self.wfile.write(bytes(2**16)))
+
+            def log_message(self, *args):
+                pass
+
+        monkeypatch.setattr(pooch.HTTPDownloader, "__call__", DOWNLOAD)
+        with ThreadingHTTPServer(("127.0.0.1", 0), Home) as home:
+            threading.Thread(target=home.serve_forever, daemon=True).start()
+            file = replace(FILE, urls=(f"http://127.0.0.1:{home.server_port}/",))
+            told = "InvalidSchema|TooManyRedirects"
+            with pytest.raises(InputError, match=told) if location != "/right" else nullcontext():
+                assert read_file(file) == CONTENT
+            home.shutdown()
+        assert sum(sent) < 2**28

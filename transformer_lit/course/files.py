@@ -184,6 +184,7 @@ class DataFile:
 
 
 PATIENCE, SLOWEST = 60, 10_000  # a download gets so many seconds, and one more per so many bytes
+LATEST = 3600  # seconds after which it ends, however many bytes still come
 
 
 def cache_folder() -> Path:
@@ -248,7 +249,7 @@ def _wait(ended: Callable[[float], bool], size: Callable[[], int]) -> None:
         seconds, come = time.monotonic() - began, size()
         if come > LARGEST:
             raise OSError(f"it is longer than {LARGEST:,} bytes")
-        if seconds > PATIENCE + come / SLOWEST:
+        if seconds > min(PATIENCE + come / SLOWEST, LATEST):
             raise TimeoutError(f"only {come:,} bytes came in {seconds:.0f} seconds")
 
 
@@ -304,6 +305,13 @@ class _Received(io.BytesIO):
         return super().write(data)
 
 
+def _unread(answer: Any, **how: Any) -> None:
+    "Nobody needs the body of a redirect, but requests reads it to its end, if it has one."
+    if answer.is_redirect:
+        answer.close()
+        answer.raw = io.BytesIO()
+
+
 def _download(file: DataFile, url: str, progressbar: bool) -> bytes:
     if url.startswith("pip:"):
         return _package(url.removeprefix("pip:").partition("!")[0])
@@ -312,7 +320,8 @@ def _download(file: DataFile, url: str, progressbar: bool) -> bytes:
     # A thread waits for the network, and we for the thread: no timeout of a socket bounds the sum.
     received = _Received(LARGEST if file.unpack else file.size + 9_999)  # gzip may make it longer
     plain = {"Accept-Encoding": "identity"}
-    fetch = pooch.HTTPDownloader(progressbar=progressbar, timeout=30, headers=plain)
+    how = {"timeout": 30, "headers": plain, "hooks": {"response": _unread}}
+    fetch = pooch.HTTPDownloader(progressbar=progressbar, **how)
     fetching = in_thread(lambda: fetch(url, received, None))
     try:
         _wait(lambda seconds: bool(wait([fetching], seconds).done), received.tell)

@@ -26,8 +26,11 @@ def own_sizes(module: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in {**plain, **shapes}.items())
 
 
+_RANGES = {"eps": (1e-30, 1), "rope_base": (1, 10**9)}
+
+
 def check_sizes(config: Any) -> None:
-    "`ValueError` names the field of a config dataclass that cannot be a size, a dropout or an eps."
+    "`ValueError` names the field of a config dataclass that cannot be what its name says."
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type is int and value is None:
@@ -36,8 +39,9 @@ def check_sizes(config: Any) -> None:
             positive(**{field.name: value})
         if field.name.endswith("dropout"):
             share(**{field.name: value})
-        if field.name == "eps" and not 1e-30 <= value <= 1:
-            raise ValueError(f"eps must be a number from 1e-30 to 1, got {value!r}")
+        low, high = _RANGES.get(field.name, (None, None))
+        if low is not None and not low <= value <= high:
+            raise ValueError(f"{field.name} must be a number from {low} to {high}, got {value!r}")
 
 
 class Tied:
