@@ -41,8 +41,14 @@ import ways  # noqa: E402
 from chapter import source  # noqa: E402
 
 from transformer_lit.course.exercises import Verdict  # noqa: E402
-from transformer_lit.course.files import InputError, atomic_path, read_text, remove_folder  # noqa: E402
-from transformer_lit.course.marking import confirmed  # noqa: E402
+from transformer_lit.course.files import (  # noqa: E402
+    InputError,
+    atomic_path,
+    read_table,
+    read_text,
+    remove_folder,
+)
+from transformer_lit.course.marking import as_text, confirmed  # noqa: E402
 from transformer_lit.course.worker import Worker  # noqa: E402
 from transformer_lit.exercises import find_exercise  # noqa: E402
 from transformer_lit.exercises.my_transformer import STEPS, check_file, write_starter  # noqa: E402
@@ -424,6 +430,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from transformer_lit import exercises
 from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.marking import claim
+from transformer_lit.course.sandbox import explained
 
 
 def check(id, answer=...):
@@ -441,26 +448,38 @@ shell = InteractiveShell.instance()
 shell.history_manager.enabled = False
 with open(notebook, encoding="utf-8") as file:
     cells = json.load(file)["cells"]
-for cell in cells:
-    if cell["cell_type"] == "code":  # what it raises is its own affair
-        shell.run_cell("".join(cell["source"]))
+for number, cell in enumerate(cells, 1):
+    if cell["cell_type"] == "code":  # the next one runs, whatever this one raises
+        result = shell.run_cell("".join(cell["source"]))
+        if error := result.error_before_exec or result.error_in_exec:
+            send({"raised": f"cell {number}: {explained(error)}"})
 """
 
 
 def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
     """Run a notebook that was handed in, in a process and a folder: its verdicts, the last of each.
 
-    `error` says why there may be more of them: it did not end in time, or ended the process.
+    `error` says why there may be more of them: it is no notebook, it did not end in time, it ended
+    the process, or the first cell that raised something.
     """
+    try:
+        cells = read_table(path)["cells"]
+        _ = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except InputError as error:
+        return {"error": str(error), "verdicts": []}
+    except (KeyError, TypeError):
+        return {"error": f"{path} is not a notebook: it has no list of cells", "verdicts": []}
     how = {"seconds": seconds, "folder": folder, "imports": check_file.__module__}
-    found, worker = {}, Worker(RUN, str(path.resolve()), **how)
+    found, raised, worker = {}, None, Worker(RUN, str(path.resolve()), **how)
     for message in worker:
-        id = message.get("id") if isinstance(message, dict) else None
+        message = message if isinstance(message, dict) else {}
+        id, error = message.get("id"), message.get("raised")
+        raised = raised or (error and as_text(error))
         if isinstance(id, str) and len(id) < 100:
             one = find_exercise(id)
             verdict = one if isinstance(one, Verdict) else confirmed(one, message)
             found[id] = verdict.as_dict()
-    return {"error": worker.error or None, "verdicts": list(found.values())}
+    return {"error": worker.error or raised, "verdicts": list(found.values())}
 
 
 def verdicts(folder: Path) -> dict[str, dict]:

@@ -535,6 +535,9 @@ def test_verdicts_of_a_class(tmp_path, capsys):
     notebook(ada / "deep/masks.ipynb", *CELLS)
     (ada / "my_transformer.py").write_text("import os\nos._exit(0)")
     (bob / "broken.ipynb").write_text("{")
+    (bob / "empty.ipynb").write_text("{}")
+    os.mkfifo(bob / "pipe.ipynb")
+    notebook(bob / "raises.ipynb", "import nothing_of_the_kind", "1 / 0", CELLS[1])
     (bob / "my_transformer.py").write_text(solved.thread())
     notebook(cleo / "a.ipynb", *CELLS[:2], "import os; os._exit(0)", CELLS[2])
     assert notebooks.main(["verdicts", str(tmp_path / "submissions")]) == 0
@@ -546,13 +549,16 @@ def test_verdicts_of_a_class(tmp_path, capsys):
     assert "ended its process" in found["ada"]["thread"]["error"]
     masks = found["ada"]["notebooks"]["deep/masks.ipynb"]
     states = {verdict["id"]: verdict["state"] for verdict in masks["verdicts"]}
-    assert masks["error"] is None and states == {
+    assert masks["error"].startswith("cell 6: Your code raised ZeroDivisionError") and states == {
         **{"masks.1": "not yet", "masks.3": "passed"},
         **dict.fromkeys(("masks.9", "masks.99"), "unknown"),
     }
-    for name, n in (("bob", 0), ("cleo", 1)):
-        (broken,) = found[name]["notebooks"].values()
-        assert "ended its process" in broken["error"] and len(broken["verdicts"]) == n
+    told = {"broken": "not valid JSON", "empty": "no list of cells", "pipe": "not a file but a pip"}
+    told |= {"raises": "cell 2: Your code raised ModuleNotFoundError", "a": "ended its process"}
+    for name, row in (found["bob"]["notebooks"] | found["cleo"]["notebooks"]).items():
+        assert told.pop(name.removesuffix(".ipynb")) in row["error"]
+        assert len(row["verdicts"]) == (name == "a.ipynb")
+    assert not told
 
 
 @pytest.mark.machinery

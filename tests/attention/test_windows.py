@@ -71,10 +71,12 @@ def test_a_sink_starts_at_0_and_no_window_hides_it():
     [
         (lambda: Window(0), "at least 1 position, got 0"),
         (lambda: SinkLogit(H, Window(3, attend=SoftCap(2.0))), "its own softmax"),
+        (lambda: SinkLogit(H, SinkLogit(H)), "the window of a sink is a Window, got a SinkLogit"),
+        (lambda: attend(*torch.zeros(3, 1, 0, 5, 7)), "are not B H T D"),
         (lambda: SoftCap(math.inf), "positive and finite, got inf"),
         (lambda: SoftCap(-1.0), "positive and finite, got -1"),
     ],
 )
-def test_what_could_not_be_computed_is_refused(new, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_could_not_be_computed_is_refused(new, said, no_shape_checks):
+    with pytest.raises((ValueError, TypeError), match=said):
         new()

@@ -193,7 +193,8 @@ def test_what_never_ends_is_not_read(tmp_path, read, kind):
 
 
 def test_no_message_moves_the_cursor():
-    assert str(InputError("a \x1b]0;title\x07 ü\u202e")) == r"a \x1b]0;title\x07 ü\u202e"
+    told = str(InputError("a \x1b]0;title\x07 \r\x9b ü\u202e\t\n"))
+    assert told == r"a \x1b]0;title\x07 \r\x9b ü\u202e" + "\t\n"
 
 
 def test_sha256_gives_the_standard_s_example():

@@ -3,6 +3,9 @@
 Both ways to start a process are tried, the fork and, for systems without a good one, a new Python.
 """
 
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -63,18 +66,40 @@ def test_a_process_that_kills_the_one_that_forks_harms_no_other():
     assert [*first] == [1] and [*second] == [2] and [*Worker("send(3)")] == [3]
 
 
-def test_nothing_of_it_is_left(tmp_path):
-    "The group of its processes is killed, and it runs in the folder that is named."
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nothing_of_it_is_left(tmp_path, leaves):
+    "It runs in the folder that is named. A child that leaves its group is killed on Linux only."
+    if leaves and not worker._FORKS:
+        pytest.skip("no such signal here")
     child = (
         "import time\nfor n in range(999):\n    open('beat', 'w').write(str(n)); time.sleep(0.01)"
     )
-    program = (
-        "import os, subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', args[0]])\n"
-    )
+    program = "import os, subprocess, sys, time\n"
+    program += "subprocess.Popen([sys.executable, '-c', args[0]], start_new_session=args[1])\n"
     program += "while not os.path.exists('beat'): time.sleep(0.01)\n"
-    worker = Worker(program, child, folder=tmp_path)
-    assert [*worker] == [] and not worker.error
+    found = Worker(program, child, leaves, folder=tmp_path)
+    assert [*found] == [] and not found.error
+    assert_still(tmp_path / "beat")
+
+
+def assert_still(path):
     time.sleep(0.1)
-    last = (tmp_path / "beat").read_text()
+    last = path.read_text()
     time.sleep(0.3)
-    assert (tmp_path / "beat").read_text() == last
+    assert path.read_text() == last
+
+
+@pytest.mark.skipif(not worker._FORKS, reason="no such signal here")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_where_the_one_that_asks_is_ended_its_programs_are_too(tmp_path, how):
+    beat = "n = 0\nwhile True:\n    n += 1; open('beat', 'w').write(str(n)); time.sleep(0.01)"
+    program = f"import os, time\nif not os.fork():\n    os.setsid()\n    os.fork()\n{beat}"
+    asks = "import sys; from transformer_lit.course.worker import Worker\n"
+    asks += "[*Worker(sys.argv[1], folder=sys.argv[2])]"
+    marker = subprocess.Popen([sys.executable, "-c", asks, program, tmp_path])
+    while not (tmp_path / "beat").exists():
+        time.sleep(0.01)
+    marker.send_signal(how)
+    marker.wait()
+    time.sleep(0.5)
+    assert_still(tmp_path / "beat")

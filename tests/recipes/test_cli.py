@@ -1,6 +1,7 @@
 """What a command owes its user: the result alone on standard output, one line for each failure."""
 
 import contextlib
+import copy
 import dataclasses
 import io
 import json
@@ -54,6 +55,9 @@ def here(monkeypatch, tmp_path, data_folder, tiny_translator, tiny_writer):
     (data_folder / "tinyshakespeare").mkdir()
     (data_folder / PLAYS).write_text("cut")
     tiny_writer.save(folder / "writer")
+    huge = copy.deepcopy(tiny_writer)
+    huge.model.lm_head.weight.data.fill_(3e38)  # finite, and no product of it is
+    huge.save(folder / "huge")
     monkeypatch.chdir(folder)
     # it would outlive the test
     monkeypatch.setattr("transformer_lit.training.options.keep_freed_memory", lambda: None)
@@ -205,6 +209,10 @@ FAILURES = {
         "so a language-model run can't start from it",
     ),
     "help of no recipe": (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
+    "logits that are no numbers": (
+        ("generate", "--model", "huge"),
+        "logit of each row must be fin",
+    ),
     "no chat model": (("chat", "--model", "model"), "which can't answer"),
     "no chat model here": (("chat",), "transformer-lit data fetch smollm2"),
     "no encoder": (("ask", "why", "--model", "model"), "modules.json"),
@@ -508,6 +516,22 @@ class TestGenerate:
         code, out, err = run(*generate("ab c", "--max-new-tokens", "30", "--temperature", "0"))
         expected = "".join(tiny_writer.stream("ab c", max_new_tokens=30, temperature=0))
         assert (code, out, err) == (0, f"ab c{expected}\n", "")
+
+    @pytest.mark.parametrize("command", ["generate", "translate", "chat"])
+    def test_no_text_of_a_model_steers_the_terminal(self, run, monkeypatch, published, command):
+        written = "\x1b]0;a\x07\x9b2Jä\tb"
+        monkeypatch.setattr("sys.stdin", io.StringIO("a"))
+        monkeypatch.setattr(Chat, "_answer", lambda *_: iter([written.encode()]))
+        monkeypatch.setattr(language_model.LanguageModel, "stream", lambda *_, **__: [written])
+        monkeypatch.setattr(
+            translation.Translator, "translate", lambda *_, **__: [[(written, 0.0)]]
+        )
+        call = {"generate": generate(""), "translate": translate("a")}
+        call |= {"chat": ("chat", "--model", published)}
+        code, out, _ = run(*call[command])
+        assert (code, out) == (0, r"\x1b]0;a\x07\x9b2J" + "ä\tb\n")
+        if command != "chat":
+            assert written in json.loads(run(*call[command], "--json")[1]).values()
 
     def test_a_seed_repeats_a_text_and_an_empty_prompt_is_one(self, run):
         texts = [run(*generate("", "--seed", str(seed)))[1] for seed in (1, 1, 2)]

@@ -19,6 +19,7 @@ from transformer_lit.text.tokenizer import (
     BPETokenizer,
     CharTokenizer,
     PublishedTokenizer,
+    Specials,
     _is_ours,
     byte_alphabet,
     load_tokenizer,
@@ -208,6 +209,14 @@ class TestPublished:
 # --- refused -------------------------------------------------------------------------------------
 
 
+def read_with(*replaced):
+    "A tokenizer of somebody else's, which replaces something in a text before it cuts it."
+    backend = Tokenizer.from_str(TOKENIZER.backend.to_str())
+    steps = normalizers.Sequence([normalizers.Replace(*pair) for pair in replaced])
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), steps])
+    Specials({}, [], {}, False, None, {}).add_to(backend, "tokenizer.json")
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -225,11 +234,14 @@ class TestPublished:
         (lambda: CharTokenizer(""), "characters must differ"),
         (lambda: CharTokenizer("aba"), "characters must differ"),
         (lambda: BPETokenizer.load("no_such.json"), r"no_such\.json"),
+        (lambda: read_with((Regex("a"), "a" * 10**6)), "a text 1,000,001 times as long"),
+        (lambda: read_with(*[("a", "aa")] * 5), "a text 243 times as long"),
     ],
 )
 def test_what_no_text_or_id_could_be_is_refused(call, words):
     with pytest.raises(ValueError, match=words):  # InputError is one
         call()
+    read_with((" ", "▁"), (Regex(" {2,}"), "▁"))
 
 
 EXPLODES = [r"(a+)+[bc]", r"[ab]+[ab]*[ab]*(?<!a)"]

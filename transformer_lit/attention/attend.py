@@ -20,7 +20,7 @@ def check_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> None:
     "`ValueError` for what torch would broadcast, pad or add in silence. All else torch refuses."
-    if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3]:
+    if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or not k.shape[1]:
         shapes = f"q {(*q.shape,)}, k {(*k.shape,)}, v {(*v.shape,)}"
         raise ValueError(f"{shapes} are not B H T D, B K S D, B K S E")
     for x, is_bias in ((mask, False), (bias, True)):

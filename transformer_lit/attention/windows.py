@@ -110,6 +110,8 @@ class SinkLogit(nn.Module):
 
     def __init__(self, n_heads: int, window: Window | None = None):
         super().__init__()
+        if not isinstance(window, Window | None):
+            raise TypeError(f"the window of a sink is a Window, got a {type(window).__name__}")
         if window is not None and window != Window(window.size, window.first):
             raise ValueError(f"a sink has its own softmax; give it {Window(window.size)}")
         self.logit, self.window = nn.Parameter(torch.zeros(n_heads)), window

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -31,8 +32,16 @@ class InputError(ValueError):
     """
 
     def __str__(self) -> str:
-        letters = super().__str__()
-        return "".join(x if x.isprintable() or x == "\n" else repr(x)[1:-1] for x in letters)
+        return printable(super().__str__())
+
+
+# control characters but for tab and line feed, what turns a line's direction, half a surrogate pair
+_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"A text of a file or a model, for a terminal: each control character is written as `\x1b` is."
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 @contextmanager

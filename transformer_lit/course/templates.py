@@ -23,7 +23,7 @@ from transformer_lit.course.files import InputError
 from transformer_lit.course.worker import launch
 
 SECONDS, MEGABYTES = 10.0, 512  # that a template may take; a published one takes milliseconds
-LONGEST = 2**26  # letters of an answer from its process
+LONGEST = 2**20  # letters that it may write: far more than the chats of today's models hold
 DARK = "·"  # in a shade: a letter that was handed over
 
 
@@ -202,6 +202,8 @@ def _serve() -> None:
         try:
             template, names, shades = json.loads(line)
             text = _compiled(template).render(shaded(names, shades))
+            if len(text) > LONGEST:
+                raise ValueError(f"it writes {len(text):,} letters, more than {LONGEST:,}")
             answer = json.dumps([text, shade_of(text)])
         except MemoryError:
             return
@@ -247,7 +249,7 @@ def write(template: str, handed: dict[str, Any], known: dict[str, Any]) -> Said:
             try:
                 server.stdin.write(f"{asked}\n")
                 server.stdin.flush()
-                line = server.stdout.readline(LONGEST)
+                line = server.stdout.readline(25 * LONGEST)  # a text and its shade, in JSON
             finally:
                 timer.cancel()
             found = json.loads(line)

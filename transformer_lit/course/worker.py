@@ -6,8 +6,8 @@ same, so it can still read and delete files.
 """
 
 import atexit
+import ctypes
 import importlib
-import itertools
 import json
 import os
 import queue
@@ -113,6 +113,8 @@ class Worker:
                 os.kill(self._pid, signal.SIGTERM)
             else:
                 os.killpg(self._pid, signal.SIGKILL)
+        if _FORKS:
+            _server.ended(self._pid)
 
 
 def launch(module: str, call: str, **more: Any) -> subprocess.Popen:
@@ -154,23 +156,32 @@ class _Server:
             for _ in range(2):
                 with suppress(OSError, ValueError):
                     self.begin()
+                    self._used = True
                     socket.send_fds(self._link, [request], [writer])
                     return int(self._link.recv(99))
                 self.end()
         raise OSError("the process that runs programs does not answer")
+
+    def ended(self, pid: int) -> None:
+        "A program is over: what it has left behind, in groups of its own too, is ended."
+        with suppress(OSError):  # it is not there any more
+            self._link.send(str(pid).encode())
 
     def begin(self) -> None:
         "Start the process, if there is none, and don't wait for it."
         if self._process is not None:
             return
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._used = False
         with theirs:
             self._process = launch(__name__, "_serve", stdin=theirs, stdout=subprocess.DEVNULL)
         self._link.settimeout(SECONDS)
 
     def end(self) -> None:
         if self._process is not None:
-            self._link.close()
+            self._link.close()  # it ends its children, and then itself
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5 * self._used)
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -192,18 +203,39 @@ def _serve() -> None:
 
     link = socket.socket(fileno=0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
-    for number in itertools.count():
+    # PR_SET_CHILD_SUBREAPER: a process whose parent ends becomes a child of this one.
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    running, seen = set(), 0
+    while True:
         request, (*writer,), *_ = socket.recv_fds(link, 2**20, 1)
-        if not request:
-            return
-        if number == 1:  # an optimiser's first step imports it, which takes more than a second
+        if not writer:  # one program is over; or all, where the one that asks has ended
+            running = running - {int(request)} if request else set()
+            _end_children(running)
+            if not request:
+                os._exit(0)
+            continue
+        seen += 1
+        if seen == 2:  # an optimiser's first step imports it, which takes more than a second
             importlib.import_module("torch._dynamo")
         importlib.import_module(json.loads(request)["imports"])
         if not (pid := os.fork()):
             link.detach()
             _run(request, *writer)
         os.close(*writer)
+        running.add(pid)
         link.send(str(pid).encode())
+
+
+def _end_children(kept: set[int]) -> None:
+    "End all children of this process but those; the children of one that ends are the next."
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    for _ in range(1000):  # one of another user's can't be ended
+        if not (found := {*map(int, listed.read_text().split())} - kept):
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
 
 
 def _run_one() -> None:

@@ -35,7 +35,8 @@ def render(
     """What a chat template, in the language Jinja, makes of messages with a role and a content.
 
     The text has a `shade`, which says which letters were handed over; see `write`. `InputError`
-    where it is no template, refuses the messages, or takes too much time or memory.
+    where it is no template, refuses the messages, takes too much time or memory, or writes too
+    much.
 
     Args:
         template: a program that came with somebody's file.

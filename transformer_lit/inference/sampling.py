@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from transformer_lit.course.files import InputError
+
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
     "The k largest logits; all others become -inf. What ties with the k-th stays."
@@ -66,7 +68,7 @@ def next_token(
     largest = logits.amax(-1, keepdim=True)
     if not largest.isfinite().all():
         wrong = largest[~largest.isfinite()].tolist()
-        raise ValueError(f"the largest logit of each row must be finite, got {wrong[:3]}")
+        raise InputError(f"the largest logit of each row must be finite, got {wrong[:3]}")
     if temperature > 0:  # differences, so that a tiny temperature gives 0 and -inf, never nan
         logits = (logits - largest) / max(temperature, 1e-30)
     if top_k is not None:

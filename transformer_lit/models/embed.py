@@ -45,7 +45,7 @@ from transformer_lit.course.settings import (
     one_of,
     whole,
 )
-from transformer_lit.course.tensors import load_tensors, save_tensors
+from transformer_lit.course.tensors import check_finite, load_tensors, save_tensors
 from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import BERT_SIZES
@@ -403,6 +403,7 @@ def encode_cached(
         _ = unseal(about), (held := load_tensors(path))
         if held["vectors"].shape[1:] != (encoder.bert.config.d_model,):
             raise ValueError("it is of another encoder")
+        check_finite(held, path)
         known = dict(zip(map(bytes, held["texts"].tolist()), held["vectors"], strict=True))
     except (InputError, KeyError, ValueError, TypeError):  # none, or damaged
         known = {}

@@ -29,6 +29,7 @@ from transformer_lit.course import data as datasets
 from transformer_lit.course.files import (
     InputError,
     optional,
+    printable,
     read_table,
     read_text,
     require_writable,
@@ -57,7 +58,7 @@ _UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps 
 
 def _version(asked: bool) -> bool:
     if asked:
-        typer.echo(__version__)
+        _say(__version__)
         raise typer.Exit
     return asked
 
@@ -90,6 +91,11 @@ def _print(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
+def _say(text: Any = "", **how: Any) -> None:
+    "Print a text that a model, a file or a person wrote: nothing in it steers the terminal."
+    typer.echo(printable(str(text)), **how)
+
+
 def _bar(total: int | None, what: str, *, hidden: bool = False, **more: Any) -> tqdm:
     "A bar on standard error, where that is a terminal."
     return tqdm(total=total, desc=what, file=sys.stderr, disable=hidden or None, **more)
@@ -116,7 +122,7 @@ def data_list(as_json: _Json = False) -> None:
         if as_json:
             _print(row | {"licence": dataset.licence})
             continue
-        typer.echo(f"{dataset.name:15}  {state:8}  {dataset.about} ({dataset.licence})")
+        _say(f"{dataset.name:15}  {state:8}  {dataset.about} ({dataset.licence})")
 
 
 @data_app.command("fetch")
@@ -131,8 +137,8 @@ def data_fetch(
         _print({"name": name, "paths": paths, "licence": licence})
         return
     for path in paths:
-        typer.echo(path)
-    typer.echo(f"licence: {licence}", err=True)
+        _say(path)
+    _say(f"licence: {licence}", err=True)
 
 
 @app.command("models")
@@ -146,7 +152,7 @@ def models(as_json: _Json = False) -> None:
         if as_json:
             _print({"name": name, "about": said})
         else:
-            typer.echo(f"{name:18}  {said}")
+            _say(f"{name:18}  {said}")
 
 # %% ../../nbs/recipes/07_cli.ipynb #many
 class _Many(typer.core.TyperCommand):
@@ -379,13 +385,13 @@ def train(
                 settings.examples(split, progressbar=sys.stderr.isatty())
             _look_ahead(device, () if world.rank else (results, out))  # the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
-            typer.echo(f"There is no run in {out} yet, so a new one begins.", err=True)
+            _say(f"There is no run in {out} yet, so a new one begins.", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}
         words = {"preset": preset, "from": start, "results": str(results)}
         run = open_training(settings, out, **how, words=words)
         done, hidden = run.trainer.done, world.rank > 0
         for note in () if hidden else (*run.notes, *([f"step {done} is done"] if done else ())):
-            typer.echo(note, err=True)
+            _say(note, err=True)
         events = _events(run, writer) if writer and not hidden else nullcontext(lambda log: None)
         try:
             with _bar(run.steps, "train", initial=done, hidden=hidden) as bar, events as tell:
@@ -393,7 +399,7 @@ def train(
         except KeyboardInterrupt:
             saved = [path.name for path in checkpoints(out / "checkpoints")][-1:] or ["nothing"]
             on = f"transformer-lit train --resume --out {shlex.quote(str(out))}"
-            typer.echo(f"Saved: {saved[0]}. Continue with: {on}", err=True)
+            _say(f"Saved: {saved[0]}. Continue with: {on}", err=True)
             raise
         with _bar(None, "score", hidden=hidden) as bar:
             record = {"name": name, "command": command, "results": results}
@@ -405,9 +411,9 @@ def train(
     if as_json:
         _print({**vars(result), "model": str(out / "model"), "sample": sample})
         return
-    typer.echo(f"{run.trained.describe(result.metrics)}; model in {out / 'model'}")
+    _say(f"{run.trained.describe(result.metrics)}; model in {out / 'model'}")
     if sample:
-        typer.echo(f"\n{sample}", nl=False)
+        _say(f"\n{sample}", nl=False)
 
 
 def _event_writer() -> Any:
@@ -520,7 +526,7 @@ def translate(
         ends = min(faults)
     elif faults:
         what = "left empty" if overlong == "skip" else "cut"
-        typer.echo("\n".join(f"{fault} ({what})" for fault in faults.values()), err=True)
+        _say("\n".join(f"{fault} ({what})" for fault in faults.values()), err=True)
     wanted = [
         bool(line.strip()) and not (overlong == "skip" and place in faults)
         for place, line in enumerate(lines[:ends])
@@ -540,7 +546,7 @@ def translate(
                         more = {"score": score} if scores else {}
                         _print({"source": line, "target": said, **more})
                     else:
-                        typer.echo(said if score is None or not scores else f"{score:.4f}\t{said}")
+                        _say(said if score is None or not scores else f"{score:.4f}\t{said}")
             sys.stdout.flush()
     if ends < len(lines):
         advice = ". To go on after such lines, add: --overlong skip (or cut)" if file else ""
@@ -663,11 +669,11 @@ def generate_text(
         if as_json:
             _print({"prompt": prompt, "text": "".join(pieces)})
             return
-        typer.echo(prompt, nl=False)
+        _say(prompt, nl=False)
         for piece in pieces:
-            typer.echo(piece, nl=False)
+            _say(piece, nl=False)
             sys.stdout.flush()
-    typer.echo()
+    _say()
 
 # %% ../../nbs/recipes/07_cli.ipynb #evaluate
 @app.command(cls=_Many)
@@ -704,7 +710,7 @@ def evaluate(
     search = {"beam": beam} if hasattr(model, "translate") else {}
     with _bar(None, "score") as bar:
         metrics = model.score(examples, progress=bar.update, **search)
-    _print(metrics) if as_json else typer.echo(model.describe(metrics))
+    _print(metrics) if as_json else _say(model.describe(metrics))
 
 
 def _recipe_of(model: Any, dataset: str | None) -> Any:
@@ -768,7 +774,7 @@ def bakeoff(
             if as_json:
                 _print(vars(result))
                 return
-            typer.echo(f"{result.name}  {result.metrics['val_loss']:.4f}  {result.minutes:.1f} min")
+            _say(f"{result.name}  {result.metrics['val_loss']:.4f}  {result.minutes:.1f} min")
 
         run_bakeoff(name, setting=setting, seeds=seeds, progress=show, **where)
 
@@ -814,7 +820,7 @@ def check_own(
         from transformer_lit.exercises.my_transformer import write_starter
 
         write_starter(file)
-        typer.echo(file)
+        _say(file)
         return
     if (watch and (write or race)) or (race and as_json):
         raise InputError(
@@ -825,14 +831,14 @@ def check_own(
 
     def look() -> int:
         code, text = _report(file, *(() if race else (as_json, step, write, steps)))
-        typer.echo(text)
+        _say(text)
         return code
 
     for _ in _saves(file) if watch else ():
         try:
             look()
         except InputError as error:  # it may be corrected at the next save
-            typer.echo(f"error: {error}", err=True)
+            _say(f"error: {error}", err=True)
     raise typer.Exit(look())
 
 
@@ -890,18 +896,18 @@ def chat(
     for line in _typed():
         began = first = perf_counter()
         try:
-            for n, piece in enumerate(talk.say(line, max_new_tokens=most)):
-                first = first if n else perf_counter()
-                typer.echo(piece, nl=False)
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            pass
-        except InputError as error:
-            typer.echo(f"error: {error}", err=True)
+            pieces = talk.say(line, max_new_tokens=most)
+        except InputError as error:  # another line may fit
+            _say(f"error: {error}", err=True)
             continue
-        typer.echo()
+        with suppress(KeyboardInterrupt):
+            for n, piece in enumerate(pieces):
+                first = first if n else perf_counter()
+                _say(piece, nl=False)
+                sys.stdout.flush()
+        _say()
         rate = max(0, len(talk.turns[-1][1]) - 1) / (perf_counter() - first)
-        typer.echo(f"({first - began:.1f} s to read, then {rate:.1f} tokens a second)", err=True)
+        _say(f"({first - began:.1f} s to read, then {rate:.1f} tokens a second)", err=True)
 
 
 def _typed() -> Iterator[str]:
@@ -936,8 +942,8 @@ def ask(
     with tqdm(total=total, desc="read the book", file=sys.stderr, delay=2) as bar:
         answers = ask_book(question, encoder, book, cache, top=top, progress=bar.update)
     for found, score in answers:
-        typer.echo(f"{score:.2f}  {found.page}: {found.chapter}, {found.section or 'beginning'}")
-        typer.echo(textwrap.indent(textwrap.fill(found.text, 90), "      "))
+        _say(f"{score:.2f}  {found.page}: {found.chapter}, {found.section or 'beginning'}")
+        _say(textwrap.indent(textwrap.fill(found.text, 90), "      "))
 
 # %% ../../nbs/recipes/07_cli.ipynb #main
 def main(args: Sequence[str] | None = None) -> int:
@@ -962,5 +968,5 @@ def main(args: Sequence[str] | None = None) -> int:
     except (InputError, OSError) as error:
         code, message = 2, f"error: {error}"
     if message or code == 130:
-        typer.echo(" ".join(message.split()) or "interrupted", err=True)
+        _say(" ".join(message.split()) or "interrupted", err=True)
     return code

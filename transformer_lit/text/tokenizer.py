@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -495,7 +496,7 @@ class Specials:
 
         How a numbered token is found in a text, the files beside the backend's decide.
         """
-        self._check_twice(backend, path)
+        self._check(backend, path)
         there = {token.content for token in backend.get_added_tokens_decoder().values()}
         named = [token for token in (*self.roles.values(), *self.more) if token is not None]
         for i, token in sorted(self.numbered.items()):
@@ -513,12 +514,16 @@ class Specials:
             for role, token in self.roles.items()
         }
 
-    def _check_twice(self, backend: Backend, path: str | Path) -> None:
-        "`InputError` where a setting beside a backend is not what the backend does."
+    def _check(self, backend: Backend, path: str | Path) -> None:
+        "`InputError` where a backend differs from the settings beside it, or makes a text long."
         said = json.loads(backend.to_str())
         steps = [step for name in ("normalizer", "pre_tokenizer") if (step := said[name])]
-        lists = (x.get("normalizers", x.get("pretokenizers", [])) for x in steps)
-        steps += [step for inner in list(lists) for step in inner]
+        for step in steps:  # and what each is made of
+            steps += step.get("normalizers", step.get("pretokenizers", []))
+        replaces = [(x["content"], x["pattern"]) for x in steps if x["type"] == "Replace"]
+        grows = [1 + len(new) for new, old in replaces if len(new) > len(old.get("String", ""))]
+        if (times := prod(grows)) > 8:  # published ones come to 2 at most
+            raise InputError(f"{path} may make a text {times:,} times as long before it is cut")
         for name, value in self.twice.items():
             for step in (x for x in steps if _TWICE[name] in x):
                 does = step[_TWICE[name]]
