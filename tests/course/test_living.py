@@ -8,7 +8,14 @@ import pytest
 from transformer_lit.course.files import InputError
 from transformer_lit.course.my_model import NATS, OWN_FILE, fitting, grow, solved_file
 from transformer_lit.course.records import read_measurement
-from transformer_lit.exercises.my_transformer import LAST, Written, expected
+from transformer_lit.exercises.my_transformer import (
+    LAST,
+    Written,
+    check_file,
+    expected,
+    write_rung,
+    write_starter,
+)
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # a reader runs without them
 SHORT = {"steps": 2, "count": 2, "length": 7}
@@ -45,6 +52,13 @@ def test_each_step_adds_its_part_and_the_model_of_these_parts_learns_and_writes(
     )  # only joined, and cached
     assert digits[13] != digits[12]
     assert grow(own(solved_file(2)), ["loss", "generate"], 2, **SHORT)["after"] > 1
+
+
+def test_the_empty_functions_of_later_steps_are_no_mistakes(own, tmp_path):
+    write_starter(tmp_path / OWN_FILE)
+    path = own((tmp_path / OWN_FILE).read_text() + solved_file(1))
+    written = write_rung(path, check_file(path), 2)
+    assert (written.rung["step"], written.said) == (1, ())
 
 
 def test_a_wrong_rotation_changes_the_number(own):

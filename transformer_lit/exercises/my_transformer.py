@@ -504,7 +504,8 @@ def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Writte
 def _begun(name: str, found: Progress) -> list[str]:
     "The exercises of the step that begins a part, where they do not pass."
     asked = [id for id in steps_of(name) if STEPS[id].number == STEPS[steps_of(name)[0]].number]
-    return [id for id in asked[:1] if id in found.verdicts and not found.verdicts[id]]
+    begun = [id for id in asked[:1] if id in found.verdicts and found.verdicts[id].state != "open"]
+    return [id for id in begun if not found.verdicts[id]]
 
 
 LADDER = "my_ladder.json"
