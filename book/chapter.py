@@ -582,8 +582,8 @@ SHARED = {"checks": "Checks", "exported": "Exported code", "helpers": "Code that
 def share_folds(page: Page) -> None:
     """Folded cells share bars: the checks of a section, its exported code, a page's helpers.
 
-    Helpers of a folded section stay in it. The code of a figure is a link to the notebook, and what
-    a cell printed stays where it is.
+    Helpers of a folded section stay in it, and its checks need no bar of their own. The code of a
+    figure is a link to the notebook, and what a cell printed stays where it is.
     """
     known = cards.settings(page.root)
     link = f" [Code]({known['git_url']}/blob/{known['branch']}/{page.name}.ipynb)"
@@ -600,8 +600,12 @@ def share_folds(page: Page) -> None:
         elif bar:
             kind = "checks" if bar.startswith("Check") else "helpers"
             kind = "exported" if "exported" in meta["tags"] else kind
-            folded = kind != "helpers" or heading.startswith((*cards.FOLDS,))
-            where = heading if folded else "", kind
+            inside = heading.startswith((*cards.FOLDS,))
+            if inside and kind == "checks":  # who opens the section wants to see them
+                meta["tags"].remove("hide-input")
+                places.append(cell)
+                continue
+            where = heading if inside or kind != "helpers" else "", kind
             if cell["outputs"]:
                 told = {"id": f"{cell['id']}-told", "metadata": {"tags": ["remove-input"]}}
                 places.append(cell | told)

@@ -96,7 +96,8 @@ def test_an_exercise_is_read_off_its_three_cells_and_its_solution_takes_no_time_
 
 
 def test_a_page_and_a_copy_have_its_solution_in_one_fold_and_a_handout_has_nothing_of_it():
-    shown = Page("nbs/block/01_norm", {"cells": three_cells()})
+    about = {"chapter": {"pass": 2}}
+    shown = Page("nbs/block/01_norm", {"cells": three_cells(), "metadata": about})
     chapter.exercise_cards(shown)
     chapter.directives(shown)
     asked, blank, opening, code, closing = map(source, shown.cells)
