@@ -350,6 +350,7 @@ class TestDownloads:
                 pass
 
         monkeypatch.setattr(pooch.HTTPDownloader, "__call__", DOWNLOAD)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
         with ThreadingHTTPServer(("127.0.0.1", 0), Home) as home:
             threading.Thread(target=home.serve_forever, daemon=True).start()
             file = replace(FILE, urls=(f"http://127.0.0.1:{home.server_port}/",))

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import transformers as hf
 from checkpoints import assert_refused, reconfigure, rewrite
 from gguf_files import theirs
+from safetensors.torch import save_file
 from sentence_folders import WORDS, backend, encoder, write_sentence_folder
 from torch.testing import assert_close
 from wide import Wide

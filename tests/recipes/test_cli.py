@@ -18,7 +18,7 @@ import solved
 import torch
 
 from transformer_lit.course import data as datasets
-from transformer_lit.course.files import InputError
+from transformer_lit.course.files import InputError, printable
 from transformer_lit.course.my_model import solved_file
 from transformer_lit.course.records import read_results
 from transformer_lit.exercises import my_transformer
@@ -494,7 +494,7 @@ class TestTranslate:
             tiny_translator.translate([told[s]])[0] if s else s for s in out if s is not None
         ]
         assert found[0] == code and found[1].split("\n")[:-1] == [
-            " ".join(line.splitlines()) for line in expected
+            printable(" ".join(line.splitlines())) for line in expected
         ]
         assert said.format(f"{len(ids)} tokens, the model takes 30; split it") in found[2]
 
@@ -504,9 +504,10 @@ class TestTranslate:
         rows = [(" ".join(s.splitlines()), score) for row in best for s, score in row]
         rows[2:2] = [("", None)] * 2
         asked = translate("--file", "in.txt", "--n-best", "2")
-        assert run(*asked)[1].split("\n") == [*(said for said, _ in rows), ""]
+        shown = [(printable(said), score) for said, score in [*rows, ("", None)]]
+        assert run(*asked)[1].split("\n") == [said for said, _ in shown]
         lines = run(*asked, "--scores")[1].split("\n")
-        assert lines == [s if x is None else f"{x:.4f}\t{s}" for s, x in [*rows, ("", None)]]
+        assert lines == [s if x is None else f"{x:.4f}\t{s}" for s, x in shown]
         found = [json.loads(line) for line in run(*asked, "--scores", "--json")[1].splitlines()]
         assert [(row["target"], row["score"]) for row in found] == rows
 

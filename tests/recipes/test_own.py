@@ -469,7 +469,7 @@ class TestCommand:
         assert Path.cwd() == here / "other" and not [*Path().iterdir()]  # the record is elsewhere
         shutil.move(here / "runs/my/model", "moved")
         code, _, err = run("evaluate", "--checkpoint", "moved")
-        assert code == 2 and "mytext: not as in its training" in err
+        assert code == 2 and "mytext changed since the training" in err
 
     @pytest.mark.parametrize("files", [("src", "tgt"), ("both.tsv",)], ids=["two", "one"])
     def test_pairs_to_a_translation(self, run, files, monkeypatch):
