@@ -786,3 +786,8 @@ def add_addresses(app, config):
     printed = {"The whole book": "transformer_lit", "the first pass": "first-pass"}  # make pdf
     whole, first = (f'<a href="../pdf/{file}.pdf">{n}</a>' for n, file in printed.items())
     config.myst_substitutions |= {"printed": f"{whole} and {first}"}
+
+
+def drop_builtins(_, env) -> None:
+    "An attribute whose value is Python's own has no page of source code."
+    getattr(env, "_viewcode_modules", {}).pop("builtins", None)

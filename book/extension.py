@@ -54,6 +54,7 @@ LISTENERS = [
     ("autodoc-process-docstring", FIRST, chapter.hide_docs_of_types),  # an attribute is no str
     ("autodoc-process-signature", THEN, chapter.plain_signature),  # of the command's functions
     # all pages are read and numbered
+    ("env-updated", THEN, chapter.drop_builtins),  # which have no source to show
     ("write-started", THEN, site_pages.read_parts),  # for the contents beside each page
     # a page is put together
     ("doctree-resolved", THEN, chapter.fold_sections),  # the workshop, what is often confused

@@ -232,7 +232,7 @@ def test_arrow_keys_turn_the_page_but_not_within_a_field(wide):
         (ATTEND, "a[href*='glossary.html#']", ":scope"),
         (ATTEND, "a[href*='bibliography.html#']", ":scope"),
         (ATTEND, "a[href^='#equation-']", ".katex-display"),
-        ("nbs/training/01_loss.html", "a[href*='.html#equation-']", ".katex-display"),
+        ("nbs/training/09_optimizers.html", "a[href*='.html#equation-']", ".katex-display"),
         ("nbs/attention/05_multihead.html", "a[href^='#fig-']", "figcaption"),
     ],
 )
