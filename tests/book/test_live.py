@@ -484,7 +484,7 @@ def wordy(follow, end, most):
 def searches():
     "The chapter's loop, step by step, and the package's search; two tables, 20 settings each."
     names = make_widgets.run_cells(
-        "nbs/inference/02_beam.ipynb", "imports", "table", "vocabulary", "search", "table-model"
+        "nbs/inference/02_beam.ipynb", "imports", "table", "search", "vocabulary", "table-model"
     )
     model, settings = (
         names["TableModel"](),
