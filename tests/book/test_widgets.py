@@ -671,8 +671,9 @@ def write(root, at=17):
 
 def reinforce(root):
     "Its sampled answers are judged as the package judges them, and it reaches 0.9 in a minute."
-    for name in ("One step", "One step"):
-        yield {name: "Enter"}, re.compile(r"^Step \d: \d+ of 64 answers are right, \d+ think first")
+    for step in (1, 2):
+        told = rf"^Step {step}: \d+ of 64 answers are right, \d+ think first"
+        yield {"One step": "Enter"}, re.compile(told)
     for place in range(8):
         put(root, "Question", str(place))
         asked, right = re.search(r"to (\d+=): (\d)", root.locator("caption").inner_text()).groups()
