@@ -187,6 +187,6 @@ def test_what_is_printed_beside_the_readers_numbers_is_the_record():
     assert expected() == {"nats": nats, "plain": plain}
     rung = {"step": 14, "unit": NATS, "before": 0.31, "after": 0.13, "nats": 0.13, "sample": "a"}
     said = str(Written(rung, "b", [rung], (), 55.2, 600, 0.12)).splitlines()
-    assert said[0] == "Step 14: 0.31 → 0.13 nats a letter (600 steps, 55 seconds)"
+    assert said[0] == "Step 14: 0.31 (untrained) → 0.13 nats a letter (600 steps, 55 seconds)"
     assert said[1].endswith("at the end: 0.12")
     assert "without warm-up, decay and clipping: 0.16 (0.16 to 0.17)" in said[2]

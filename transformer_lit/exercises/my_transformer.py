@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -296,10 +297,28 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
     return uses
 
 
+def _lacks_argument(id: str, given: Any) -> bool:
+    "Whether what an earlier step wrote does not take the arguments yet that this one adds."
+    step, wanted = STEPS.get(id), find_exercise(id).solution
+    if step is None or steps_of(step.name)[0] == id:
+        return False
+    pairs = [(given, wanted)]
+    if step.method:
+        methods = ("__init__", step.method)
+        pairs = [(getattr(given, one, None), getattr(wanted, one)) for one in methods]
+    for has, needs in (map(sandbox.signature, pair) for pair in pairs):
+        kinds = {p.kind for p in has.parameters.values()} if has else {Parameter.VAR_POSITIONAL}
+        open_ended = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        if not open_ended and len(has.parameters) < len(needs.parameters):
+            return True
+    return False
+
+
 def _claim(id: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str, Any]]:
     "The verdict on one exercise, whether it is there or not, and what is sent of it."
     one, name = find_exercise(id), name_of(id)
-    verdict, claimed = claim(one, names.get(name, ...))
+    given = names.get(name, ...)
+    verdict, claimed = claim(one, ... if _lacks_argument(id, given) else given)
     if verdict.state != "open":
         return verdict, claimed
     steps = {step.name for step in STEPS.values()}
@@ -498,6 +517,12 @@ def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Writte
     if "rung" not in sent:
         raise InputError(f"{file}: {as_text(sent['error'])}")
     said += [f"{id}: not yet. {found.verdicts[id].line}" for id in wrong]
+    begun = {STEPS[id].number for id, verdict in found.verdicts.items() if verdict and id in STEPS}
+    said += [
+        f"Step {STEPS[id].number} still needs {id}. {verdict.line}"
+        for id, verdict in found.verdicts.items()
+        if id in STEPS and not verdict and STEPS[id].number in begun and id not in wrong
+    ]
     return _kept(place, kept, sent["rung"], said, keep=bool(step) and steps is None)
 
 
@@ -595,7 +620,10 @@ class Written:
     def __repr__(self) -> str:
         step, after, before = self.rung["step"], self.rung["after"], self.rung["before"]
         digits = ".2f" if self.rung["unit"] == NATS else ".0f"
-        numbers = f"{before:{digits}} → {after:{digits}} {self.rung['unit']}"
+        below = [one["step"] for one in self.ladder if one["step"] < step]
+        last = f" ({f'step {below[-1]}' if below else 'untrained'})"
+        start = f"{before:{digits}}{last if self.rung['unit'] == NATS else ''}"
+        numbers = f"{start} → {after:{digits}} {self.rung['unit']}"
         trained = f"{self.steps} steps, {self.seconds:.0f} seconds"
         head = f"Step {step}: {numbers}" if step else f"Not a step yet: {numbers}"
         lines = [*self.said, f"{head} ({trained})"]
@@ -613,6 +641,9 @@ class Written:
         if self.ladder:
             beside = "expected (three seeds)"
             lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}")
+            if step >= 3 and self.ladder[0]["step"] > 2:  # the number to beat
+                table = _spread(expected()["nats"][1])
+                lines.append(f"{'the table of letters (step 1)':71}{table}")
             lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
         return "\n".join(lines).rstrip()
 
