@@ -74,7 +74,7 @@ _STEPS = """
 6 MultiHead.forward multihead.3 attention/multihead
     Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.
 7 rotate rope.3 position/rope
-    x: B N T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.
+    x: B H T D turned in the planes (i, i + D/2) by pos·θ; pos: T or B T.
 7 MultiHead.forward rope.6 position/rope
     With position=None, which turns queries and keys.
 8 RMSNorm.forward norm.3 block/norm

@@ -60,7 +60,7 @@ class LearnedPosition(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)  # as the token table: length about 1
 
-    extra_repr = own_sizes
+    extra_repr = own_sizes  # for print: the model then shows its sizes
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         return nn.functional.embedding(pos, self.weight)  # … C

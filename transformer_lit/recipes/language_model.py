@@ -298,5 +298,5 @@ class LanguageModeling(Recipe):
         warmup = min(self.in_steps(self.warmup), briefly)
         return cosine(self.lr, warmup, self.steps, final=self.final)
 
-# %% ../../nbs/recipes/03_language_model.ipynb #presets
+
 LanguageModeling.presets |= read_presets(LanguageModeling)

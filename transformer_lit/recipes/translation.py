@@ -319,7 +319,7 @@ class Translation(Recipe):
 def _ids(tokenizer: BPETokenizer, pairs: _Pairs) -> list[tuple[list[int], list[int]]]:
     return list(zip(*map(tokenizer.encode_all, zip(*pairs, strict=True)), strict=True))
 
-# %% ../../nbs/recipes/02_translation.ipynb #presets
+
 Translation.presets |= read_presets(Translation)
 
 # %% ../../nbs/recipes/02_translation.ipynb #rdrop
