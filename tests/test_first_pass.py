@@ -17,10 +17,10 @@ def first_pass():
             yield name, notebook
 
 
-def test_it_has_at_most_40500_words_and_12_hours():
+def test_it_has_at_most_49500_words_and_13_and_a_half_hours():
     chapters = [notebook for _, notebook in first_pass()]
-    assert sum(cards.words(notebook["cells"]) for notebook in chapters) <= 40_500
-    assert sum(notebook["metadata"]["chapter"]["minutes"] for notebook in chapters) <= 12 * 60
+    assert sum(cards.words(notebook["cells"]) for notebook in chapters) <= 49_500
+    assert sum(notebook["metadata"]["chapter"]["minutes"] for notebook in chapters) <= 13.5 * 60
 
 
 def test_an_open_page_teaches_and_does_not_prove():
