@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.common import command_line, report
 from experiments.few_bits import FEW_BITS
 from experiments.ladder import LADDER, LADDER_LOSSES
+from experiments.living_page import LIVING_PAGE
 from experiments.race import RACE
 from experiments.runner import Row
 from experiments.since_2023 import SINCE_2023, SINCE_2023_CLOCK
@@ -24,6 +25,7 @@ EXPERIMENTS = {  # each leaves a record of its name
     "few_bits": FEW_BITS,
     "ladder": LADDER,
     "ladder_losses": LADDER_LOSSES,
+    "living_page": LIVING_PAGE,
     "race": RACE,
     "since_2023": SINCE_2023,
     "since_2023_clock": SINCE_2023_CLOCK,

@@ -1,7 +1,8 @@
 """Python in the page: what its worker fetches, written into the site.
 
 `archive.zip` holds the files that book/page/contents.py lists. `about.json` has the archive's hash,
-and what book/_static/editor.js puts the reader's `my_transformer.py` together from.
+what book/_static/editor.js puts the reader's `my_transformer.py` together from, and what the book's
+own file learns at the page's size.
 """
 
 import io
@@ -13,9 +14,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "page"))
 import contents
 
-from transformer_lit.course.files import sha256
+from transformer_lit.course.files import read_json, sha256
 from transformer_lit.exercises.my_transformer import _HEAD, STEPS
 
+RECORD = Path(__file__).parents[2] / "results/measurements/living_page.json"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first day that a zip file can name
 
 
@@ -32,7 +34,10 @@ def archive() -> bytes:
 def write(app):
     "The archive and what is known of it, beside the worker."
     packed, folder = archive(), Path(app.outdir, "_static/python")
-    steps = [[step.id, step.name] for step in STEPS.values()]
-    about = {"sha256": sha256(packed), "head": _HEAD, "steps": steps}
+    steps = [[step.id, step.name, step.number] for step in STEPS.values()]
+    ladder = {}
+    for row in read_json(RECORD)["rows"]:
+        ladder.setdefault(row["step"], []).append(row["nats"])
+    about = {"sha256": sha256(packed), "head": _HEAD, "steps": steps, "ladder": ladder}
     (folder / "archive.zip").write_bytes(packed)
     (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")

@@ -27,37 +27,42 @@
   // ---- Python: one worker for all cards of the page ----
   let worker;
   let asked = 0;
-  const waiting = new Map(); // n -> {hear, end}
+  const waiting = new Map(); // n -> {hear, end}; `hear` is told when Python has begun, and how many steps it has done
   const stop = (said) => {
     worker?.terminate();
     worker = undefined;
     for (const { end } of waiting.values()) end(said);
     waiting.clear();
   };
-  // {verdict} or {error}; `hear` is told when Python has begun with it.
-  const ask = (id, text, hear) =>
+  // {verdict}, {trained} or {error}
+  const ask = (what, hear) =>
     new Promise((end) => {
       if (!worker) {
         worker = new Worker(new URL("worker.js", base), { type: "module" });
         worker.addEventListener("error", () => stop({ error: "Python did not load. Try again." }));
         worker.addEventListener("message", ({ data: { n, ...said } }) => {
           if (said.error) return stop({ error: `Python stopped: ${said.error}. Try again.` });
-          if (said.started) return waiting.get(n)?.hear();
+          if (said.started || said.done) return waiting.get(n)?.hear(said.done);
           waiting.get(n)?.end(said);
           waiting.delete(n);
         });
       }
       waiting.set((asked += 1), { hear, end });
-      worker.postMessage({ n: asked, id, text });
+      worker.postMessage({ n: asked, ...what });
     });
 
   // ---- my_transformer.py: of each part the last version that passed, in the order of the file ----
-  const download = async (id, text) => {
-    const { head, steps } = await (await fetch(new URL("about.json", base))).json();
+  const own = async (id, text) => {
+    const { head, steps, ladder } = await (await fetch(new URL("about.json", base))).json();
     const texts = { ...kept(ANSWERS), [id]: text };
     const parts = new Map([["", head]]);
-    for (const [step, name] of steps) if (texts[step]) parts.set(name, texts[step]); // a later one replaces it where it was
+    for (const [exercise, name] of steps) if (texts[exercise]) parts.set(name, texts[exercise]); // a later one replaces it where it was
     const file = [...parts.values()].map((part) => part.trim()).join("\n\n\n") + "\n";
+    const step = steps.find(([exercise]) => exercise === id)[2];
+    return { file, step, expected: ladder[step] };
+  };
+  const download = async (id, text) => {
+    const { file } = await own(id, text);
     const href = URL.createObjectURL(new Blob([file], { type: "text/x-python" }));
     make("a", { href, download: "my_transformer.py" }).click();
     setTimeout(() => URL.revokeObjectURL(href), 1000);
@@ -103,6 +108,19 @@
     return make("div", { class: `verdict ${state.replace(" ", "-")}` }, head, ` ${line}`, ...(state === "not here" ? notebook() : []), ...below);
   };
 
+  // What a model at the page's size has learned; `expected`: nats a letter of the book's file, for each seed.
+  const learned = (step, expected, { line, missing, said, untrained, nats, unit, before, after, sample }) => {
+    if (line) return [make("p", {}, line, ...(missing ? notebook() : []))];
+    const short = (number) => number.toFixed(2);
+    const more = unit === "nats a letter" ? "" : ` ${unit[0].toUpperCase()}${unit.slice(1)}: ${before.toFixed(0)} → ${after.toFixed(0)}.`;
+    const book = `The book's file gets from ${short(Math.min(...expected))} to ${short(Math.max(...expected))} at this size, which is much smaller than that of “check --write”.`;
+    return [
+      ...said.map((one) => make("p", {}, one)),
+      make("p", {}, make("strong", {}, `Step ${step}: ${short(untrained)} untrained → ${short(nats)} nats a letter on new stories.`), `${more} ${book}`),
+      make("pre", { "aria-label": "What the model writes" }, sample.trim()),
+    ];
+  };
+
   const mount = (card) => {
     const id = card.dataset.exercise;
     const name = id.replace(/\W/g, "-");
@@ -129,34 +147,42 @@
     };
 
     let running = false;
-    const run = async () => {
-      if (running) return;
-      if (location.protocol === "file:") {
-        verdict.textContent = "A page opened as a file may not run Python. Run “make serve” and open the address that it prints.";
-        return;
-      }
-      const text = area.value;
-      let clock;
+    const python = async (pressed, busy, what, hear) => {
+      if (location.protocol === "file:") return { error: "A page opened as a file may not run Python. Run “make serve” and open the address that it prints." };
       running = true;
       buttons.stop.hidden = false;
-      buttons.run.setAttribute("aria-disabled", "true");
-      verdict.textContent = worker ? "Checking …" : "Loading Python (7 MB, once) …";
-      const found = await ask(id, text, () => {
+      for (const button of [buttons.run, buttons.train]) button?.setAttribute("aria-disabled", "true");
+      verdict.textContent = worker ? busy : "Loading Python (7 MB, once) …";
+      const found = await ask(what, hear);
+      running = false;
+      for (const button of [buttons.run, buttons.train]) button?.removeAttribute("aria-disabled");
+      if (document.activeElement === buttons.stop) pressed.focus();
+      buttons.stop.hidden = true;
+      return found;
+    };
+    const run = async () => {
+      if (running) return;
+      const text = area.value;
+      let clock;
+      const { verdict: said, error } = await python(buttons.run, "Checking …", { id, text }, () => {
         verdict.textContent = "Checking …";
         const line = `It did not end within ${LIMIT} seconds, so it was stopped. Does a loop never end?`;
         clock = setTimeout(() => stop({ verdict: { id, state: "not yet", line, notes: [] } }), LIMIT * 1000);
       });
       clearTimeout(clock);
-      running = false;
-      buttons.run.removeAttribute("aria-disabled");
-      if (document.activeElement === buttons.stop) buttons.run.focus();
-      buttons.stop.hidden = true;
-      const { verdict: said, error } = found;
       if (said?.state === "passed") {
         keep(ANSWERS, id, text);
         done.hidden = false;
       }
       verdict.replaceChildren(said ? shown(said) : error);
+    };
+    const train = async () => {
+      if (running) return;
+      const { file, step, expected } = await own(id, area.value);
+      const { trained, error } = await python(buttons.train, "Training …", { step, text: file }, (steps = 0) => {
+        if (steps % 20 === 0) verdict.textContent = `Training: ${steps} of 300 steps …`;
+      });
+      verdict.replaceChildren(...(trained ? learned(step, expected, trained) : [error]));
     };
 
     const folded = (fold, what) => {
@@ -184,7 +210,10 @@
         document.execCommand("insertText", false, blank); // so that it can be undone
       }),
     };
-    if ("step" in card.dataset) buttons.file = pressed("Download my_transformer.py", () => download(id, area.value));
+    if ("step" in card.dataset) {
+      buttons.train = pressed("Train it here", train);
+      buttons.file = pressed("Download my_transformer.py", () => download(id, area.value));
+    }
     buttons.stop.hidden = true;
     for (const button of Object.values(buttons)) Object.assign(button, { type: "button", className: "widget-button" });
 

@@ -1,4 +1,4 @@
-"""What the page asks: the verdict of the package's own `check` on the text of an answer."""
+"""What the page asks: the verdict of the package's own `check`, or a model of what was written."""
 
 import contextlib
 import gc
@@ -7,17 +7,20 @@ import io
 import json
 import linecache
 from array import array
+from pathlib import Path
 
 from transformer_lit.page import torch_names
 
 torch_names.install()
 
-from transformer_lit.course import autograd, sandbox  # noqa: E402
+from transformer_lit.course import autograd, my_model, sandbox  # noqa: E402
 from transformer_lit.course.exercises import Verdict  # noqa: E402
+from transformer_lit.course.files import InputError  # noqa: E402
 from transformer_lit.exercises import check, find_exercise  # noqa: E402
 
 gc.freeze()  # what is there now stays, and need not be looked at again
 LEAST = 4000  # multiplications of a product for which the way to JavaScript pays
+LAST = 14  # the last step whose own number a short text shows
 
 
 def names_for(id: str) -> dict:
@@ -54,6 +57,29 @@ def run(id: str, text: str) -> str:
         found = {"id": id, "state": "not here", "line": str(missing), "notes": []}
         found["missing"] = missing.name
     gc.collect()  # a page's memory grows with each error that still holds tensors
+    return json.dumps(found)
+
+
+def train(step: int, text: str, tell) -> str:
+    """What the model of a file learns and writes at the page's size, as JSON.
+
+    `tell` is called with the number of each step of the training. With `line`, there is no model.
+    """
+    file, done = Path("my_transformer.py"), iter(range(1, 10**6))
+    file.write_text(text, encoding="utf-8")
+    try:
+        parts, said = my_model.fitting(file, [])
+        found = my_model.grow(
+            *(file, [*parts], min(step, LAST)),
+            scale=my_model.IN_PAGE,
+            progress=lambda: tell(next(done)),
+        )
+        found |= {"said": said}
+    except InputError as error:
+        found = {"line": f"my_transformer.py: {error}"}
+    except torch_names.MissingName as missing:
+        found = {"line": str(missing), "missing": missing.name}
+    gc.collect()
     return json.dumps(found)
 
 

@@ -102,7 +102,7 @@ PLAIN = {  # methods of one line
     "expand_as": lambda x, other: expand(x, other.shape),
     "view_as": lambda x, other: view(x, other.shape),
     "zero_": lambda x: fill_(x, 0),
-    "exponential_": lambda x: write(x, -FUNCTIONS["log1p"](-rand(x.shape, dtype=x.dtype))),
+    "exponential_": lambda x: write(x, -FUNCTIONS["log1p"](-rand(x.shape, dtype=float64))),
     "retain_grad": lambda x: setattr(x.node, "leaf", x),
     "new_tensor": lambda x, data, dtype=None: tensor(data, dtype or x.dtype),
     "new_full": lambda x, size, fill_value: full(size, fill_value, x.dtype),

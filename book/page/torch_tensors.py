@@ -1516,7 +1516,7 @@ def multinomial(p, num_samples, replacement=False, generator=None):
         row = numbers[i : i + n]
         if not sum(row):
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-        q = [ratio(a, -math.log(1 - u)) for a, u in zip(row, source.uniforms(n, p.dtype))]
+        q = [ratio(a, -math.log(1 - u)) for a, u in zip(row, source.uniforms(n, float64))]
         found += sorted(range(n), key=q.__getitem__, reverse=True)[:num_samples]
     return Tensor(found, (*p.shape[:-1], num_samples), int64)
 

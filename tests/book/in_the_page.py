@@ -5,6 +5,7 @@ imported, so that a module which the archive lacks is an error.
 """
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import json
@@ -43,6 +44,8 @@ from programs import expression, program  # noqa: E402
 from transformer_lit.course import exercises as course  # noqa: E402
 from transformer_lit.course.sandbox import Found, explained  # noqa: E402
 from transformer_lit.exercises import check, find_exercise  # noqa: E402
+
+SHORT = {"plain": {"steps": 3, "lr": 1e-2}, "final": {"steps": 3, "lr": 1e-2}, "count": 2}
 
 
 def told(verdict):
@@ -192,9 +195,22 @@ def draws():
     return [numbers(x) for x in found]
 
 
+def trained():
+    "What files of some steps learn in three steps, and what they write."
+    page.my_model.IN_PAGE = dataclasses.replace(page.my_model.IN_PAGE, **SHORT)
+    found = []
+    for step in (1, 3, 5, 7, 10, 13, 15):
+        told = []
+        one = json.loads(page.train(step, page.my_model.solved_file(step), told.append))
+        assert told == [1, 2]  # the last step asks for no more
+        found.append([one[name] for name in ("untrained", "nats", "learned", "first")])
+    broken = page.train(3, "def attend(q, k, v):\n    return q[0]", told.append)
+    return found + [json.loads(broken)["said"]]
+
+
 torch.manual_seed(0)
 torch.set_default_dtype(torch.float64)
 blanks = json.loads((Path(OUT).parent / "blanks.json").read_text())
-parts = {f.__name__: f for f in (odd, expressions, programs, models, draws)}
+parts = {f.__name__: f for f in (odd, expressions, programs, models, draws, trained)}
 result = {"verdicts": verdicts(blanks)} | {name: f() for name, f in parts.items()}
 Path(OUT).write_text(json.dumps(result))

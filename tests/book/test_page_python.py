@@ -145,6 +145,12 @@ def test_expressions_and_models_have_torchs_values_and_gradients(found):
     assert difference(*values) < 1e-12
 
 
+def test_what_a_reader_s_file_learns_and_writes_is_what_it_would_with_torch(found):
+    torch, page = (one["trained"] for one in found)
+    assert difference(torch[:-1], page[:-1]) < 1e-5  # torch computes in single precision here
+    assert torch[-1] == page[-1] and "attend is left out" in torch[-1][0]
+
+
 def test_random_numbers_are_torchs(found):
     torch, page = found
     assert difference(torch["draws"], page["draws"]) < 1e-12

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from transformer_lit.course.data import load_text
 from transformer_lit.course.exercises import kind_of
 from transformer_lit.course.files import InputError, read_text, write_text
 from transformer_lit.course.sandbox import Found, watched
-from transformer_lit.course.stories import entropy, plot_of
+from transformer_lit.course.stories import entropy, plot_of, stories
 
 OWN_FILE = "my_transformer.py"
 NATS = "nats a letter"  # the unit of most steps
@@ -151,11 +151,51 @@ def _letters(text: str) -> tuple[dict[str, int], Tensor]:
 
 # --- the model that grows: made of the parts that the reader has written --------------------------
 
-SIZES = {"d_model": 64, "n_layers": 3, "n_heads": 4, "d_ff": 172}
-STORIES, ROW = 4, 270  # of a step: stories, and letters of each
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a reader's model is, what it reads, and how it learns.
+
+    `texts`: the stories of a split. `rows`, `row`: stories of a step, and letters of each. `final`:
+    from `train` on, with a warm-up of 20 steps. `count`, `length`: new stories that are read,
+    letters of a sample.
+    """
+
+    sizes: dict[str, int]
+    texts: Callable[[str], list[str]]
+    rows: int
+    row: int
+    plain: dict[str, Any]
+    final: dict[str, Any]
+    count: int
+    length: int
+
+    def how(self, parts: Collection[str]) -> dict[str, Any]:
+        "Steps and learning rate of a file with these parts."
+        return self.final if "train" in parts else self.plain
+
+
+@functools.cache
+def _stories(split: str) -> list[str]:
+    return load_text("stories", split).split("\n")
+
+
+@functools.cache
+def _beginnings(split: str) -> list[str]:
+    "What the page's model reads, which has Python to multiply with: how stories begin."
+    count, seed = (400, 0) if split == "train" else (40, 1)
+    return [one[: IN_PAGE.row - 1] for one in stories(count, seed=seed)]
+
+
+AT_HOME = Scale(
+    {"d_model": 64, "n_layers": 3, "n_heads": 4, "d_ff": 172},
+    *(_stories, 4, 270, {"steps": 300, "lr": 3e-3}, {"steps": 600, "lr": 6e-3}, 100, 280),
+)
+IN_PAGE = Scale(
+    {"d_model": 16, "n_layers": 1, "n_heads": 4, "d_ff": 32},
+    *(_beginnings, 2, 64, {"steps": 300, "lr": 1e-2}, {"steps": 300, "lr": 2e-2}, 40, 63),
+)
 GROUP = 2  # query heads to a key/value head, once heads are grouped
-PLAIN = {"steps": 300, "lr": 3e-3}  # of a training
-FINAL = {"steps": 600, "lr": 6e-3}  # from `train` on, with a warm-up of 20 steps
 PARTS = {  # what a file may have, in the order of its steps, and the argument that shows it
     **{"loss": "", "generate": "", "attend": "", "causal_mask": "attend.mask", "MultiHead": ""},
     **{"rotate": "MultiHead.position", "RMSNorm": "", "SwiGLU": "", "Block": "", "Decoder": ""},
@@ -170,24 +210,24 @@ def solved_file(n: int) -> str:
 
 
 @functools.cache
-def _learned_text() -> tuple[dict[str, int], Tensor]:
-    return _letters("\n" + load_text("stories", "train"))
+def _learned_text(texts: Callable[[str], list[str]]) -> tuple[dict[str, int], Tensor]:
+    return _letters("\n".join(["", *texts("train")]))
 
 
 class Stories:
     "Stories as ids of letters, each after a line break; `count` of the new ones."
 
-    def __init__(self, count: int) -> None:
-        self.held_out = load_text("stories", "val").split("\n")[:count]
-        self.place, self._ids = _learned_text()
+    def __init__(self, scale: Scale, count: int) -> None:
+        self.scale, self.held_out = scale, scale.texts("val")[:count]
+        self.place, self._ids = _learned_text(scale.texts)
         (starts,) = (self._ids == self.place["\n"]).nonzero(as_tuple=True)
-        self._starts = starts[starts + ROW < len(self._ids)]
+        self._starts = starts[starts + scale.row < len(self._ids)]
 
     def batches(self, progress: Callable[[], Any]) -> Iterator[tuple[Tensor, Tensor]]:
         "Without end: rows that begin where a story does, and what follows each letter of them."
         while True:
-            picked = torch.randint(len(self._starts), (STORIES, 1))
-            rows = self._ids[self._starts[picked] + torch.arange(ROW + 1)]  # B T+1
+            picked = torch.randint(len(self._starts), (self.scale.rows, 1))
+            rows = self._ids[self._starts[picked] + torch.arange(self.scale.row + 1)]  # B T+1
             yield rows[:, :-1], rows[:, 1:]
             progress()
 
@@ -418,23 +458,25 @@ def grow(
     *,
     seed: int = 0,
     progress: Callable[[], Any] = lambda: None,
-    count: int = 100,
-    length: int = 280,
+    scale: Scale = AT_HOME,
+    count: int | None = None,
+    length: int | None = None,
     **how: Any,
 ) -> dict[str, Any]:
     """Build, train and measure the model of a file's parts `used`, and let it write.
 
-    `step`: whose own number is measured. `count`, `length`: new stories that are read, letters of a
-    sample. `how`: `steps` and `lr`, where they are not those of all readers. The result, for JSON:
+    `step`: whose own number is measured. `count`, `length` and `how` (`steps` and `lr`): where they
+    are not those of the scale. The result, for JSON:
     `nats` per letter on new stories and `untrained`, a `sample` and `first`, the one before the
     training, `learned` nats a letter in the last 20 steps of it, `letters` a second, and `before`,
     `after`, `unit` of the step.
     """
     own, _ = run_file(path, io.StringIO())
+    count, length = count or scale.count, length or scale.length
     with _running(io.StringIO()):
         torch.manual_seed(seed)
-        parts, stories = {name: own.get(name, True) for name in used}, Stories(count)
-        model = build(parts, len(stories.place), **SIZES)
+        parts, stories = {name: own.get(name, True) for name in used}, Stories(scale, count)
+        model = build(parts, len(stories.place), **scale.sizes)
         start = torch.full((1, 1), stories.place["\n"])
         write, began = parts.get("generate", _likeliest), time.perf_counter()
 
@@ -445,7 +487,7 @@ def grow(
         with torch.no_grad():
             model.eval()
             found |= {"untrained": _nats(model, stories), "first": text()}
-        how = (FINAL if "train" in parts else PLAIN) | how
+        how = scale.how(parts) | how
         how |= {"warmup": min(20, how["steps"])} if "warmup" in parts else {}
         model.train()
         if "loss" in parts or "train" in parts:

@@ -24,11 +24,10 @@ from transformer_lit.course.exercises import Verdict
 from transformer_lit.course.files import InputError, read_json, read_text, write_json, write_text
 from transformer_lit.course.marking import as_notes, as_text, claim, confirmed, right_values
 from transformer_lit.course.my_model import (
-    FINAL,
+    AT_HOME,
     NATS,
     OWN_FILE,
     PARTS,
-    PLAIN,
     Lap,
     find_file,
     quoted,
@@ -511,7 +510,7 @@ def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Writte
     wrong = [id for name in used if name in PARTS for id in _begun(name, found)]
     step = max([0, *found.passed]) if not wrong else 0
     how = {"steps": steps} if steps else {}
-    total = (FINAL if "train" in used else PLAIN) | how
+    total = AT_HOME.how(used) | how
     with tqdm(total=total["steps"], desc="train", file=sys.stderr, disable=None) as bar:
         sent = _run_model(file, "grow", used, step, how, progress=bar.update)
     if "rung" not in sent:

@@ -1,4 +1,5 @@
-// Python, off the page's own thread. Messages: {n, id, text} in; {n, started | verdict | error} out.
+// Python, off the page's own thread. Messages: {n, id, text} in, or {n, step, text} to train a file;
+// {n, started | done | verdict | trained | error} out.
 
 import { loadPyodide } from "../pyodide/pyodide.mjs";
 
@@ -43,11 +44,12 @@ async function start() {
   }
 }
 
-onmessage = async ({ data: { n, id, text } }) => {
+onmessage = async ({ data: { n, id, step, text } }) => {
   try {
     const page = (await (python ??= start())).pyimport("transformer_lit.page.run");
     postMessage({ n, started: true });
-    postMessage({ n, verdict: JSON.parse(page.run(id, text)) });
+    if (step) postMessage({ n, trained: JSON.parse(page.train(step, text, (done) => postMessage({ n, done }))) });
+    else postMessage({ n, verdict: JSON.parse(page.run(id, text)) });
   } catch (error) {
     const lines = String(error.message).trim().split("\n"); // Python says what happened in the last one
     postMessage({ n, error: lines.at(error.name === "PythonError" ? -1 : 0).slice(0, 300) });
