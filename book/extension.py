@@ -46,7 +46,7 @@ FIRST, THEN, LAST = 400, 500, 900  # before the theme and other extensions, amon
 LISTENERS = [
     # before anything is read
     ("config-inited", THEN, chapter.add_addresses),  # of the repository and the site
-    ("config-inited", THEN, ways.say_hours),  # what the first page says of times
+    ("config-inited", THEN, ways.say_counts),  # what the first page counts
     ("config-inited", LAST, site_pages.give_addresses),  # of each page, for those who share it
     ("builder-inited", THEN, site_search.switch_off),  # Sphinx's own search
     # a page is read
@@ -60,6 +60,7 @@ LISTENERS = [
     ("doctree-resolved", THEN, chapter.fold_sections),  # the workshop, what is often confused
     ("doctree-resolved", THEN, chapter.frame_exercises),  # from the title to the solution
     ("doctree-resolved", THEN, chapter.lead_back),  # from the reference to the chapters
+    ("doctree-resolved", LAST, formulas.take_signs),  # a full stop stays with its formula
     # a page is written
     ("html-page-context", FIRST, site_pages.give_parts),  # the contents beside it
     ("html-page-context", FIRST, site_pages.give_next),  # the next page of the first pass

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import NameObject, TextStringObject
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "book/_ext"))
@@ -21,6 +22,8 @@ import cards  # noqa: E402
 from browser import find_chromium  # noqa: E402
 
 ALWAYS = ("book/glossary", "book/bibliography")  # where links lead to, also of the first pass
+# bars of the first pass that stay shut on paper: how they begin
+SHUT = ("Check", "Code of the ", "Code that ", "Imports", "Open the workshop", "Records ", "Where ")
 PAPER = {"width": 673, "height": 994}  # pixels that A4 leaves between the margins: 178 by 263 mm
 PRINT = {
     "format": "A4",
@@ -78,8 +81,8 @@ def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) 
         page.add_style_tag(url="/_static/katex/katex.min.css")
         page.add_style_tag(path=ROOT / "book/print.css")
         script = (ROOT / "book/print.js").read_text(encoding="utf-8")
-        titles = page.evaluate(script, [listed, lines, base])
-        book = PdfWriter(clone_from=io.BytesIO(page.pdf(**PRINT)))
+        titles = page.evaluate(script, [listed, lines, base, SHUT if first_pass else ()])
+        book = PdfWriter(clone_from=io.BytesIO(page.pdf(**PRINT, tagged=True)))
         starts = numbers(book, pages)
         page.evaluate(FILL, starts)
         front = PdfReader(io.BytesIO(page.pdf(**PRINT | {"display_header_footer": False})))
@@ -92,6 +95,7 @@ def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) 
             outline[part] = book.add_outline_item(title=part, page_number=start - 1)
         book.add_outline_item(title=title, page_number=start - 1, parent=outline[part])
     book.add_metadata({"/Title": known["title"]})
+    book.root_object[NameObject("/Lang")] = TextStringObject("en-GB")
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_suffix(".part")
     book.write(half)

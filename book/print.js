@@ -1,5 +1,6 @@
-// The articles of the site as one page to print, run in a page of the site: `[pages, lines, base]`.
-async ([pages, lines, base]) => {
+// The articles of the site as one page to print, run in a page of the site: `[pages, lines, base, shut]`.
+// Folds whose bar begins with a word of `shut` are left out, the others open.
+async ([pages, lines, base, shut]) => {
   const make = (tag, more = {}, ...inside) => {
     const made = Object.assign(document.createElement(tag), more);
     made.append(...inside);
@@ -15,7 +16,11 @@ async ([pages, lines, base]) => {
     if (!article) throw new Error(`${path} has no article; build the book anew (make book)`);
     article.id = anchor(path);
     for (const gone of article.querySelectorAll("script, button, .headerlink")) gone.remove();
-    for (const fold of article.querySelectorAll("details")) fold.open = true;
+    for (const fold of article.querySelectorAll("details")) {
+      const bar = fold.querySelector("summary").textContent.trim();
+      if (shut.some((word) => bar.startsWith(word))) fold.remove();
+      else fold.open = true;
+    }
     for (const it of article.querySelectorAll("*")) {
       for (const name of ["hidden", "loading"]) it.removeAttribute(name);
       if (it.id) it.id = anchor(path, it.id);

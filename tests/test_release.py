@@ -107,6 +107,10 @@ def test_the_addresses_are_those_of_settings_ini():
         "Issues": f"{known['git_url']}/issues",
         "Changelog": f"{known['git_url']}/blob/{known['branch']}/CHANGELOG.md",
     }
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    site = project["urls"]["Documentation"]
+    assert cited["url"] == cited["preferred-citation"]["url"] == site
+    assert (cited["repository-code"], cited["version"]) == (known["git_url"], known["version"])
     oldest = re.match(r">=([\d.]+),", project["requires-python"])[1]
     versions = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
     assert oldest == known["min_python"] == versions[0]

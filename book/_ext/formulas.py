@@ -3,6 +3,7 @@
 What it cannot draw stops the build. A page without formulas does without their style.
 """
 
+import html
 import re
 
 import sphinxcontrib.katex as katex
@@ -24,6 +25,7 @@ def draw(latex, display):
             continue
 
 
+SIGN = re.compile(r"[.,;:!?)]+(?!\w)")
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}]|[^\\{}]+", re.DOTALL)
 GATHERED = re.compile(r"\s*\\begin{gathered}(.*)\\end{gathered}\s*", re.DOTALL)
 GAP = re.compile(r"^\s*\[\w+\]")  # between two rows: custom.css has one for all
@@ -51,8 +53,22 @@ def display(latex, draw=draw):
     return drawn.replace('</span><span class="katex-display">', "")  # one display of them all
 
 
+def take_signs(app, doctree, name):
+    "A sign after a formula becomes a part of it, so that no line begins with a full stop."
+    for node in [*doctree.findall(nodes.math)]:
+        inside, place = node.parent, node.parent.index(node) + 1
+        after = inside[place] if place < len(inside) else None
+        if isinstance(after, nodes.Text) and (sign := SIGN.match(after)):
+            node["sign"] = sign[0]
+            inside[place] = nodes.Text(after[sign.end() :])
+
+
 def visit_math(writer, node):
-    writer.body.append(f'<span class="math">{draw(node.astext(), False)}</span>')
+    "The sign goes into the last box of the formula: within one, no line ends."
+    drawn, sign = draw(node.astext(), False), node.get("sign", "")
+    last = len(drawn) - len("</span></span></span>")
+    said = f'<span class="sign">{html.escape(sign)}</span>' if sign else ""
+    writer.body.append(f'<span class="math">{drawn[:last]}{said}{drawn[last:]}</span>')
     raise nodes.SkipNode
 
 

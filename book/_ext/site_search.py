@@ -6,6 +6,7 @@ then by its headings and its text. Formulas are read as one would type them.
 """
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -84,11 +85,19 @@ def looked_for():
 
 
 def results_page(app):
-    "The page of results with the words of titles and terms: what a slip is corrected to."
-    titles = [title.astext() for title in app.env.titles.values()]
+    return [("search", {}, "search.html")]
+
+
+def known_words(env):
+    "The words of titles and terms, to which a slip is corrected, and where a name is explained."
+    titles = [title.astext() for title in env.titles.values()]
     listed = [word for words in looked_for().values() for word in words]
     words = {word.lower() for said in titles + listed for word in re.findall(r"[A-Za-z]{4,}", said)}
-    return [("search", {"search_words": sorted(words)}, "search.html")]
+    names = {}
+    for name, entry in sorted(env.domains["py"].objects.items()):
+        if entry.objtype in ("class", "function"):
+            names[name.rpartition(".")[2]] = f"{entry.docname}.html#{entry.node_id}"
+    return {"words": sorted(words), "names": names}
 
 
 def kind(page):
@@ -142,6 +151,8 @@ def write(app):
         (page, numbers.get(page, ""), title, words.get(page, [])) for page, title in titles.items()
     ]
     index(Path(app.outdir), sorted(pages))
+    known = Path(app.outdir, "pagefind/words.json")
+    known.write_text(json.dumps(known_words(app.env), ensure_ascii=False), encoding="utf-8")
 
 
 def switch_off(app):

@@ -9,7 +9,10 @@ import cards
 import chapter
 from shown import nested, raw
 
+from transformer_lit.models.hf_build import FAMILIES
+
 ROOT = cards.ROOT
+LABEL = re.compile(r"^\$\$ \(eq-", re.M)
 MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # a link is the name of a chapter
 
 
@@ -59,13 +62,22 @@ def length(path):
     return hours(sum(card["minutes"] for card in path.values()))
 
 
-def say_hours(app, config):
-    "What the first page says of the first chapter and of the first pass."
+def say_counts(app, config):
+    "What the first page counts."
     first, path = "nbs/start/00_ten_minutes", first_pass()
+    books = [json.loads(file.read_text(encoding="utf-8")) for file in cards.chapters().values()]
+    cells = [cell for book in books for cell in book["cells"]]
+    formulas = sum(len(LABEL.findall("".join(cell["source"]))) for cell in cells)
     config.myst_substitutions |= {
         "hours_first_pass": length(path),
         "practice_first_pass": practice(path),
-        "colab_ten_minutes": f"[run it in Colab]({chapter.colab(first)})",
+        "minutes_first": f"{path['start/ten_minutes']['minutes']} minutes",
+        "minutes_attention": f"{path['attention/self_attention']['minutes']} minutes",
+        "colab_ten_minutes": f"[Run the first chapter in Colab]({chapter.colab(first)})",
+        "count_formulas": f"{formulas}",
+        "count_cells": f"{sum(cell['cell_type'] == 'code' for cell in cells):,}",
+        "count_exercises": f"{sum(len(chapter.exercises(book['cells'])) for book in books)}",
+        "count_families": f"{len(FAMILIES)}",
     }
 
 

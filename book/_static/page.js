@@ -26,6 +26,12 @@
     });
   };
 
+  // the search is loaded when its field is opened, and then shows hits as one types
+  const { src } = document.currentScript;
+  const open = document.getElementById("pst-search-dialog");
+  if (open && !document.querySelector(".search-page"))
+    open.addEventListener("focusin", () => document.body.append(Object.assign(document.createElement("script"), { src: new URL("search.js", src) })), { once: true });
+
   // a link to something folded opens every fold around it
   const unfold = () => {
     const target = document.getElementById(named(location.hash));

@@ -1,14 +1,21 @@
-// The page of results: Pagefind finds, this shows. Its index is loaded with the first query.
+// The search, on the page of results and in the field that Ctrl+K opens: Pagefind finds, this shows. Its index is loaded
+// with the first query.
 {
-  const SHOWN = 20;
+  const LARGE = document.querySelector(".search-page");
+  const SHOWN = LARGE ? 20 : 8;
   const RANKING = { metaWeights: { words: 20, title: 10, kind: 0, number: 0 } };
-  const address = new URL(document.currentScript.dataset.index, location.href);
+  const base = new URL("../", document.currentScript.src);
 
+  // words: what a slip is corrected to; names: of the package, each with its place in the reference
   let loaded;
-  const load = () => (loaded ??= import(address).then(async (pagefind) => {
-    await pagefind.options({ ranking: RANKING, excerptLength: 40 });
-    return pagefind;
-  }));
+  const load = () => (loaded ??= (async () => {
+    const [pagefind, known] = await Promise.all([
+      import(new URL("pagefind/pagefind.js", base)),
+      fetch(new URL("pagefind/words.json", base)).then((answer) => answer.json()),
+    ]);
+    await pagefind.options({ ranking: RANKING, excerptLength: LARGE ? 40 : 16 });
+    return { pagefind, ...known };
+  })());
 
   const add = (parent, tag, said, more = {}) => {
     const made = Object.assign(document.createElement(tag), { textContent: said, ...more });
@@ -24,6 +31,19 @@
     add(item, "p").innerHTML = best?.excerpt ?? excerpt; // escaped by Pagefind, with <mark> around hits
     return item;
   };
+  const showName = ([name, place]) => {
+    const item = document.createElement("li");
+    add(item, "a", name, { href: new URL(place, base) });
+    add(item, "span", "API", { className: "search-kind" });
+    return item;
+  };
+  // names of the package that begin with the query, the whole name first
+  const named = (query, names) => {
+    const said = query.trim().toLowerCase();
+    if (!/^\w{4,}$/.test(said)) return [];
+    const found = Object.entries(names).filter(([name]) => name.toLowerCase().startsWith(said) && (name.length === said.length || /[A-Z_]/.test(query)));
+    return found.sort(([a], [b]) => a.length - b.length).slice(0, 3);
+  };
 
   // Pagefind shortens a word that it does not know until something fits: half of it must be there
   const known = (query) => ({ raw_content: text, meta }) => {
@@ -35,7 +55,7 @@
   const lists = (query) => ({ meta }) => (meta.words ?? "").toLowerCase().split(" · ").includes(query.toLowerCase());
 
   // a question is asked without the words that every question has
-  const ASKING = new Set("a an and are can do does for from how i in is it me my of on or the to what when where which who why with you".split(" "));
+  const ASKING = new Set("a an and are between can difference do does explain for from get go how i in is it mean means me my not of on or should the this to understand versus vs want what when where which who why with work works you".split(" "));
   const asked = (query) => query.toLowerCase().replace(/[?!]/g, "").split(/\s+/).filter(Boolean);
   const meant = (query) => {
     const words = asked(query).filter((word) => !ASKING.has(word));
@@ -68,50 +88,82 @@
   };
 
   const start = () => {
-    const words = JSON.parse(document.getElementById("search-words").textContent);
-    const field = document.querySelector(".search-page input[name=q]");
-    const [said, list] = ["search-count", "search-results"].map((id) => document.getElementById(id));
+    const field = document.querySelector(LARGE ? ".search-page input[name=q]" : "dialog input[name=q]");
+    const make = (tag, more) => Object.assign(document.createElement(tag), more);
+    const said = document.getElementById("search-count") ?? make("p", { id: "search-count" });
+    const list = document.getElementById("search-results") ?? make("ol", { id: "search-results" });
+    if (!LARGE) {
+      said.setAttribute("role", "status");
+      field.form.after(said, list);
+    }
     const search = async () => {
       const query = field.value.trim();
       if (!query) return list.replaceChildren(), (said.textContent = "");
+      const late = setTimeout(() => (said.textContent = "Searching …"), 150);
       try {
-        const pagefind = await load();
+        const { pagefind, words, names } = await load();
         const look = async (said) => {
           const { results } = await pagefind.search(said);
           const pages = await Promise.all(results.slice(0, SHOWN).map((one) => one.data()));
           return { results, found: pages.filter(known(said)) };
         };
-        let { results, found } = await look(meant(query));
-        let better = asked(meant(query)).map((word) => corrected(word, words)).join(" ");
-        if (better !== meant(query) && !found.some(says(meant(query)))) {
+        const plain = meant(query);
+        let { results, found } = await look(plain);
+        let better = asked(plain).map((word) => corrected(word, words)).join(" ");
+        if (better !== plain && !found.some(says(plain))) {
           const other = await look(better);
           if (other.found.length) ({ results, found } = other);
           else better = "";
         } else better = "";
+        const several = plain.split(" ");
+        if (!found.length && several.length > 1) { // all words but one: which of them finds most?
+          const fewer = several.map((_, i) => several.toSpliced(i, 1).join(" "));
+          const tried = await Promise.all(fewer.map(look));
+          const best = tried.reduce((a, b) => (b.found.length > a.found.length ? b : a));
+          if (best.found.length) {
+            ({ results, found } = best);
+            better = fewer[tried.indexOf(best)];
+          }
+        }
         if (query !== field.value.trim()) return; // typed on
-        const isMeant = lists(better || meant(query));
-        list.replaceChildren(...found.toSorted((a, b) => isMeant(b) - isMeant(a)).map(show));
+        const isMeant = lists(better || plain);
+        const ours = named(query, names).map(showName);
+        list.replaceChildren(...ours, ...found.toSorted((a, b) => isMeant(b) - isMeant(a)).map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;
         const part = results.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
         const instead = better && found.length ? ` for “${better}”` : "";
-        said.textContent = found.length ? count + instead + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
+        said.textContent = found.length || ours.length ? count + instead + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
       } catch (error) {
         loaded = undefined;
         said.textContent = location.protocol === "file:"
           ? "A page opened as a file may not load the index. Run “make serve” and open the address that it prints."
           : `The index did not load: ${error.message}. Try again.`;
+      } finally {
+        clearTimeout(late);
       }
       document.documentElement.dataset.searched = query;
     };
-    field.value = new URLSearchParams(location.search).get("q") ?? "";
     field.addEventListener("input", search);
-    field.form.addEventListener("submit", (event) => {
+    // the arrows lead from the field to the hits, and from hit to hit
+    field.closest("dialog, article").addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      const stops = [field, ...list.querySelectorAll("li > a:first-child")];
+      const at = stops.indexOf(document.activeElement);
+      if (at < 0) return;
       event.preventDefault();
-      history.replaceState(null, "", `?q=${encodeURIComponent(field.value)}`);
-      search();
+      stops[Math.min(Math.max(at + step, 0), stops.length - 1)].focus();
     });
-    field.focus();
+    if (LARGE) {
+      field.value = new URLSearchParams(location.search).get("q") ?? "";
+      field.form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        history.replaceState(null, "", `?q=${encodeURIComponent(field.value)}`);
+        search();
+      });
+      field.focus();
+    }
     search();
   };
-  document.addEventListener("DOMContentLoaded", start);
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
 }

@@ -15,6 +15,7 @@ import pytest
 from built_book import SITE, packed, seen
 from solved import ROOT, written
 
+from transformer_lit.course.my_model import IN_PAGE, OWN_FILE, grow, solved_file
 from transformer_lit.exercises import check, find_exercise
 
 weekly = pytest.mark.weekly
@@ -100,6 +101,24 @@ def test_what_runs_away_is_stopped_and_what_is_missing_leads_to_the_notebook(pag
     assert line.startswith("masks.3: not here. Your answer uses torch.cdist")
     link = root.get_by_role("status").get_by_role("link")
     assert (SITE / link.evaluate("(it) => it.pathname").lstrip("/")).is_file()
+
+
+def test_a_step_is_trained_here_with_the_reader_s_function_and_as_torch_would(page, tmp_path):
+    page.goto("nbs/start/03_four_pictures.html")
+    root, solution = card(page, "primer.5"), written()["primer.5"][1].solution
+    root.get_by_role("textbox").fill(solution)
+    press(root, "Train it here")
+    root.get_by_text("Training: 20 of 300 steps …").wait_for()
+    said = root.locator("[role=status]:has(pre)").inner_text(timeout=120_000)
+    (tmp_path / OWN_FILE).write_text(solved_file(1), encoding="utf-8")
+    found = grow(tmp_path / OWN_FILE, ["loss"], 1, scale=IN_PAGE)
+    numbers = f"{found['untrained']:.2f} untrained → {found['nats']:.2f} nats a letter"
+    assert said.startswith(f"Step 1: {numbers} on new stories. The book's file gets from 1.9")
+    assert said.endswith(found["sample"].strip())
+    press(root, "Train it here")
+    root.get_by_text("Training").wait_for()
+    press(root, "Stop")
+    assert root.get_by_role("status").inner_text() == "Stopped."
 
 
 def test_an_archive_of_another_edition_is_refused_before_anything_runs(page):

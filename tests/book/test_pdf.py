@@ -44,6 +44,7 @@ PAGES = {
     "nbs/a/02_two": (
         "Two",
         '<details><summary>Fold</summary><p id="far">Unfolded words.</p></details>'
+        "<details><summary>Check: it</summary><p>Words of a check.</p></details>"
         '<p hidden>Hidden words.</p><img src="../../_images/tall.svg" alt="a tall figure">',
     ),
 }
@@ -104,7 +105,9 @@ def test_pages_have_the_numbers_that_the_contents_give(small):
 
 def test_folds_are_open_nothing_is_cut_and_a_link_leads_to_the_book_or_to_the_site(small):
     text, begin = "\n".join(page.extract_text() for page in small.pages), starts(small)
-    assert "Unfolded words." in text and "Hidden words." in text
+    assert "Unfolded words." in text and "Hidden words." in text and "Words of a check." in text
+    tree = small.trailer["/Root"]  # for those who listen
+    assert tree["/Lang"] == "en-GB" and tree["/MarkInfo"]["/Marked"]
     assert "column39" in text and "Copy" not in text
     assert len(small.pages) <= begin["Two"] + 1  # the tall figure fits one page
     first = small.pages[begin["Start here"] - 1]
@@ -144,3 +147,4 @@ def test_the_book_is_printed_whole(tmp_path, chromium, site, first_pass):
     typed = re.compile(r"\\(?:frac|sqrt|mathrm|begin)\b")
     assert sum(len(typed.findall(text)) for text in texts) < 20  # in code, where it is meant
     assert len(texts) > 3 * len(chapters)
+    assert not first_pass or len(texts) < 400  # a book to read: no checks, imports, workshops
