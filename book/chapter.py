@@ -757,8 +757,8 @@ def notation_card(app):
 
 
 def add_notation(app, pagename, templatename, context, doctree):
-    "The notation opens as a card on every chapter."
-    if pagename.startswith("nbs/") and pagename != letters.TABLE:
+    "The notation opens as a card on every page that has formulas, signatures or names of models."
+    if pagename.startswith(("nbs/", "book/")) and pagename not in (letters.TABLE, "book/intro"):
         opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
         context["body"] += f"{opening}<div tabindex='0'>{notation_card(app)}</div></details>"
 

@@ -44,8 +44,10 @@
       show();
     });
 
+    // a page whose end is in sight at once is not read yet
     const end = document.querySelector(".prev-next-area");
     if (here && end) {
+      const fits = end.getBoundingClientRect().top < innerHeight;
       const seen = new IntersectionObserver(([{ isIntersecting }]) => {
         if (!isIntersecting) return;
         seen.disconnect();
@@ -54,7 +56,7 @@
         save();
         show();
       });
-      seen.observe(end);
+      setTimeout(() => seen.observe(end), fits ? 15_000 : 0);
     }
 
     const toSight = () => {

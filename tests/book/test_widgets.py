@@ -190,7 +190,7 @@ def softmax(root):
 
 
 def masks(root):
-    cell = root.get_by_label("query man may attend to key sleeps")
+    cell = root.get_by_label(": query man may attend to key sleeps")
     table, rows = (root.locator(f"table.widget-{kind} tbody tr") for kind in ("grid", "bars"))
     scores, sees, weights = (rows.locator(f"td:nth-of-type({n})") for n in (1, 2, 3))
     for text, pressed in (("0", "false"), ("1", "true")):
@@ -850,7 +850,7 @@ def test_a_load_that_fails_is_said_and_little_is_loaded(page, site):
 
 
 TAPPED = {
-    "masks": ("query A may attend to key man", "“A” may read A "),
+    "masks": (": query A may attend to key man", "“A” may read A "),
     "merges": ("Merge", "Merge 1: "),
     "rope": ("Move both by +100", "Both moved by 100"),
 }

@@ -65,7 +65,7 @@ export function mount(root) {
       line.forEach((cell, s) => {
         write(cell, mask[t][s] ? "1" : "0");
         cell.setAttribute("aria-pressed", mask[t][s]);
-        cell.setAttribute("aria-label", `query ${numbered(t)} may attend to key ${numbered(s)}`);
+        cell.setAttribute("aria-label", `${cell.textContent}: query ${numbered(t)} may attend to key ${numbered(s)}`);
         cell.tabIndex = t === row && s === column ? 0 : -1;
       }),
     );

@@ -24,6 +24,7 @@ export function mount(root) {
 
   function show() {
     const { query, fits, scores, weights, output } = oneQuery(asking, kinds.map(one), wq, IDENTITY, IDENTITY);
+    lines.forEach((line, kind) => line.classList.toggle("here", kind === kinds[asking]));
     cells.forEach(([fit, score, weight], s) => {
       write(fit, plain(fits[s]));
       write(score, plain(scores[s]));
@@ -52,11 +53,12 @@ export function mount(root) {
     input.addEventListener("input", () => ((wq[i][j] = Number(input.value) || 0), show()));
     return make("td", {}, input);
   };
+  const lines = KINDS.map((kind, i) => make("tr", {}, make("th", { scope: "row" }, kind), KINDS.map((_, j) => field(i, j))));
   const matrix = table(
     { class: "widget-table widget-matrix" },
-    "W_q: a row for what a word is, a column for what it asks for",
+    "W_q: a row for what a word is, a column for what it asks for. The word that asks uses the shaded row only",
     ["", ...KINDS],
-    KINDS.map((kind, i) => make("tr", {}, make("th", { scope: "row" }, kind), KINDS.map((_, j) => field(i, j)))),
+    lines,
   );
   frame(
     root,

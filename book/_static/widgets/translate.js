@@ -111,7 +111,8 @@ export async function mount(root, say) {
     const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // its end counts too
     note.textContent =
       `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser. ` +
-      `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean).`;
+      `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean)` +
+      (sure < 0.4 ? ", which means that it doesn't know this: don't trust the translation." : ".");
     for (const each of [attention, beam]) {
       each.part.hidden = false;
       each.show(result);
