@@ -347,6 +347,7 @@ WHERE = (
     '\n\n<p class="where-to-write">You write in a copy of this notebook: the links below the title '
     "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
 )
+ENTRY = re.compile(r"(S\d|A)\.\d+ · ")  # of the clinic
 CARD_END = "</details></div>"
 CARD = re.compile(rf"{CARD_END}(?:<!-- (\S+) -->)?$")  # with the id where the page runs the answer
 
@@ -684,13 +685,15 @@ def on_source_read(app, docname, text):
 
 
 def fold_sections(app, doctree, docname):
-    "A section of `cards.FOLDS` shows its title alone until it is opened."
+    "A section of `cards.FOLDS` or an entry of the clinic shows only its title until it is opened."
     for section in list(doctree.findall(nodes.section)):
-        for title, bar in cards.FOLDS.items():
-            if docname.startswith("nbs/") and section[0].astext().startswith(title):
-                opening = f'<details class="workshop"><summary>{bar}</summary>'
-                section.insert(1, nodes.raw("", opening, format="html"))
-                section += nodes.raw("", "</details>", format="html")
+        title = section[0].astext()
+        bars = [bar for start, bar in cards.FOLDS.items() if title.startswith(start)]
+        bars += ["The statement, its source, and what is so"] * bool(ENTRY.match(title))
+        if docname.startswith("nbs/") and bars:
+            opening = f'<details class="workshop"><summary>{bars[0]}</summary>'
+            section.insert(1, nodes.raw("", opening, format="html"))
+            section += nodes.raw("", "</details>", format="html")
 
 
 def frame_exercises(app, doctree, docname):
