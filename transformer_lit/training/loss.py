@@ -14,8 +14,8 @@ from torch import Tensor
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """The summed loss with its gradient by formula: p − (1 − ε) one-hot − ε/V.
 
-    Autograd would walk back through log-softmax, gather and sum with an N × V table for each. The
-    formula fills one, but has no derivative of its own.
+    Autograd would go back through log-softmax, gather and sum, and allocate an N × V tensor for
+    each of them. The formula fills only one, but it cannot be differentiated again.
     """
 
     @staticmethod
@@ -29,8 +29,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        # With create_graph=True what follows would silently count as constant: torch's
-        # `once_differentiable` says so only where `grad` itself has a gradient.
+        # With create_graph=True the result below would silently count as a constant, and torch's
+        # `once_differentiable` reports this only if `grad` itself has a gradient.
         if torch.is_grad_enabled():
             raise RuntimeError("the gradient of cross_entropy cannot be differentiated again")
         log_probs, targets = ctx.saved_tensors
@@ -51,13 +51,14 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], int]:
     """The summed loss in nats and the number of tokens in the sum.
 
-    A sum and a count, not a mean: a mean over several batches or ranks must weigh tokens, and only
-    the caller knows all of them. Smoothing: Szegedy et al. 2016, section 7. The derivative is the
-    first one, backwards; there is none forwards (`torch.func.jvp`), no `func.grad` and no `vmap`.
+    It returns a sum and a count instead of a mean, because a mean over several batches or ranks
+    must weigh tokens, and only the caller knows all of them. Smoothing is from Szegedy et al. 2016,
+    section 7. Only the first derivative is defined, and only in reverse mode, so
+    `torch.func.jvp`, `func.grad` and `vmap` do not work.
 
     Args:
-        keep: True = the token counts; all do unless given.
-        smoothing: the share of the target that is spread evenly over V.
+        keep: True = the token counts. By default, all tokens count.
+        smoothing: the share of the target that is spread evenly over the V tokens.
 
     Example:
         >>> total, count = cross_entropy(torch.zeros(2, 5, 53), torch.zeros(2, 5).long())
@@ -66,14 +67,14 @@ def cross_entropy(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
-    if logits.shape[:-1] != targets.shape:  # equal numbers in another order would pass the reshape
+    if logits.shape[:-1] != targets.shape:  # a reshape alone would accept T B for B T
         raise ValueError(f"logits {tuple(logits.shape)} do not fit targets {tuple(targets.shape)}")
     if keep is not None:
-        if keep.dtype != torch.bool:  # integers would be taken for row numbers, and count wrongly
+        if keep.dtype != torch.bool:  # integers would be taken as row numbers and miscounted
             raise ValueError(f"keep is {keep.dtype}, not bool; give keep.bool()")
         logits, targets = logits[keep], targets[keep]
     logits, targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
     logits = logits.to(
         torch.promote_types(logits.dtype, torch.float32)
-    )  # half types are too coarse
+    )  # half precision is too coarse
     return _SmoothedCrossEntropy.apply(logits, targets, smoothing), targets.numel()

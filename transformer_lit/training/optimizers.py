@@ -26,7 +26,7 @@ def orthogonalize(g: Float[Tensor, "M N"], rounds: int = 5) -> Float[Tensor, "M 
     """
     x = g if g.shape[0] <= g.shape[1] else g.T
     x = x / x.abs().max().clamp(min=torch.finfo(g.dtype).tiny)
-    x = x / x.norm().clamp(min=1)  # 1 at least, but for zeros
+    x = x / x.norm().clamp(min=1)  # at least 1, except for zeros
     for _ in range(rounds):
         gram = x @ x.T
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
@@ -34,7 +34,7 @@ def orthogonalize(g: Float[Tensor, "M N"], rounds: int = 5) -> Float[Tensor, "M 
 
 # %% ../../nbs/training/09_optimizers.ipynb #which
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    "The trained weights of linear layers that are neither an output layer `lm_head` nor a table."
+    "The trained weights of linear layers, without an output layer `lm_head` and embeddings."
     named = list(model.named_modules())
     ends = [m for n, m in named if isinstance(m, nn.Embedding) or n.split(".")[-1] == "lm_head"]
     outer = {id(p) for module in ends for p in module.parameters()}  # tied names, one tensor
@@ -43,12 +43,12 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 # %% ../../nbs/training/09_optimizers.ipynb #class
 class Muon(torch.optim.AdamW):
-    """AdamW; a group with a `momentum` has matrices, and their steps are orthogonal.
+    """AdamW, except that a group with a `momentum` has matrices, whose steps are orthogonal.
 
-    Of such a group `lr`, `weight_decay` and `momentum` are used, `betas` and `eps` not. `muon`
-    sorts the parameters of a model into groups. Without a group that has a `momentum` all of it
-    would be AdamW, which raises `ValueError`. Sources: Jordan et al. 2024; the scale
-    0.2·√max(M, N): Liu et al. 2025.
+    Such a group uses `lr`, `weight_decay` and `momentum`, but not `betas` and `eps`. `muon` sorts
+    the parameters of a model into groups. If no group has a `momentum`, everything would be AdamW,
+    which raises `ValueError`. Sources: Jordan et al. 2024; the scale 0.2·√max(M, N): Liu et al.
+    2025.
     """
 
     def __init__(self, params: Iterable[Any], **settings: Any):
@@ -57,7 +57,7 @@ class Muon(torch.optim.AdamW):
             raise ValueError("no group has a momentum, so all of this is AdamW; call muon(model)")
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
-        "What Adam's step is to update: nothing in a group that is updated here."
+        "What Adam's step should update, which is nothing in a group that is updated here."
         if "momentum" not in group:
             return super()._init_group(group, *lists)
         for p in group["params"]:
@@ -66,10 +66,10 @@ class Muon(torch.optim.AdamW):
         return False
 
     def _orthogonal_step(self, p: Float[Tensor, "M N"], group: dict[str, Any]) -> None:
-        if hasattr(p, "full_tensor"):  # of a part it would be another step
+        if hasattr(p, "full_tensor"):  # for a part, the step would be different
             raise InputError("Muon needs whole matrices, which FSDP cuts; train without --shard")
         state, momentum, lr = self.state[p], group["momentum"], group["lr"]
-        if "momentum_buffer" not in state:  # torch asks each state for a step when it loads
+        if "momentum_buffer" not in state:  # when torch loads a state, it asks for a step
             state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
             state["momentum_buffer"] = torch.zeros_like(p)
         state["step"] += 1
@@ -90,8 +90,8 @@ def muon(
 ) -> Muon:
     """Muon over the hidden matrices of `model`, AdamW over the rest; vectors do not decay.
 
-    A `Trainer` sets the learning rate by its schedule at each step; in a loop of your own it is
-    `lr`. `betas` and `eps` are AdamW's, `momentum` is Muon's; decay is decoupled in both.
+    A `Trainer` sets the learning rate at each step, by its schedule; a loop without a schedule uses
+    `lr`. `betas` and `eps` belong to AdamW, and `momentum` to Muon. Decay is decoupled in both.
     """
     hidden = hidden_matrices(model)
     known = {id(p) for p in hidden}

@@ -22,7 +22,7 @@ def paper_schedule(d_model: int, warmup: int = 4000) -> Callable[[int], float]:
 
 
 def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
-    "The learning rate at a step from 1: linear up to `peak` at `warmup` steps, then as 1/√step."
+    "The learning rate at a step from 1: linear up to `peak` at step `warmup`, then as 1/√step."
     return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
 
 # %% ../../nbs/training/03_schedule.ipynb #cosine
@@ -55,9 +55,9 @@ def adamw(
 ) -> torch.optim.AdamW:
     """AdamW over the parameters of `model`; matrices decay, vectors (gains, biases) do not.
 
-    A `Trainer` sets the learning rate by its schedule at each step; in a loop of your own it is
-    `lr`. The other defaults are the paper's (section 5.3); decoupled decay: Loshchilov and Hutter
-    2019.
+    A `Trainer` sets the learning rate at each step, by its schedule; a loop without a schedule uses
+    `lr`. The other defaults are those of the paper (section 5.3). Decoupled decay is from
+    Loshchilov and Hutter 2019.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
