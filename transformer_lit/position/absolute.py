@@ -58,9 +58,7 @@ class LearnedPosition(nn.Module):
     def __init__(self, max_len: int, d_model: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
-        nn.init.normal_(
-            self.weight, std=d_model**-0.5
-        )  # like the token table: a row has length about 1
+        nn.init.normal_(self.weight, std=d_model**-0.5)  # like token vectors: length about 1
 
     extra_repr = own_sizes  # so that a printed model shows the sizes
 

@@ -29,9 +29,9 @@ def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tenso
 
 # %% ../../nbs/position/04_rope.ipynb #forms
 def _rotate(x: Float[Tensor, "... D"], cos: Tensor, sin: Tensor) -> Float[Tensor, "... D"]:
-    # x · cos + partner · sin, where cos is (cos, cos) and sin is (−sin, sin), both size D. Rolled
-    # by D/2, each coordinate's partner is in its place. x · cos comes first because a sum has the
-    # memory layout of its first term, here that of x. The heads then merge without a copy.
+    # x · cos + partner · sin, where cos is (cos, cos) and sin is (−sin, sin), both of size D.
+    # Rolling x by D/2 puts the partner of each coordinate in its place. x · cos comes first because
+    # a sum has the memory layout of its first term, here that of x: heads merge without a copy.
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
