@@ -322,7 +322,7 @@ def position_t5_scale():
     products, bias = 3 * randn(7, 7), randn(7, 7)
     right, wrong = (x + bias for x in (lit.T5Bias(1).scale(64) * products, products / 8))
     softer = (wrong - bias).std() < (right - bias).std()
-    return {"the words speak": softer, "nothing": close(right.softmax(-1), wrong.softmax(-1))}
+    return {"the words count": softer, "nothing": close(right.softmax(-1), wrong.softmax(-1))}
 
 
 def position_rotated():

@@ -43,7 +43,7 @@ def rotate_checks(answer):
 
 
 def precision_checks(answer):
-    torch.set_default_dtype(torch.float32)  # as in a file of the reader's; `judge` sets it back
+    torch.set_default_dtype(torch.float32)  # as in the reader's own file; `judge` resets it
     x, pos, case = torch.randn(1, 2, 3, 14), 100_003 + torch.arange(3), "far out, in float32"
     found, right = answer(x, pos), rotate(x, pos)
     hint = "The result is not of the type of `x`: cast the cosines and sines to it."
@@ -81,7 +81,7 @@ def position_checks(answer):
         return made(x)
 
     def turned(queries=1, keys=1, values=0, heads=True):
-        "With other turns, of the whole vectors or of each head."
+        "With other rotations, of the whole vectors or of each head."
 
         def cut(name, times):
             z = x @ weights[f"{name}_proj.weight"].T

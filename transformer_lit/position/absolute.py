@@ -20,9 +20,9 @@ def sinusoids(
 ) -> Float[Tensor, "... C"]:
     """PE(pos, 2i) = sin(pos / 10000^{2i/C}) and PE(pos, 2i+1) = cos of the same angle.
 
-    In `dtype`, torch's default unless given. Angles have it too, or float32 where it has fewer
-    bits; with float32 they are right to about pos · 10^{-7}. Source: Vaswani et al. 2017, section
-    3.5.
+    The result has the type `dtype`, by default torch's. The angles are computed in this type, or in
+    float32 if it has fewer bits than that. In float32, an angle is accurate to about pos · 10^{-7}.
+    Source: Vaswani et al. 2017, section 3.5.
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
     exact = torch.promote_types(dtype, torch.float32)
@@ -32,9 +32,9 @@ def sinusoids(
 
 # %% ../../nbs/position/01_absolute.ipynb #sinusoidal
 class Sinusoidal(nn.Module):
-    """Sinusoids for any position; it has no parameters and no longest length.
+    """Sinusoids for any position. There are no parameters, and there is no maximum length.
 
-    They come in the type of the model: `.double()` and `.to(torch.bfloat16)` are followed.
+    The vectors have the type of the model, even after `.double()` or `.to(torch.bfloat16)`.
 
     Example:
         >>> Sinusoidal(32)(torch.arange(5)).shape
@@ -44,7 +44,7 @@ class Sinusoidal(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        self.register_buffer("_like", torch.empty(0), persistent=False)  # has the model's type
+        self.register_buffer("_like", torch.empty(0), persistent=False)  # its type is the model's
 
     extra_repr = own_sizes
 
@@ -53,14 +53,14 @@ class Sinusoidal(nn.Module):
 
 # %% ../../nbs/position/01_absolute.ipynb #learned
 class LearnedPosition(nn.Module):
-    "A learned vector for each of `max_len` positions; torch refuses a position outside the table."
+    "A learned vector for each of `max_len` positions. Any other position is an error in torch."
 
     def __init__(self, max_len: int, d_model: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_len, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5)  # as the token table: length about 1
+        nn.init.normal_(self.weight, std=d_model**-0.5)  # like token vectors: length about 1
 
-    extra_repr = own_sizes  # for print: the model then shows its sizes
+    extra_repr = own_sizes  # so that a printed model shows the sizes
 
     def forward(self, pos: Int[Tensor, "..."]) -> Float[Tensor, "... C"]:
         return nn.functional.embedding(pos, self.weight)  # … C

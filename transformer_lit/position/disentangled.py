@@ -20,7 +20,7 @@ from transformer_lit.position.relative import distances
 def _row_scores(
     x: Float[Tensor, "B N L D"], rows: Float[Tensor, "R M D"]
 ) -> Float[Tensor, "B H L R"]:
-    # Every vector of x with every row. Where x and rows differ in heads, the fewer are shared.
+    # Every vector of x with every row. If one has fewer heads than the other, they are shared.
     H = max(x.shape[1], rows.shape[1])
     x = x if x.shape[1] == H else x.repeat_interleave(H // x.shape[1], 1)
     rows = rows if rows.shape[1] == H else rows.repeat_interleave(H // rows.shape[1], 1)
@@ -42,7 +42,7 @@ def content_to_position(
 
     Args:
         rel_k: a key for each of R distances.
-        index: which of them lies between query t and key s.
+        index: which of these distances is the one between query t and key s.
     """
     return _pick(_row_scores(q, rel_k), index)
 
@@ -63,12 +63,12 @@ def position_to_content(
 class TransformerXLBias(Position):
     """Transformer-XL's plug: all terms of the score but content to content.
 
-    It adds [(q + v) · r + u · k] / √D: r is a projection of the sinusoids of the distance, u and v
-    are learned vectors for each head. Keys may stand anywhere, but neighbours in a row of positions
-    no more than one apart. Source: Dai et al. 2019, section 3.3.
+    It adds [(q + v) · r + u · k] / √D, where r is a projection of the distance's sinusoids, and u
+    and v are learned vectors of each head. Positions may begin anywhere, but neighbours in a row
+    must be at most one apart. Source: Dai et al. 2019, section 3.3.
 
     Args:
-        causal: spare the work for keys after the query: no query will see them.
+        causal: skip the work for keys after the query, which no query will see.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class TransformerXLBias(Position):
         apart: Int[Tensor, "#B 1 T S"],
     ) -> Float[Tensor, "B H T S"]:
         apart = apart.clamp(min=0) if self.causal else apart
-        first = apart.min()  # stays on its device: nothing waits for the number
-        R = k.shape[2] + (0 if self.causal else q.shape[2] - 1)  # neighbours are one apart, or less
+        first = apart.min()  # stays on its device, so nothing waits for the number
+        R = k.shape[2] + (0 if self.causal else q.shape[2] - 1)  # neighbours are at most one apart
         known = torch.arange(R, device=q.device) + first
         r = self.r_proj(sinusoids(known, self.d_model, dtype=self.r_proj.weight.dtype))
         r = r.unflatten(-1, (-1, q.shape[-1]))  # R K D
@@ -103,13 +103,13 @@ class TransformerXLBias(Position):
         by_distance = content_to_position(
             (q + self.v[:, None]) * scale, r, apart - first
         )  # B H T S
-        return by_distance + _row_scores(k, self.u[None] * scale).mT  # the second: B H 1 S
+        return by_distance + _row_scores(k, self.u[None] * scale).mT  # the second term: B H 1 S
 
 # %% ../../nbs/position/03_disentangled.ipynb #bucket
 def deberta_bucket(
     distance: Int[Tensor, "..."], n_buckets: int, max_distance: int
 ) -> Int[Tensor, "..."]:
-    """Distances of DeBERTa's second version: exact up to n_buckets/2, then by logarithm, signed.
+    """Distances in DeBERTa's second version: exact up to n_buckets/2, then by logarithm, signed.
 
     A distance of `max_distance` - 1 becomes `n_buckets` - 1. Source: the program of He et al. 2021.
     """
@@ -117,7 +117,7 @@ def deberta_bucket(
     if exact < 1 or max_distance - 1 <= exact:
         raise ValueError(f"no DeBERTa buckets with {n_buckets=}, {max_distance=}")
     far = distance.abs()
-    # float32 throughout, as in the program of the authors: a rounding decides a bucket
+    # float32 throughout, as in the authors' program, because rounding decides about a bucket
     top = (far.new_tensor(max_distance - 1).float() / exact).log()
     by_log = torch.ceil((far.clamp(min=exact).float() / exact).log() / top * (exact - 1)).long()
     return torch.where(far <= exact, distance, (by_log + exact) * distance.sign())
@@ -126,18 +126,18 @@ def deberta_bucket(
 class DisentangledBias(Position):
     """DeBERTa's plug: content to position and position to content, added to content to content.
 
-    Its `scale` is 1/√(3D) with both terms: the attention takes it for its own product, the plug for
-    its terms. DeBERTa's layers share one table: give each plug the first one's `weight`. Source: He
-    et al. 2021, section 3.1; the row of the second term as in the authors' program. Where a
-    checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the plug.
-    A distance beyond `max_distance` counts as `max_distance`.
+    With both terms, its `scale` is 1/√(3D). The attention multiplies its own product by it, and the
+    plug its terms. DeBERTa's layers share one table, so pass the first plug's `weight` to the rest.
+    If a checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the
+    plug. A distance beyond `max_distance` counts as `max_distance`.
+    Source: He et al. 2021, section 3.1; the row of the second term is that of the authors' program.
 
     Args:
-        n_buckets: as in DeBERTa's second version; none unless given.
-        terms: content to position, position to content.
-        causal: the table has no rows for keys after the query.
-        bias: of both projections.
-        weight: a table that layers share; a new one unless given.
+        n_buckets: the number of buckets, as in DeBERTa's second version; by default there are none.
+        terms: "c2p" for content to position, "p2c" for position to content.
+        causal: leave out the table's rows for keys after the query.
+        bias: whether the two projections have a bias.
+        weight: a table that layers share; by default a new one.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class DisentangledBias(Position):
             raise ValueError(f"terms must be of 'c2p' and 'p2c', each once, got {tuple(terms)}")
         self.max_distance, self.n_buckets, self.causal = max_distance, n_buckets, causal
         shape = ((n_buckets or max_distance) * (1 if causal else 2), d_model)
-        if weight is not None and weight.shape != shape:  # another distance would be the farthest
+        if weight is not None and weight.shape != shape:  # it would have another farthest distance
             raise ValueError(f"the table must have shape {shape}, got {tuple(weight.shape)}")
         self.weight = nn.Parameter(torch.empty(shape)) if weight is None else weight
         if weight is None:
@@ -171,11 +171,11 @@ class DisentangledBias(Position):
         self.q_proj = nn.Linear(d_model, queries, bias) if "p2c" in terms else None
 
     def scale(self, d_head: int) -> float:
-        "1/√D, divided by the root of the number of terms: that of the contents, and the plug's."
+        "1/√D, divided by the root of the number of terms, content to content included."
         return (d_head * (1 + len(self.terms))) ** -0.5
 
     def rows(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        "Which row of the table stands for a distance; distances too far share the outermost."
+        "The row of the table for each distance; distances too far share the outermost row."
         if self.n_buckets is not None:
             distance = deberta_bucket(distance, self.n_buckets, self.max_distance)
         zero = 0 if self.causal else len(self.weight) // 2  # the row of distance 0

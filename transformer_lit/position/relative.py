@@ -20,12 +20,12 @@ def t5_bucket(
 ) -> Int[Tensor, "..."]:
     """The bucket of a distance (query minus key): exact while small, then by its logarithm.
 
-    All distances from `max_distance` on share the last bucket. Causal: keys after the query count
-    as distance 0. Otherwise they have buckets of their own, the second half. Source: Raffel et al.
-    2020, section 2.1, and the program that came with it.
+    All distances from `max_distance` on share the last bucket. If `causal`, keys after the query
+    count as distance 0; otherwise they have their own buckets, the second half. Source: Raffel et
+    al. 2020, section 2.1, and the program that came with it.
     """
     size = n_buckets if causal else n_buckets // 2  # of one direction
-    exact = size // 2  # distances with a bucket of their own
+    exact = size // 2  # each of these distances has its own bucket
     if not 0 < exact < max_distance or (n_buckets % 2 and not causal):
         raise ValueError(f"no T5 buckets with {n_buckets=}, {max_distance=}, {causal=}")
     far = distance.clamp(min=0) if causal else distance.abs()
@@ -38,10 +38,9 @@ def t5_bucket(
 class T5Bias(Position):
     """T5's plug: a learned number for each bucket of distance and each head, added to the scores.
 
-    T5 does not divide its scores by √D, so the plug's `scale` is 1. In T5 all layers of a stack
-    share one table: give them the same plug. It starts at zero, blind to order. Source: Raffel et
-    al. 2020.
-    Distances from `max_distance` on share a bucket.
+    T5 does not divide its scores by √D, so the plug's `scale` is 1. In T5, all layers of a stack
+    share one table, so pass the same plug to all of them. The table starts at zero, blind to order.
+    Distances from `max_distance` on share a bucket. Source: Raffel et al. 2020.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ def alibi_slopes(
 ) -> Float[Tensor, "H"]:
     """ALiBi's slope for each head: 2^{-8/n}, 2^{-16/n}, …, 2^{-8} where n, a power of two, is H.
 
-    For another H, n is the power of two below it, and every second slope of 2n heads follows until
-    there are H. Source: Press et al. 2022, section 3 and the program that came with it.
+    For another H, n is the power of two below it. Every second slope for 2n heads is then added
+    until there are H. Source: Press et al. 2022, section 3 and the program that came with it.
 
     Args:
-        dtype: torch's default unless given.
+        dtype: the type of the slopes, by default torch's.
     """
     n = 1 << (n_heads.bit_length() - 1)
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -88,7 +87,7 @@ def alibi_slopes(
 class ALiBi(Position):
     """ALiBi's plug: each head lowers a score by its slope times the distance. Nothing is learned.
 
-    Source: Press et al. 2022, for causal attention; here keys after the query are lowered alike.
+    Source: Press et al. 2022, for causal attention; keys after the query are treated the same here.
     """
 
     def __init__(self, n_heads: int):

@@ -29,13 +29,13 @@ class _Stretch:
 def _mix(
     frequencies: Float64[Tensor, "P"], factor: int | float, keep: Float64[Tensor, "P"]
 ) -> Float64[Tensor, "P"]:
-    # Where `keep` is 1 a plane turns as before, where it is 0 it is interpolated.
+    # Where `keep` is 1, a plane turns as before; where it is 0, the plane is interpolated.
     return frequencies * (keep + (1 - keep) / factor)
 
 # %% ../../nbs/position/05_scaling.ipynb #linear
 @dataclass(frozen=True)
 class LinearScaling(_Stretch):
-    """Position interpolation: all frequencies divided by `factor`, as if positions were.
+    """Position interpolation: all frequencies are divided by `factor`, as if the positions were.
 
     Source: Chen et al. 2023.
     """
@@ -57,21 +57,21 @@ class NTKScaling(_Stretch):
 # %% ../../nbs/position/05_scaling.ipynb #yarn
 @dataclass(frozen=True)
 class YaRNScaling(_Stretch):
-    """YaRN: fast planes kept, slow ones interpolated, a ramp between, and sharper scores.
+    """YaRN: fast planes are kept, slow planes interpolated, with a ramp between and sharper scores.
 
-    A plane that turns `beta_fast` times or more within `original_len` is kept, one of `beta_slow`
-    or fewer is divided by `factor`. The ramp is linear in the number of the plane, as in the
-    authors' program. Source: Peng et al. 2023.
+    A plane that turns `beta_fast` times or more within `original_len` is kept. If it turns
+    `beta_slow` times or less, its frequency is divided by `factor`. The ramp is linear in the
+    number of the plane, as in the authors' program. Source: Peng et al. 2023.
     """
 
     original_len: int  # L, the length of training
     beta_fast: int | float = 32.0  # turns within L
     beta_slow: int | float = 1.0  # turns within L
-    attention_factor: int | float | None = None  # on cos and sin; 0.1 ln s + 1 unless given
-    truncate: bool = True  # ends of the ramp at whole planes
+    attention_factor: int | float | None = None  # for cos and sin; by default 0.1 ln s + 1
+    truncate: bool = True  # round the ends of the ramp to whole planes
 
     def plane(self, turns: int | float, d_head: int, base: int | float) -> float:
-        "The number i, not whole, of the plane that makes so many turns within the trained length."
+        "The number i, a fraction, of the plane that makes `turns` turns within the trained length."
         return d_head / 2 * math.log(self.original_len / (2 * math.pi * turns)) / math.log(base)
 
     def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
@@ -80,7 +80,7 @@ class YaRNScaling(_Stretch):
         last = self.plane(self.beta_slow, d_head, base)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        # Bounds, and the hair's breadth, are those of the authors' program.
+        # The bounds and the smallest width are those of the authors' program.
         first, last = max(first, 0), min(last, d_head - 1)
         if last < first:
             raise ValueError(f"{self} has no ramp from plane {first} to {last} at base {base}")
@@ -94,12 +94,12 @@ class YaRNScaling(_Stretch):
 # %% ../../nbs/position/05_scaling.ipynb #llama3
 @dataclass(frozen=True)
 class Llama3Scaling(_Stretch):
-    """Llama 3's: as YaRN's with a ramp that is linear in the turns, and scores left as they are.
+    """Llama 3's scaling: like YaRN's, but the ramp is linear in the turns and scores are unchanged.
 
-    A plane of `high_freq_factor` turns or more within `original_len` is kept, one of
-    `low_freq_factor` or fewer is divided by `factor`. Source: `apply_scaling` in the code that was
-    released with Llama 3.1.
-    `factor` is how many times longer a text may be than in training.
+    A plane with `high_freq_factor` turns or more within `original_len` is kept. With
+    `low_freq_factor` turns or fewer, its frequency is divided by `factor`, which is how many times
+    longer a text may be than in training. Source: `apply_scaling` in the code that was released
+    with Llama 3.1.
     """
 
     factor: int | float = 8.0  # s
@@ -118,7 +118,7 @@ class Llama3Scaling(_Stretch):
 # %% ../../nbs/position/05_scaling.ipynb #first-planes
 @dataclass(frozen=True)
 class FirstPlanes:
-    """p-RoPE: the first planes turn as they would, a share of all of them, and the others never do.
+    """p-RoPE: the first planes, a share of all planes, turn as usual, and the others never turn.
 
     Source: Barbero et al. 2024 (arXiv:2410.06205); in the full layers of Gemma 4.
     """
