@@ -449,11 +449,15 @@ def room(line: str) -> tuple[int, bool, str]:
 
 
 def own_imports(page: Page) -> None:
-    "Where open cells use what the chapter exports in a fold, its import stands above the first."
+    "Where open cells use what a folded cell defines and exports, its import is above the first."
     module, folded, given = exported(page.cells)[0], set(), set()
     for cell in page.cells:
         if EXPORT.match(source(cell)) and cards.FOLDED.search(source(cell)):
-            folded |= stores(compile(split(source(cell))[1], "<cell>", "exec"))
+            tree = ast.parse(split(source(cell))[1])
+            tree.body = [
+                one for one in tree.body if not isinstance(one, ast.Import | ast.ImportFrom)
+            ]
+            folded |= stores(compile(tree, "<cell>", "exec"))
     for cell, code in open_code(page.cells):
         asked, gives = names(code)
         if wanted := sorted(folded & asked - given):
