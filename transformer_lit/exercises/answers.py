@@ -24,7 +24,7 @@ _WORD = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+|\d| ?(?:[^\s\w]|_)+|\s+(?
 
 @dataclass(frozen=True)
 class Vocabulary:
-    "Tokens as bytes by id, ordinary ones back to ids, merges by rank, special tokens by text."
+    "Tokens as bytes by id, ids of ordinary tokens, ranks of merges, ids of special tokens."
 
     tokens: list[bytes]
     ids: dict[bytes, int]
@@ -32,7 +32,7 @@ class Vocabulary:
     special: dict[str, int]
 
     def words(self, text: str) -> list[str]:
-        "The text in words, in which alone pieces are merged: GPT-2's rule, each digit on its own."
+        "Cut the text into words, inside which pieces are merged: GPT-2's rule, with single digits."
         return _WORD.findall(text)
 
 
@@ -127,7 +127,7 @@ def open_checks(answer):
         return model and {"training": model.training, "logits": model(ids).detach()}
 
     def from_file(names=(), **changes):
-        "What comes of a file with other tensors: a part's own or that of `names`, changed."
+        "The result for a file with other tensors: a part's own or that of `names`, changed."
         file = dict(tensors)
         for i in (0, 1):
             for part in {*names, *changes}:
@@ -136,13 +136,13 @@ def open_checks(answer):
         return seen(open_llama(c, file))
 
     def back(heads, axis=0):
-        "What is done to the rows of q and k; axis 1: to the columns."
+        "The change of the rows of q and k; with axis 1, of the columns."
         return lambda x: (
             x.unflatten(axis, (heads, -1, 2)).transpose(axis + 1, axis + 2).flatten(axis, axis + 2)
         )
 
     def kept(heads, change=torch.clone):
-        "What `open_llama` makes into this change of the rows: it undoes the last step."
+        "The rows that `open_llama` turns into this change: its own last step is undone."
         return lambda x: change(x).unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
     right = seen(open_llama(c, tensors))
@@ -260,7 +260,7 @@ def encode(text, vocabulary):
     return ids
 
 class Scripted:
-    "A model that says what a script says, with caches or without; `handed`: all that it read."
+    "A model that follows a script, with caches or without; `handed` is all that it read."
 
     def __init__(self, script):
         self.script, self.handed, self.blocks = script, [], [None]
@@ -277,7 +277,7 @@ class Scripted:
 
 
 def talk(answer, messages, script, max_new_tokens):
-    "What the model was handed first, what it said by the script, and its calls for the first id."
+    "What the model read first, what it said by the script, and its calls for the first id."
     model = Scripted(script)
     coming = iter(answer(model, TOY, messages, max_new_tokens))
     said = [*islice(coming, 1)]

@@ -6,7 +6,7 @@ from transformer_lit.course.exercises import exercise, expecting_all
 
 def write_checks(answer):
     def made_up(ids):
-        "Logits by every id so far: 1 T 11."
+        "Logits that depend on every id so far, 1 T 11."
         mixed = (ids * torch.arange(2, 2 + ids.size(1))).cumsum(1)
         return torch.sin((1 + mixed[..., None]) * torch.arange(11.0))
 

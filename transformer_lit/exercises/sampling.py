@@ -100,14 +100,14 @@ def draws_checks(answer):
     z = torch.tensor([0.2, 1.5, -0.3, 1.1, 0.4])
 
     def shares(generate, **settings):
-        "Of 20,000 draws, after one text; `top_p` 0 is greedy."
+        "The share of each id in 20,000 draws after one text; `top_p` 0 is greedy."
         found = generate(
             lambda ids: z.expand(*ids.shape, 5), torch.zeros(20_000, 1).long(), 1, **settings
         )
         return torch.bincount(found[:, 1], minlength=5) / 20_000
 
     def kept(p, top_p, crossing=True):
-        "The law: p, cut and divided by what is left."
+        "The expected distribution: p, cut off and divided by the sum of what is left."
         q, order = p.sort(descending=True)
         q = q * (q.cumsum(-1) - crossing * q <= top_p)
         return torch.zeros(5).scatter(0, order, q / q.sum())
@@ -146,13 +146,13 @@ def generate(model, ids, max_new_tokens, caches=None, temperature=1.0, top_p=1.0
     for _ in range(max_new_tokens):
         logits = model(ids) if caches is None else model(ids[:, caches[0].length :], caches)
         p, order = (logits[:, -1] / temperature).softmax(-1).sort(descending=True)  # B V
-        p = p * (p.cumsum(-1) - p <= top_p)  # the largest, up to top_p together
+        p = p * (p.cumsum(-1) - p <= top_p)  # the largest ones, up to top_p together
         ids = torch.cat([ids, order.gather(-1, torch.multinomial(p, 1))], 1)
     return ids
 
 def writer_checks(answer):
     def writing(writer):
-        "The ids of a second text, with the checker's weights, and what they cost."
+        "The ids of a second text, with the checker's weights, and the work that they cost."
 
         def written(sizes, ids, max_new_tokens):
             model, counts = writer(*sizes).double().eval(), []
@@ -162,7 +162,7 @@ def writer_checks(answer):
 
             _fill(model, sizes)
             with torch.no_grad():
-                model.generate(ids.flip(1), max_new_tokens)  # of which nothing may be left
+                model.generate(ids.flip(1), max_new_tokens)  # nothing of this text may be left
                 for part in model.modules():
                     if isinstance(part, nn.Linear):
                         part.register_forward_hook(count)
@@ -177,12 +177,12 @@ def writer_checks(answer):
         return written
 
     class Timeless(Cache):
-        "It says that it holds nothing, so positions begin anew."
+        "It reports a length of 0, so positions start again at 0."
 
         length = property(lambda self: 0, lambda self, length: None)
 
     class Unturned(Cache):
-        "It keeps keys as they were before they were turned, and turns all of them as the new ones."
+        "It keeps keys as they were before the rotation, and rotates all of them with the new ones."
 
         def update(self, k, v):
             pos = torch.arange(self.length, self.length + k.shape[2])
@@ -190,7 +190,7 @@ def writer_checks(answer):
             return rotate(k, pos), v
 
     def variant(cache=Cache, shared=False, kept=False, whole=False):
-        "A writer with another cache, one for all layers or all texts, or that reads all again."
+        "A writer with another cache, one cache for all layers or all texts, or no cache at all."
 
         class Wrong(MyWriter):
             def generate(self, ids, max_new_tokens):

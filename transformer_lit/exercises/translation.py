@@ -7,7 +7,7 @@ from transformer_lit.course.exercises import exercise, expecting_all
 
 def greedy_checks(answer):
     def made_up(src, tgt):
-        "Logits by the source and every token so far; 2, the end, gets likelier."
+        "Logits from the source and every token so far; 2, the end token, gets more probable."
         mixed = sum(src) + sum(n * i for n, i in enumerate(tgt, 3))
         logits = torch.sin(mixed * torch.arange(13.0))
         logits[:3] = torch.tensor([-9.0, -9.0, 0.1 * len(tgt)])

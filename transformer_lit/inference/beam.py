@@ -20,17 +20,17 @@ class Hypothesis:
     "A finished translation: its tokens without the end token, its log-probability and its score."
 
     ids: tuple[int, ...]
-    log_prob: float  # nats, of all tokens and the end token
+    log_prob: float  # nats, summed over all tokens and the end token
     score: float  # log_prob / length penalty
 
 
 def length_penalty(length: int, alpha: float | int) -> float:
-    "((5 + length) / 6)^alpha, end token counted; Wu et al. 2016 (arXiv:1609.08144), equation 14."
+    "((5 + length) / 6)^alpha, counting the end token; Wu et al. 2016 (arXiv:1609.08144), eq. 14."
     return ((5 + length) / 6) ** alpha
 
 # %% ../../nbs/inference/02_beam.ipynb #finished
 class _Finished:
-    "The hypotheses of one sentence that have ended: all are counted, the `n_best` are kept."
+    "The finished hypotheses of one sentence: all are counted, and the `n_best` are kept."
 
     def __init__(self, n_best: int, alpha: float | int):
         self.n_best, self.alpha = n_best, alpha
@@ -43,10 +43,10 @@ class _Finished:
         self.count += 1
 
     def may_enter(self, log_prob: float, length: int) -> bool:
-        """Whether a hypothesis of that log-probability and length would be one of the `n_best`.
+        """Whether a hypothesis of this log-probability and length would be one of the `n_best`.
 
-        With the longest length it is a bound for every way to go on: a log-probability only falls,
-        and no length divides it by more.
+        With the largest length, this is a bound for every continuation: a log-probability only
+        falls, and no length divides it by more.
         """
         if len(self.best) < self.n_best:
             return True
@@ -54,7 +54,7 @@ class _Finished:
 
 # %% ../../nbs/inference/02_beam.ipynb #sentence
 class _Sentence:
-    "The search of one sentence: the beginnings that are open, and what has finished."
+    "The search of one sentence: the open beginnings, and what has finished."
 
     def __init__(self, width: int, max_len: int, eos: int, finished: _Finished):
         self.width, self.max_len, self.eos, self.finished = width, max_len, eos, finished
@@ -80,15 +80,15 @@ class _Sentence:
             for ids, log_prob in zip(grown, log_probs, strict=True):
                 self.finished.add(ids, log_prob, self.max_len)
             rows, grown, log_probs = [], [], []
-        spare = self.width - len(rows)  # fewer candidates than places: copies that cannot grow
+        spare = self.width - len(rows)  # too few candidates: add copies that cannot grow
         self.open, self.log_probs = grown + grown[:1] * spare, log_probs + [-math.inf] * spare
         return rows + rows[:1] * spare
 
     def over(self) -> bool:
-        """True when nothing is open, or no beginning can enter the list of the finished.
+        """True when nothing is open, or no beginning can enter the list of finished hypotheses.
 
-        With fewer than `width` finished, a beginning is judged by its best possible future; after
-        that, by what it is now.
+        While fewer than `width` are finished, a beginning is judged by its best possible future;
+        after that, by what it is now.
         """
         if not self.open:
             return True
@@ -100,7 +100,7 @@ class _Sentence:
 def _candidates(
     log_probs: Float[Tensor, "R V"], sentences: list[_Sentence]
 ) -> list[list[tuple[float, int, int]]]:
-    "For each sentence its best 2·width of (log_prob, row, token). Adds in place: V is large."
+    "The best 2·width (log_prob, row, token) of each sentence. Adds in place, as V is large."
     N, width = len(sentences), sentences[0].width
     log_probs += log_probs.new_tensor([s.log_probs for s in sentences]).view(-1, 1)
     V = log_probs.shape[-1]
@@ -130,23 +130,23 @@ def beam_search(
     alpha: float | int = 1.0,
     sentence: Callable[..., _Sentence] = _Sentence,
 ) -> list[list[Hypothesis]]:
-    """For each source row up to `n_best` finished hypotheses, best first.
+    """Return up to `n_best` finished hypotheses for each source row, best first.
 
     `model` is anything with `start` and `step`, in eval mode. A hypothesis is finished when it ends
     with `eos` or fills `max_len`. A sentence is over when no open beginning can still enter its
-    list, or when `beam` hypotheses are finished and none would enter as it stands. A beam as wide
-    as there are sequences finds what trying them all finds; a beam of 1 is greedy choice.
+    list, or when `beam` hypotheses are finished and no beginning would enter it now. A beam as wide
+    as there are sequences finds the same as trying them all; a beam of 1 is greedy choice.
 
     Args:
         src: ids of the sources.
-        src_mask: True at the tokens of the sources; None where nothing is padding.
-        beam: the number of hypotheses that are kept at each step.
+        src_mask: True at the tokens of the sources; None if there is no padding.
+        beam: the number of beginnings that are kept at each step.
         bos: the id with which a hypothesis begins.
         eos: the id with which it ends.
-        max_len: tokens, the end token included: of all, or of each sentence.
-        n_best: hypotheses to return for each sentence.
+        max_len: largest number of tokens, end token included, for all or for each sentence.
+        n_best: number of hypotheses to return for each sentence.
         alpha: strength of the length penalty; 0 ranks by log-probability.
-        sentence: or one that keeps a trace: see the workshop.
+        sentence: what searches one sentence; the workshop has a class that keeps a trace.
 
     Example:
         >>> t = load("everyday-en-de")
@@ -182,7 +182,7 @@ def beam_search(
 # %% ../../nbs/inference/02_beam.ipynb #trace-code
 @dataclass(frozen=True)
 class Candidate:
-    "A beginning that a step of a search looked at, and what became of it."
+    "A beginning that a step of the search looked at, and what became of it."
 
     ids: tuple[int, ...]  # with the token of this step, which may be the end token
     log_prob: float  # nats
@@ -190,15 +190,15 @@ class Candidate:
 
 
 class Trace(_Sentence):
-    "The search of one sentence with all that it saw, step by step, and `why` it stopped."
+    "The search of one sentence that keeps all candidates, step by step, and `why` it stopped."
 
     def __init__(self, width: int, max_len: int, eos: int, finished: _Finished):
         super().__init__(width, max_len, eos, finished)
-        self.steps: list[list[Candidate]] = []  # of each step its candidates, best first
+        self.steps: list[list[Candidate]] = []  # the candidates of each step, best first
         self.why = ""  # "bound", "gave up" or "nothing open"
 
     def advance(self, candidates: list[tuple[float, int, int]]) -> list[int]:
-        "As it is without a trace."
+        "Do the same as without a trace, and keep the candidates."
         before, rows, n_growing = self.open, super().advance(candidates), 0
         self.steps.append([])
         for rank, (log_prob, row, token) in enumerate(candidates):
@@ -212,7 +212,7 @@ class Trace(_Sentence):
         return rows
 
     def over(self) -> bool:
-        "As it is without a trace."
+        "Do the same as without a trace, and keep the reason."
         if over := super().over():
             could = bool(self.open) and self.finished.may_enter(self.log_probs[0], self.max_len)
             self.why = "gave up" if could else "bound" if self.open else "nothing open"
@@ -220,7 +220,7 @@ class Trace(_Sentence):
 
 
 def keep_traces(traces: list[Trace]) -> Callable[..., Trace]:
-    "What `beam_search` takes as `sentence`: the trace of each source row goes into the list."
+    "Make a `sentence` for `beam_search` that puts the trace of each source row into the list."
 
     def make(*settings) -> Trace:
         traces.append(Trace(*settings))

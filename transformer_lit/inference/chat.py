@@ -32,25 +32,25 @@ def render(
     documents: Any = None,
     **names: Any,
 ) -> Said:
-    """What a chat template, in the language Jinja, makes of messages with a role and a content.
+    """Turn messages with a role and a content into text, by a chat template in Jinja.
 
-    The text has a `shade`, which says which letters were handed over; see `write`. `InputError`
-    where it is no template, refuses the messages, takes too much time or memory, or writes too
-    much.
+    The text has a `shade`, which shows which letters were passed to the template; see `write`.
+    Raises `InputError` if the template is not valid, refuses the messages, takes too much time or
+    memory, or writes too much.
 
     Args:
-        template: a program that came with somebody's file.
-        messages: tables of JSON, as for `apply_chat_template`; so are `tools` and `documents`.
-        tools: what the model may call; a template that knows none leaves them out.
-        documents: texts that the answer may use; the same.
-        names: more that the template asks for, such as `add_generation_prompt`.
+        template: a program that came with someone's file.
+        messages: JSON objects, as for `apply_chat_template`; so are `tools` and `documents`.
+        tools: what the model may call; a template that knows no tools leaves them out.
+        documents: texts that the answer may use; left out in the same way.
+        names: other values that the template asks for, such as `add_generation_prompt`.
     """
     handed = {"messages": [*messages], "tools": tools, "documents": documents}
     return write(template, handed, names)
 
 # %% ../../nbs/inference/05_chat.ipynb #characters
 def characters(tokens: Iterable[bytes]) -> Iterator[str]:
-    "The text of tokens as they come; the bytes of a character are held until it is whole."
+    "Yield the text of tokens as they come, and hold the bytes of a character until it is whole."
     decoder = getincrementaldecoder("utf-8")("replace")
     for token in tokens:
         if text := decoder.decode(token):
@@ -59,7 +59,7 @@ def characters(tokens: Iterable[bytes]) -> Iterator[str]:
         yield text
 
 # %% ../../nbs/inference/05_chat.ipynb #code
-# a role, what was said (a text, or the ids that the model wrote), and what else a table held
+# a role, a content (a text, or the ids that the model wrote), and what else a message held
 Message = tuple[Any, ...]
 
 
@@ -72,7 +72,7 @@ def _turn(message: dict[str, Any]) -> Message:
 
 
 def _without_oldest(turns: Sequence[Message]) -> list[Message]:
-    "The system prompt, and all from the second question on; nothing where there is only one."
+    "The system prompt and all from the second question on; nothing if there is only one."
     first = sum(1 for _ in takewhile(lambda turn: turn[0] in ("system", "developer"), turns))
     later = [n for n, turn in enumerate(turns) if turn[0] == "user" and n > first]
     return [*turns[:first], *turns[later[0] :]] if later else []
@@ -81,25 +81,25 @@ def _without_oldest(turns: Sequence[Message]) -> list[Message]:
 class Chat:
     """A conversation with a model. What the model has read is kept, so a turn costs what is new.
 
-    Where `max_len` tokens do not hold the conversation and `max_new_tokens` more, its oldest
-    exchanges are forgotten, the system prompt never. `turns` is what was said; `messages` is the
-    same as texts.
+    If `max_len` tokens do not hold the conversation and `max_new_tokens` more, its oldest exchanges
+    are forgotten, but never the system prompt. `turns` is what was said; `messages` is the same as
+    texts.
 
     Args:
         model: anything with `start` and `step`, in eval mode.
         tokenizer: a `PublishedTokenizer`.
         template: how a chat is written, in Jinja.
         system: the system prompt.
-        messages: what was said before, as for `apply_chat_template`: tables with a role and a
-            content. They are answered by `say()`, or go on with `say(text)`.
-        tools: what the template may tell the model about tools; tables of JSON.
+        messages: what was said before, as for `apply_chat_template`: objects with a role and a
+            content. `say()` answers the last one, and `say(text)` adds another.
+        tools: what the template may tell the model about tools, as JSON objects.
         documents: texts that the template may show to the model.
         ends: more tokens that end an answer.
-        max_len: tokens of the conversation, at most.
+        max_len: the largest number of tokens in the conversation.
         sampling: how tokens are chosen; `settings` change it, such as `temperature=0`.
     """
 
-    first_room = 8192  # tokens for which memory is set aside at once; it grows as it is needed
+    first_room = 8192  # tokens for which memory is reserved at once; more is added when needed
 
     def __init__(
         self,
@@ -142,12 +142,12 @@ class Chat:
         generator: torch.Generator | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        """The answer to `text`, a piece at a time; without a text, to what was said last.
+        """Yield the answer to `text`, a piece at a time; without a text, to what was said last.
 
-        It may be left at any piece: what was said until then belongs to the conversation. The next
-        `say` ends it. `settings`, those of `Sampling`, hold for this answer.
+        You may stop at any piece: what was said until then belongs to the conversation. The next
+        `say` ends it. `settings` are fields of `Sampling` and hold for this answer.
         """
-        sampling = replace(self.sampling, **settings)  # a wrong one is told before anything changes
+        sampling = replace(self.sampling, **settings)  # a wrong one is reported before any change
         own = sampling.generator(self.device) if "seed" in settings else self.generator
         turns = [*self.turns, *([] if text is None else [("user", text)])]
         if not turns or turns[-1][0] == "assistant":
@@ -164,7 +164,7 @@ class Chat:
         return self._cut(pieces, answer, sampling.stop) if sampling.stop else pieces
 
     def _cut(self, pieces: Iterator[str], answer: list[int], stop: Sequence[str]) -> Iterator[str]:
-        "The pieces up to a stop string; what comes from there on was not said."
+        "The pieces up to a stop string; what comes after that was not said."
         shown = ""
         for piece in until(pieces, stop):
             shown += piece
@@ -177,7 +177,7 @@ class Chat:
     ) -> Iterator[bytes]:
         new, text = [], torch.tensor([ids], device=self.device)  # 1 T
         for _ in range(max_new_tokens):
-            if self.turns[-1][1] is not answer:  # the cache is another answer's by now
+            if self.turns[-1][1] is not answer:  # by now, the cache belongs to another answer
                 return
             # prefill: all that is new, in one step
             new = new or self._unread(ids, len(ids) + max_new_tokens)
@@ -190,7 +190,7 @@ class Chat:
             new, text = [token], torch.cat([text, drawn[None]], 1)  # decode: a step for each token
 
     def _unread(self, ids: list[int], room: int) -> list[int]:
-        "The ids that are still to be read, at least one; what was read of others is forgotten."
+        "The ids that are still to be read, at least one; other ids that were read are forgotten."
         pairs = zip(self.read, ids[:-1], strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if room > self.room:
@@ -211,7 +211,7 @@ class Chat:
         return logits[:, -1]  # 1 V
 
     def _said(self, content: Any) -> Any:
-        "The text of ids, in which the marks that the model wrote are marks."
+        "The text of ids, in which special tokens that the model wrote stay special."
         if not isinstance(content, list) or not all(isinstance(i, int) for i in content):
             return content
         name, texts, shades = self.tokenizer.backend.id_to_token, [], []
@@ -239,7 +239,7 @@ class Chat:
         return ids
 
     def _closing(self) -> list[int]:
-        "The mark that the template writes behind an answer, if it writes one."
+        "The special token that the template writes after an answer, if it writes one."
         head = takewhile(lambda turn: turn[0] == "system", self.turns)
         text = self._written([*head, ("user", "?"), ("assistant", "!")], opened=False)
         if DARK not in text.shade:

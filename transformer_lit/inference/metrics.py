@@ -15,28 +15,28 @@ from transformer_lit.course.files import optional
 
 # %% ../../nbs/inference/03_metrics.ipynb #code
 def perplexity(nats_per_token: float) -> float:
-    "exp of the mean loss: among how many equally likely tokens the model is undecided."
+    "exp of the mean loss: the number of equally likely tokens between which a model is undecided."
     try:
         return math.exp(nats_per_token)
-    except OverflowError:  # a loss above 709 nats: report it, do not fail
+    except OverflowError:  # a loss above 709 nats: report it instead of failing
         return math.inf
 
 
 def bits_per_byte(nats_per_token: float, *, tokens: int, n_bytes: int) -> float:
-    "The loss in bits, shared out over the bytes of the text: comparable between tokenizers."
+    "The loss in bits per byte of the text, which is comparable between tokenizers."
     return nats_per_token / math.log(2) * tokens / n_bytes
 
 # %% ../../nbs/inference/03_metrics.ipynb #score
 @dataclass(frozen=True)
 class Score:
-    "A score in percent and the signature that says how it was computed."
+    "A score in percent and the signature that states how it was computed."
 
     value: float
     signature: str
 
 
-# Letters whose words no spaces part: Thai, Lao, Tibetan, Burmese, Khmer, kana, Yi. (Hangul has
-# spaces, but between phrases.)
+# Letters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Yi.
+# (Hangul has spaces, but between phrases.)
 _JOINED = re.compile(
     "[\u0e01-\u0fff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\ua000-\ua4cf\uac00-\ud7a3]"
 )
@@ -44,7 +44,7 @@ _HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
 
 
 def bleu_tokenizer(texts: Sequence[str]) -> str:
-    "What sacreBLEU should cut texts with, by their writing system: `13a`, `zh` or `char`."
+    "How sacreBLEU should cut texts of this writing system into words: `13a`, `zh` or `char`."
     text = "\n".join(texts)
     joined, han = len(_JOINED.findall(text)), len(_HAN.findall(text))
     others = len(re.findall(r"[^\W\d_]+", _HAN.sub(" ", _JOINED.sub(" ", text))))  # words
@@ -62,8 +62,8 @@ def bleu(
 ) -> Score:
     """Corpus BLEU by sacreBLEU, one reference for each hypothesis; Post 2018 (arXiv:1804.08771).
 
-    The writing system of the references decides how it cuts texts into words, unless `tokenize`
-    says it; the signature tells. `ValueError` for no sentences, or lists of unequal length.
+    The writing system of the references decides how texts are cut into words, unless `tokenize` is
+    given; the signature names it. No sentences, or lists of unequal length, raise `ValueError`.
 
     Args:
         tokenize: "none" for text that is tokenised already.

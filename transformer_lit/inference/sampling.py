@@ -20,7 +20,7 @@ from transformer_lit.course.files import InputError
 
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
-    "The k largest logits; all others become -inf. What ties with the k-th stays."
+    "Keep the k largest logits, and those that tie with the k-th; all others become -inf."
     if k < 1:
         raise ValueError(f"top_k must be 1 or more, got {k}")
     least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]  # … 1
@@ -28,19 +28,19 @@ def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]
 
 
 def keep_top_p(logits: Float[Tensor, "... V"], p: float | int) -> Float[Tensor, "... V"]:
-    """The smallest set of most probable tokens whose probabilities reach p; others become -inf.
+    """Keep the smallest set of most probable tokens that reaches p; other logits become -inf.
 
-    Of equal tokens the lower id comes first. Source: Holtzman et al. 2020 (arXiv:1904.09751),
-    nucleus sampling.
+    Among equally probable tokens, the one with the lower id comes first. Source: Holtzman et al.
+    2020 (arXiv:1904.09751), nucleus sampling.
     """
     if not 0 < p <= 1:
         raise ValueError(f"top_p must be in (0, 1], got {p}")
-    if p == 1:  # all; a rounded sum would reach 1 too early and cut the tail
+    if p == 1:  # all are kept; a rounded sum would reach 1 too early and cut off the tail
         return logits
     ordered, index = logits.sort(dim=-1, descending=True, stable=True)
     probability = ordered.to(torch.promote_types(ordered.dtype, torch.float32)).softmax(-1)
-    drop = probability.cumsum(-1) - probability >= p  # what comes before the token is enough
-    drop[..., 0] = False  # the best stays, also where p is too small for the dtype
+    drop = probability.cumsum(-1) - probability >= p  # what comes before it is enough
+    drop[..., 0] = False  # the best token stays, even if p is too small for the dtype
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
 
 # %% ../../nbs/inference/01_sampling.ipynb #code
@@ -52,12 +52,12 @@ def next_token(
     top_p: float | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B"]:
-    """One token for each row. Temperature 0 is greedy: the largest logit, nothing drawn.
+    """Choose one token for each row. Temperature 0 is greedy: it takes the largest logit.
 
     Args:
-        temperature: above 1, the choice is wilder than the model; below 1, it is tamer.
-        top_k: the number of tokens to draw from, the most probable ones; None takes all.
-        top_p: the most probable tokens are drawn from, as many as reach this share; None takes all.
+        temperature: above 1, the choice is more random than the model; below 1, it is less so.
+        top_k: how many of the most probable tokens to draw from; None means all.
+        top_p: draw from the fewest most probable tokens that have this probability; None means all.
 
     Example:
         >>> next_token(torch.tensor([[0.0, 3.0, 1.0]]), temperature=0)
@@ -84,17 +84,17 @@ def next_token(
 class Sampling:
     """How tokens are chosen: the same settings for tensors, texts, chats and the command.
 
-    A wrong value raises `ValueError` here, before anything is computed.
+    A wrong value raises `ValueError` at once, before anything is computed.
 
     Args:
-        temperature: 0 is greedy; above 1, the choice is wilder than the model, below 1 tamer.
-        top_k: the number of tokens to draw from, the most probable ones; None takes all.
-        top_p: the most probable tokens are drawn from, as many as reach this share; None takes all.
+        temperature: 0 is greedy; above 1, the choice is more random than the model, below 1 less.
+        top_k: how many of the most probable tokens to draw from; None means all.
+        top_p: draw from the fewest most probable tokens that have this probability; None means all.
         min_p: tokens with less than this share of the largest probability are left out.
         repetition_penalty: above 1, tokens that are in the text so far become less probable.
-        stop: a text ends before the first of these strings; tensors have no text, and refuse it.
-        seed: repeats a text; None draws a new one.
-        adjust: a function of the logits (B V) and of the ids so far (B T) that gives logits (B V).
+        stop: a text ends before the first of these strings; not for tensors, which have no text.
+        seed: the same seed gives the same text; with None, each text is new.
+        adjust: a function of the logits (B V) and the ids so far (B T) that returns logits (B V).
             It comes first, then the penalty and min_p, then the temperature, top_k and top_p.
 
     Example:
@@ -118,7 +118,7 @@ class Sampling:
             until((), self.stop)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator | None:
-        "A generator that begins at the seed; None, which is torch's own, where there is no seed."
+        "A generator that begins at the seed; without a seed None, which means torch's own."
         return None if self.seed is None else torch.Generator(device).manual_seed(self.seed)
 
     def choose(
@@ -127,7 +127,7 @@ class Sampling:
         ids: Int[Tensor, "B T"],
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "B"]:
-        "One token for each row, whose text so far is `ids`."
+        "Choose one token for each row, whose text so far is `ids`."
         logits = logits if self.adjust is None else self.adjust(logits, ids)
         return self._draw(logits, ids, generator)
 
@@ -151,21 +151,21 @@ def stream(
     src_mask: Bool[Tensor, "B S"] | None = None,
     sampling: Sampling | None = None,
     generator: torch.Generator | None = None,
-    **settings,  # those of `Sampling`; they change `sampling`
+    **settings,  # fields of `Sampling`; they replace those of `sampling`
 ) -> Iterator[list[int | None]]:
-    """Continue each row of `ids`, a step at a time: its new token, or None once it is finished.
+    """Continue each row of `ids` step by step: yield its new token, or None once it is finished.
 
     `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
-    A full context is left for its last half.
+    When the context is full, only its last half is kept.
 
     Args:
-        sampling: how a token is chosen; a draw from all tokens unless given.
-        generator: what draws; one that begins at the seed of `sampling` unless given.
-        src: ids of the source, where the model is an encoder–decoder.
+        sampling: how a token is chosen; by default, it is drawn from all tokens.
+        generator: the source of random numbers; by default, it begins at the seed of `sampling`.
+        src: ids of the source, if the model is an encoder–decoder.
         src_mask: True at the tokens of the source.
-        max_new_tokens: tokens of each row, at most.
-        max_len: positions that the model can hold; None: as many as are needed.
-        eos: a row that draws it, or one of them, is finished.
+        max_new_tokens: the largest number of tokens that a row may get.
+        max_len: positions that the model can hold; None means as many as are needed.
+        eos: a row that draws this token, or one of these tokens, is finished.
 
     Example:
         >>> writer = load("stories")
@@ -187,13 +187,13 @@ def stream(
         raise ValueError("ids have no text in which to stop; give eos, or a text to load(…)")
     generator = generator or sampling.generator(ids.device)
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
-    longest = room - 1  # nothing follows the last token, so no model reads it
+    longest = room - 1  # nothing follows the last token, so the model never reads it
     room = room if max_len is None else min(room, max_len)
-    rows = torch.arange(batch_size, device=ids.device)  # those that are not finished
+    rows = torch.arange(batch_size, device=ids.device)  # rows that are not finished
     ends = torch.tensor([] if eos is None else eos, dtype=torch.long, device=ids.device)
     new, held, state = ids, room, None
     for _ in range(max_new_tokens):
-        with torch.inference_mode():  # not around the yield: the caller is no part of it
+        with torch.inference_mode():  # not around the yield, which would affect the caller
             if held == room:
                 new = ids if ids.shape[1] < room else ids[:, -max(1, room // 2) :]
                 inputs = (x if x is None else x[rows] for x in (src, src_mask))
@@ -215,9 +215,9 @@ def stream(
 def generate(
     model: nn.Module, ids: Int[Tensor, "B T"], *, max_new_tokens: int, **settings
 ) -> list[list[int]]:
-    """Continue each row of `ids`; its new tokens without `eos`.
+    """Continue each row of `ids` and return its new tokens, without `eos`.
 
-    `model` is as for `stream`, in eval mode, and `settings` are those of `stream`.
+    `model` (in eval mode) and `settings` are as for `stream`.
 
     Example:
         >>> writer = load("stories")
@@ -234,7 +234,7 @@ def generate(
 
 # %% ../../nbs/inference/01_sampling.ipynb #adjust-code
 def keep_min_p(logits: Float[Tensor, "... V"], share: float | int) -> Float[Tensor, "... V"]:
-    """The tokens with at least `share` of the largest probability; others become -inf.
+    """Keep the tokens with at least `share` of the largest probability; others become -inf.
 
     Source: Nguyen et al. 2024 (arXiv:2407.01082).
     """
@@ -247,25 +247,26 @@ def keep_min_p(logits: Float[Tensor, "... V"], share: float | int) -> Float[Tens
 def penalise_repeats(
     logits: Float[Tensor, "B V"], ids: Int[Tensor, "B T"], penalty: float | int
 ) -> Float[Tensor, "B V"]:
-    """Logits in which each token of the row's `ids` is less probable; a penalty of 1 changes none.
+    """Make each token in the row's `ids` less probable; a penalty of 1 changes nothing.
 
-    A logit above 0 is divided by the penalty, one below 0 multiplied. Source: Keskar et al. 2019
-    (arXiv:1909.05858), where all are divided.
+    A logit above 0 is divided by the penalty, and one below 0 is multiplied by it. Source: Keskar
+    et al. 2019 (arXiv:1909.05858), where all logits are divided.
     """
     if not 0 < penalty < math.inf:
         raise ValueError(f"repetition_penalty must be above 0 and finite, got {penalty}")
     seen = logits.gather(-1, ids)
     lower = torch.where(seen < 0, seen * penalty, seen / penalty)
-    lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # what was possible stays so
+    lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # what was possible stays possible
     return logits.scatter(-1, ids, lower.masked_fill(seen == -math.inf, -math.inf))
 
 # %% ../../nbs/inference/01_sampling.ipynb #stop-code
 def until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
-    """The pieces of a text up to the first stop string, which is left out.
+    """Yield the pieces of a text up to the first stop string, which is left out.
 
-    The first is the one that is complete first; of those that end together, the longest. So what is
-    given does not depend on how the text is cut into pieces. Nothing more is taken from `pieces`
-    after that. An end that could begin a stop string is held back until it cannot.
+    The first stop string is the one that is complete first; of those that end together, it is the
+    longest. The result therefore does not depend on how the text is cut into pieces. After the stop
+    string, nothing more is taken from `pieces`. An end of the text that could begin a stop string
+    is held back until this is ruled out.
     """
     if isinstance(stop, str) or not all(stop):
         raise ValueError(f"stop must be a list of strings that are not empty, got {stop!r}")
@@ -289,7 +290,7 @@ def _until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
 
 # %% ../../nbs/inference/01_sampling.ipynb #unequal-code
 def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
-    "Prompts of unequal length as one batch for `LeftPadded`, ending together, and their lengths."
+    "Pad prompts on the left to one batch for `LeftPadded`; return it and their lengths."
     lengths = [len(prompt) for prompt in prompts]
     if not all(lengths):
         raise ValueError("a prompt is empty; give it a token to begin with")
@@ -299,7 +300,7 @@ def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[
 
 
 class _PaddedState:
-    "The state of the model inside, and how many ids on the left of each row are no text."
+    "The state of the wrapped model, and how many ids on the left of each row are padding."
 
     def __init__(self, inner: Any, padding: Int[Tensor, "B"]):
         self.inner, self.padding, self.length = inner, padding, 0
@@ -314,9 +315,9 @@ class _PaddedState:
 
 
 class LeftPadded(nn.Module):
-    """A model that reads one batch of prompts from `pad_left`; each row is as if it were alone.
+    """A model that reads one batch of prompts from `pad_left` as if each row came by itself.
 
-    `model.step` must take `pos` and `mask`. A full context cannot be left: give no `max_len`.
+    `model.step` must take `pos` and `mask`. A full context cannot be shortened: pass no `max_len`.
     """
 
     def __init__(self, model: nn.Module, lengths: Int[Tensor, "B"]):
@@ -326,7 +327,7 @@ class LeftPadded(nn.Module):
     def start(
         self, batch_size: int, max_len: int, src: Tensor | None = None, src_mask: Any = None
     ) -> _PaddedState:
-        "The state of the model inside, once."
+        "The state of the wrapped model, which can be started only once."
         if self.started or batch_size != len(self.padding):
             rows = len(self.padding)
             raise ValueError(f"made for one start of {rows} rows; a full context cannot be left")
@@ -336,7 +337,7 @@ class LeftPadded(nn.Module):
     def step(
         self, ids: Int[Tensor, "B T"], state: _PaddedState, *, last: int | None = None
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids, or the `last` of them; those after padding mean nothing."
+        "Logits after the next T ids, or only the `last` of them; those after padding mean nothing."
         before, padding = state.length, state.padding[:, None]
         state.length += ids.shape[1]
         place = torch.arange(state.length, device=ids.device)

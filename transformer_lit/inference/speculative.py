@@ -26,10 +26,10 @@ def judge(
     *,
     generator: torch.Generator | None = None,
 ) -> list[int]:
-    """What a round gives: the guesses that are kept, and one token of the target's, N = n + 1.
+    """Return the guesses that are kept, and one token of the target's; N = n + 1.
 
-    p: the target's distribution at each guess and after the last. q: those that the guesses were
-    drawn from. `ValueError` for a q over another vocabulary.
+    p: the target's distribution at each guess and after the last. q: the distributions that the
+    guesses were drawn from. A q over another vocabulary raises `ValueError`.
     Source: Leviathan et al. 2023 (arXiv:2211.17192), algorithm 1.
     """
     if p.shape[-1] != q.shape[-1]:
@@ -42,7 +42,7 @@ def judge(
     chance = torch.rand(ratio.shape, generator=generator, dtype=p.dtype, device=p.device)
     for i in (chance >= ratio).nonzero().flatten().tolist()[:1]:  # the first that is refused
         rest = (p[i] - q[i]).clamp(min=0)
-        if not rest.any():  # p and q differ by rounding alone
+        if not rest.any():  # p and q differ only by rounding
             rest = p[i]
         return [*guesses[:i], _draw(rest, generator)]
     return [*guesses, _draw(p[-1], generator)]
@@ -50,14 +50,14 @@ def judge(
 # %% ../../nbs/inference/04_speculative.ipynb #speculate
 @runtime_checkable
 class Draft(Protocol):
-    "What guesses the next tokens of a text: a plug."
+    "A plug that guesses the next tokens of a text."
 
     def propose(self, ids: Int[Tensor, "T"], n: int) -> tuple[list[int], Float[Tensor, "m V"]]:
-        "At most n >= 1 tokens, and the distribution from which each was drawn."
+        "Return at most n >= 1 tokens, and the distribution from which each was drawn."
 
 
 def probabilities(logits: Float[Tensor, "... V"]) -> Float[Tensor, "... V"]:
-    "Softmax, in float32 at least: the choice of whoever samples at temperature 1."
+    "Softmax, in float32 at least, which is the `choice` for sampling at temperature 1."
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
 
@@ -71,26 +71,26 @@ def speculate(
     choice: Callable[[Tensor], Tensor] = probabilities,
     eos: int | Sequence[int] | None = None,
     generator: torch.Generator | None = None,
-    **source: Tensor,  # src and src_mask of a model that reads one
+    **source: Tensor,  # src and src_mask of a model that reads a source
 ) -> Iterator[list[int]]:
     """Continue one text; each item is what one call of `model` gave: 1 to ahead + 1 tokens.
 
-    The text has the distribution that `model` alone gives it with the same `choice`. `model` is
+    The text has the distribution that `model` by itself gives it with the same `choice`. `model` is
     anything with `start`, `step` and a state that can `truncate`, in eval mode.
     `draft` is a quicker model with the same vocabulary.
 
     Args:
-        ids: B = 1: one text.
-        ahead: guesses in a round, at most.
+        ids: one text, so B = 1.
+        ahead: the largest number of guesses in a round.
         choice: logits ... V -> probabilities ... V.
-        eos: it, or one of them, ends the text and is not given.
+        eos: this token, or one of these tokens, ends the text and is not given.
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
         raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
     text, held, ends = ids[0], 0, [eos] if isinstance(eos, int) else eos or []
     end, state = len(text) + max_new_tokens, model.start(1, len(text) + max_new_tokens, **source)
     while len(text) < end:
-        with torch.inference_mode():  # not around the yield: the caller is no part of it
+        with torch.inference_mode():  # not around the yield, which would affect the caller
             n = min(ahead, end - len(text) - 1)
             guesses, q = draft.propose(text, n) if n else ([], None)
             seen = torch.cat([text, text.new_tensor(guesses)])
@@ -123,7 +123,7 @@ class ModelDraft:
         self.held: list[int] = []  # the ids that the state has read
 
     def propose(self, ids: Int[Tensor, "T"], n: int) -> tuple[list[int], Float[Tensor, "m V"]]:
-        "n >= 1 tokens, each from a call of its own."
+        "Return n >= 1 tokens, each from its own call."
         text, guesses, q = ids.tolist(), [], []
         pairs = zip(self.held, text, strict=False)
         differ = (i for i, (held, said) in enumerate(pairs) if held != said)
@@ -139,7 +139,7 @@ class ModelDraft:
 
 
 class PromptLookup:
-    "What followed when the text last read as its `n_gram` last ids read now; or no guess."
+    "Guess what followed the last time that the text read as its last `n_gram` ids read now."
 
     def __init__(self, vocab_size: int, *, n_gram: int = 2):
         if n_gram < 1:
@@ -147,7 +147,7 @@ class PromptLookup:
         self.vocab_size, self.n_gram = vocab_size, n_gram
 
     def propose(self, ids: Int[Tensor, "T"], n: int) -> tuple[list[int], Float[Tensor, "m V"]]:
-        "The n tokens that followed then, as sure ones."
+        "Return the n tokens that followed then, as sure ones; or none."
         text, m = ids.tolist(), self.n_gram
         earlier = range(len(text) - m - 1, -1, -1)
         start = next((i + m for i in earlier if text[i : i + m] == text[-m:]), len(text))

@@ -40,7 +40,7 @@ def line_rows(tokenizer: Tokenizer, text: str) -> Int[Tensor, "N L"]:
 
 
 def line_batches(rows: Int[Tensor, "N L"], batch_size: int) -> list[TextBatch]:
-    "All rows once, in their order."
+    "Batches that contain all rows once, in order."
     return [TextBatch(some[:, :-1], some[:, 1:]) for some in rows.split(batch_size)]
 
 
@@ -51,19 +51,19 @@ def line_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
 
 
 class LineStream(TextStream):
-    "An endless, repeatable stream of rows: each epoch all of them, in a new order."
+    "An endless, repeatable stream of rows, all of them in each epoch, in a new order."
 
     def __init__(self, rows: Int[Tensor, "N L"], *, batch_size: int, seed: int):
         super().__init__(rows.flatten(), length=rows.shape[1] - 1, batch_size=batch_size, seed=seed)
 
     def epoch(self, number: int) -> Int[Tensor, "N"]:
-        "Where the rows begin, in the order in which they are dealt out."
+        "Where the rows begin, in the order in which this epoch returns them."
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         starts = torch.arange(0, len(self.ids), self.length + 1)
         return starts[torch.randperm(len(starts), generator=generator)]
 
 # %% ../../nbs/recipes/03_language_model.ipynb #writer
-_SCORED = 1024  # tokens of a block at most, for a published model that reads longer ones
+_SCORED = 1024  # most tokens of a block, for a published model that reads longer ones
 
 
 class LanguageModel(Trained):
@@ -92,7 +92,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 
     @property
     def lines(self) -> bool:
-        "Whether it learned lines, each a text of its own."
+        "Whether it learned from lines, each of which is a separate text."
         return self.info.get("lines", False)
 
     @property
@@ -106,10 +106,10 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return self.info.get("ends", ())
 
     def sampling(self, **settings: Any) -> Sampling:
-        "How a published model's folder wants tokens chosen, unless settings of `Sampling` differ."
+        "How tokens are chosen: as a published model's folder states, changed by `settings`."
         said = {"temperature": 0.8} | self.info.get("sampling", {}) | settings
         if (theirs := said.get("repetition_penalty")) and "repetition_penalty" not in settings:
-            del said["repetition_penalty"]  # of logits, as transformers has it
+            del said["repetition_penalty"]  # applied to logits, as in transformers
             said = {"adjust": partial(penalise_repeats, penalty=theirs)} | said
         return Sampling(**said)
 
@@ -123,7 +123,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         max_len: int | None = None,
         **settings: Any,
     ) -> Chat:
-        """A conversation with a published model, as long as its context; see `Chat`.
+        """Begin a conversation with a published model, at most as long as its context; see `Chat`.
 
         Example:
             >>> chat = load("smollm2").chat(messages=[{"role": "user", "content": "Hi"}])
@@ -131,9 +131,9 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 
         Args:
             messages: what was said before, as for `apply_chat_template`.
-            max_len: tokens of the conversation, at most; the model's context unless given.
-            settings: how tokens are chosen, those of `Sampling`, unless as the model's folder says;
-                or `sampling`, a whole one.
+            max_len: most tokens of the conversation; by default, the model's context.
+            settings: how tokens are chosen, as fields of `Sampling` or as a whole `sampling`; what
+                is not given is as the model's folder states.
         """
         if self.chat_template is None:
             raise InputError("the model has no chat template; it continues texts: see generate")
@@ -152,10 +152,10 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         sampling: Sampling | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        """The continuation of the prompt, a piece at a time, at most `max_new_tokens` tokens of it.
+        """Continue the prompt, a piece at a time, by at most `max_new_tokens` tokens.
 
-        `settings` are those of `Sampling`, such as `top_p=0.9` or `stop=["\\n\\n"]`, and change
-        `sampling`. What is not given is as the folder of a published model says; otherwise the
+        `settings` are fields of `Sampling`, such as `top_p=0.9` or `stop=["\\n\\n"]`, and change
+        `sampling`. What is not given is as the folder of a published model states; otherwise the
         temperature is 0.8.
         """
         if not isinstance(prompt, str):
@@ -168,24 +168,24 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
             generator.seed()
         encode = self.tokenizer.encode
         prompt = f"\n{prompt}" if self.lines else prompt
-        ids = encode(prompt) or encode("\n")  # now: a wrong prompt is told at once
+        ids = encode(prompt) or encode("\n")  # now, to report a wrong prompt at once
         ids = torch.tensor([ids], device=self.device)
         most = {"max_new_tokens": max_new_tokens, "max_len": self.max_len}
         how = {"sampling": replace(sampling, stop=()), "generator": generator}
         steps = stream(self.model, ids, eos=self.ends, **most, **how)
         tokens = (self.tokenizer.decode_bytes([token]) for (token,) in steps)
         text = characters(tokens)
-        text = until(text, ["\n"]) if self.lines else text  # a line ends where it ends
+        text = until(text, ["\n"]) if self.lines else text  # a line ends at its line feed
         return until(text, sampling.stop)
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
-        "The whole continuation of the prompt; `settings` are those of `stream`."
+        "Return the whole continuation of the prompt; `settings` are those of `stream`."
         return "".join(self.stream(prompt, **settings))
 
     def score(
         self, examples: str, *, progress: Callable[[int], Any] = lambda done: None
     ) -> dict[str, Any]:
-        "Loss on a text in nats per token and in bits per byte, in blocks as it learned, or lines."
+        "Loss on a text in nats per token and bits per byte, in blocks or lines as in training."
         if not examples.strip():
             raise InputError("there is no text to score")
         if self.lines:
@@ -196,7 +196,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
             if len(ids) < 2:
                 raise InputError(f"{examples!r} is one token; to predict one, give a longer text")
             longest = min(self.max_len, _SCORED, len(ids) - 1)
-            length = self.info.get("length", longest)  # as it learned, where that is known
+            length = self.info.get("length", longest)  # as in training, if that is known
             step, blocks = language_step, text_blocks(ids, length, 64)
         loss = mean_loss(self.model, (step(self.model, block.to(self.device)) for block in blocks))
         predicted = [i for block in blocks for i in block.targets.flatten().tolist() if i >= 0]
@@ -207,7 +207,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return {"val_loss": loss, "bits_per_byte": in_bits, **per_line}
 
     def sample(self, examples: str) -> str:
-        "How it goes on from the first line of a text."
+        "The first line of a text, and how the model continues it."
         start = examples.strip().partition("\n")[0][:60]
         return start + "".join(self.stream(start, max_new_tokens=120, seed=0))
 
@@ -222,14 +222,14 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 # %% ../../nbs/recipes/03_language_model.ipynb #recipe
 @dataclass(frozen=True, kw_only=True)
 class LanguageModeling(Recipe):
-    "Running text to a decoder-only model; its context is `length`, so `sizes` has no max_len."
+    "A decoder-only model for running text; its context is `length`, so `sizes` has no max_len."
 
-    model: Literal["gpt", "llama", "assembly"]  # gpt, llama or assembly
-    length: int  # T, of a row; the context of a model that starts from nothing
-    lines: bool = False  # each line is a text of its own, and a row
-    batch_size: int  # blocks of a step
+    model: Literal["gpt", "llama", "assembly"]  # architecture: gpt, llama or assembly
+    length: int  # tokens in a row (T); the context of a model that starts from nothing
+    lines: bool = False  # treat each line as a separate text, and a row
+    batch_size: int  # blocks in a step
     final: float = 0.1  # share of the peak rate at the end
-    tokens: Literal["characters"] | int = "characters"  # or the size of a BPE vocabulary
+    tokens: Literal["characters"] | int = "characters"  # characters, or the size of a BPE
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8
@@ -246,7 +246,7 @@ class LanguageModeling(Recipe):
 
     def build_from(self, start: nn.Module, vocab_size: int) -> nn.Module:
         longest = max(self.length, start.config.max_len)  # rows may be shorter than its context
-        rows = start.config.vocab_size - self.more_ids  # a published table may have spare ones
+        rows = start.config.vocab_size - self.more_ids  # a published table may have spare rows
         return replace(self, length=longest).build(max(vocab_size, rows))
 
     def sizes_of(self, model: nn.Module) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class LanguageModeling(Recipe):
         return (line_step if self.lines else language_step)(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        briefly = max(1, self.steps // 10)  # a short training
+        briefly = max(1, self.steps // 10)  # for a short training run
         warmup = min(self.in_steps(self.warmup), briefly)
         return cosine(self.lr, warmup, self.steps, final=self.final)
 

@@ -38,7 +38,7 @@ from transformer_lit.training.schedule import cosine, inverse_sqrt
 def translation_loss(
     model: nn.Module, batch: PairBatch, *, smoothing: float = 0.0
 ) -> tuple[Tensor, int]:
-    "The summed loss and its number of tokens; logits are computed for real target tokens only."
+    "The summed loss and its number of tokens; logits are computed only for real target tokens."
     hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)
     logits = model.lm_head(hidden[batch.tgt_mask])
     return cross_entropy(logits, batch.tgt_out[batch.tgt_mask], smoothing=smoothing)
@@ -70,7 +70,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
 """
 
     def encode(self, sentences: Sequence[str], *, cut: bool = False) -> list[list[int]]:
-        """Ids of each sentence; `InputError` for one that is empty or longer than the model allows.
+        """Return the ids of each sentence; an empty or too long sentence raises `InputError`.
 
         With `cut`, a sentence that is too long loses what the model cannot read.
         """
@@ -94,14 +94,14 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         cut: bool = False,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> list[Any]:
-        """The best translation of each sentence. Sentences of similar length are searched together.
+        """Return the best translation of each sentence; similar lengths are searched together.
 
         Args:
-            alpha: strength of the length penalty; the model's own unless given.
-            n_best: so many of each sentence, in a list, best first.
-            scores: (text, score) in place of each text: see `Hypothesis`.
-            cut: a sentence that is too long, where the model stops reading.
-            progress: told how many sentences were done.
+            alpha: strength of the length penalty; by default, that of the model.
+            n_best: how many translations of each sentence to return, as a list, best first.
+            scores: return (text, score) instead of each text; see `Hypothesis`.
+            cut: cut off a sentence that is too long where the model stops reading.
+            progress: called with the number of sentences that were done.
         """
         alpha = self.info["alpha"] if alpha is None else alpha
         rows, out = self.encode(sentences, cut=cut), [None] * len(sentences)
@@ -119,7 +119,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return out
 
     def measure(self, examples: Sequence[tuple[str, str]], **search: Any) -> dict[str, Any]:
-        "The metric that the model is made for, of what one search makes of the sources."
+        "The metric that the model is made for, after one search with all sources."
         sources, targets = ([pair[side] for pair in examples] for side in (0, 1))
         return _METRICS[self.info["metric"]](self.translate(sources, **search), targets, self.info)
 
@@ -131,9 +131,9 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         alpha: float | None = None,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> dict[str, Any]:
-        """`measure`, and with what it was measured.
+        """The result of `measure`, and the settings with which it was measured.
 
-        A beam wider than 1 is told what it adds: the greedy search's score stands beside its own.
+        For a beam wider than 1, the score of the greedy search is added, which shows the gain.
         """
         alpha = self.info["alpha"] if alpha is None else alpha
         measured = self.measure(examples, beam=beam, alpha=alpha, progress=progress)
@@ -144,7 +144,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return {**measured, "sentences": len(examples)}
 
     def sample(self, examples: Sequence[tuple[str, str]]) -> str:
-        "Three sources, what it makes of them, and their references."
+        "Three sources, their translations and their references."
         found = self.translate([source for source, _ in examples[:3]])
         rows = zip(examples[:3], found, strict=True)
         return "\n\n".join(f"{source}\n→ {said}\n= {target}" for (source, target), said in rows)
@@ -158,7 +158,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return f"{metrics['exact']:.2%} exact {how}"
 
 # %% ../../nbs/recipes/02_translation.ipynb #search
-_SEARCH_TOKENS = 1024  # source tokens that are searched at once; times the beam, it bounds memory
+_SEARCH_TOKENS = 1024  # source tokens that are searched at once; times the beam, this bounds memory
 
 
 def _special(tokenizer: BPETokenizer) -> dict[str, int]:
@@ -178,7 +178,7 @@ def _search(
     "The best hypotheses for each row of source ids."
     tokenizer, model = translator.tokenizer, translator.model
     batch = collate([(row, []) for row in rows], **_special(tokenizer)).to(translator.device)
-    # Twice the source is plenty. A limit for each sentence: its company must not change its result.
+    # Twice the source is plenty. Each sentence has its own limit, so that no neighbour matters.
     longest = [min(2 * len(row) + 10, translator.max_len) for row in rows]
     return beam_search(
         model,
@@ -192,7 +192,7 @@ def _search(
 
 # %% ../../nbs/recipes/02_translation.ipynb #score
 def _bleu(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[str, Any]:
-    "Lower-cased BLEU; the form `tok` is scored as it stands, raw text with sacreBLEU's own words."
+    "Lower-cased BLEU; the form `tok` is scored as it is, and sacreBLEU cuts raw text into words."
     words = "none" if info["form"] == "tok" else None  # the references' writing system decides
     result = bleu(found, expected, lowercase=True, tokenize=words)
     return {"bleu": result.value, "signature": result.signature}
@@ -207,26 +207,26 @@ _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
 _Pairs = Sequence[tuple[str, str]]
-_MOST, _OFTEN = 8000, 10  # tokens of a vocabulary that is auto, and how often each must occur
-_BYTES, _PASSES = 3, 30  # of a token, roughly; over the pairs, after which dropout is doubled
+_MOST, _OFTEN = 8000, 10  # size of an auto vocabulary, and how often each token must occur
+_BYTES, _PASSES = 3, 30  # rough bytes of a token; passes over the pairs until dropout doubles
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(Recipe):
-    "Sentence pairs to an encoder–decoder."
+    "An encoder–decoder, trained on sentence pairs."
 
-    model: Literal["transformer", "gru"] = "transformer"  # transformer or gru
-    vocab_size: Literal["auto"] | int  # of one tokenizer for both languages; or auto
-    max_tokens: int  # a side and batch, padding included
-    smoothing: float = 0.1  # of the labels, in training
+    model: Literal["transformer", "gru"] = "transformer"  # architecture: transformer or gru
+    vocab_size: Literal["auto"] | int  # tokens of one vocabulary for both languages, or auto
+    max_tokens: int  # tokens on each side of a batch, padding included
+    smoothing: float = 0.1  # weight of the label smoothing, in training
     rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice
     bpe_dropout: float = 0.0  # probability that a merge is left out, in training
-    form: str = "raw"  # of the data set: raw, or tok for multi30k
-    source: str = "en"  # the language to translate from
-    target: str = "de"  # the language to translate to
-    metric: Literal["bleu", "exact"] = "bleu"  # of the final score
+    form: str = "raw"  # form of the data set: raw, or tok for multi30k
+    source: str = "en"  # language to translate from
+    target: str = "de"  # language to translate to
+    metric: Literal["bleu", "exact"] = "bleu"  # metric of the final score
     alpha: float = 1.0  # strength of the length penalty when the trained model searches
-    fall: str = "inverse_sqrt"  # of the rate; or "cosine", down to a twentieth of the peak
+    fall: str = "inverse_sqrt"  # fall of the rate; "cosine" ends at a twentieth of the peak
     average: int | float = 5
 
     kind = Translator
@@ -241,7 +241,7 @@ class Translation(Recipe):
             raise ValueError(f"smoothing cannot be {self.smoothing}")
         if not self.rdrop >= 0:
             raise ValueError(f"rdrop cannot be {self.rdrop}")
-        if not 0 <= self.alpha < float("inf"):  # the search would say so, after the training
+        if not 0 <= self.alpha < float("inf"):  # the search would find out, after the training
             raise ValueError(f"alpha cannot be {self.alpha}")
 
     @property
@@ -254,7 +254,7 @@ class Translation(Recipe):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[tuple[str, str]]:
         if self.metric == "bleu":
-            with optional("BLEU"):  # the score is the last thing that a training does
+            with optional("BLEU"):  # needed for the score, at the very end of a training run
                 import sacrebleu  # noqa: F401
         if self.dataset == "own":
             return pairs_from_files(self.paths, split, val=self.val_paths, test=self.test_paths)
@@ -266,7 +266,7 @@ class Translation(Recipe):
         return [count_pairs(self.paths, **own)] if self.dataset == "own" else []
 
     def fitted(self, examples: _Pairs) -> "Translation":
-        "With the dropout, where its sizes have none: more of it the more often a pair is read."
+        "Add a dropout if its sizes have none: more of it if each pair is read more often."
         if "dropout" in self.sizes:
             return self
         tokens = sum(len(target.encode()) for _, target in examples) / _BYTES
@@ -285,7 +285,7 @@ class Translation(Recipe):
             stream = BPEDropoutStream(examples, tokenizer, self.bpe_dropout, **settings)
         else:
             stream = PairStream(_ids(tokenizer, examples), **settings, **_special(tokenizer))
-        stream.epoch(0)  # a pair that is too long is told now
+        stream.epoch(0)  # a pair that is too long is reported now
         return stream
 
     def batches(self, tokenizer: BPETokenizer, examples: _Pairs) -> list[PairBatch]:
@@ -305,7 +305,7 @@ class Translation(Recipe):
 
     def schedule(self) -> Callable[[int], float]:
         brief = warmup = self.in_steps(self.warmup)
-        if isinstance(self.warmup, int):  # where the last step is in sight
+        if isinstance(self.warmup, int):  # for a schedule that knows the last step
             brief = min(warmup, max(1, self.steps // 10))
         falls = {
             "inverse_sqrt": partial(inverse_sqrt, self.lr, warmup),
@@ -326,10 +326,10 @@ Translation.presets |= read_presets(Translation)
 def rdrop_loss(
     model: nn.Module, batch: PairBatch, *, weight: float, smoothing: float = 0.0
 ) -> tuple[Tensor, int]:
-    """The loss of a batch that is read twice, each time with other dropout; its number of tokens.
+    """The loss of a batch that is read twice, with different dropout, and its number of tokens.
 
-    The mean of both cross-entropies, and weight / 4 times the divergences of the two distributions
-    in both directions, KL(p || q) + KL(q || p). Half of the loss of Liang et al. 2021.
+    The mean of both cross-entropies, plus weight / 4 times the divergences of the two distributions
+    in both directions, KL(p || q) + KL(q || p). This is half the loss of Liang et al. 2021.
     """
     src, tgt_in = batch.src.repeat(2, 1), batch.tgt_in.repeat(2, 1)  # 2B S, 2B T
     src_mask = None if batch.src_mask is None else batch.src_mask.repeat(2, 1)
@@ -348,10 +348,10 @@ def drop_merges(
     p: float,
     rng: random.Random,
 ) -> list[int]:
-    """The ids of a word after BPE that passes over each possible merge with probability `p`.
+    """The ids of a word after BPE that skips each possible merge with probability `p`.
 
-    `ids` are those of its bytes; `merges` tells the rank of a pair, and the id that it becomes.
-    p = 0 is BPE, p = 1 leaves the bytes. Provilkov et al. 2020 (arXiv:1910.13267).
+    `ids` are those of its bytes; `merges` gives the rank of a pair and the id that it becomes.
+    p = 0 is BPE, and p = 1 leaves the bytes. Provilkov et al. 2020 (arXiv:1910.13267).
     """
     ids = list(ids)
     while drawn := [
@@ -365,7 +365,7 @@ def drop_merges(
 
 
 class BPEDropoutStream(PairStream):
-    "Pairs of texts whose words are cut anew in each epoch, as seed and epoch decide."
+    "Pairs of texts whose words are cut differently in each epoch; seed and epoch decide how."
 
     def __init__(
         self, texts: _Pairs, tokenizer: BPETokenizer, p: float, *, max_tokens: int, seed: int
@@ -385,7 +385,7 @@ class BPEDropoutStream(PairStream):
         super().__init__(whole, max_tokens=max_tokens, seed=seed, **_special(tokenizer))
 
     def epoch(self, number: int) -> list[list[int]]:
-        "The batches of an epoch, as indices of pairs, which are cut for it."
+        "The batches of an epoch, as indices of pairs, whose words are cut for this epoch."
         rng = random.Random(self.seed * 1_000_003 + number)
 
         def cut(words: list[list[int]]) -> list[int]:
