@@ -128,7 +128,8 @@
         if (query !== field.value.trim()) return; // typed on
         const isMeant = lists(better || plain);
         const ours = named(query, names).map(showName);
-        list.replaceChildren(...ours, ...found.toSorted((a, b) => isMeant(b) - isMeant(a)).map(show));
+        const first = found.filter(isMeant);
+        list.replaceChildren(...first.map(show), ...ours, ...found.filter((page) => !isMeant(page)).map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;
         const part = results.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
         const instead = better && found.length ? ` for “${better}”` : "";

@@ -192,6 +192,31 @@ def test_a_word_that_a_page_lists_leads_to_it_first(wide):
     assert {w: first[w] for w, page in led.items() if first[w] != [f"{page}.html"]} == {}
 
 
+def test_the_field_of_any_page_shows_hits_while_one_types(wide):
+    "A name of the package, a sentence of which no page has every word, German; by keyboard."
+    visit(wide, "book/use.html")
+    assert not [url for url in wide.asked if "search.js" in url]
+    wide.keyboard.press("Control+k")
+    first = wide.locator("#pst-search-dialog #search-results > li > a:first-child").first
+    said = wide.locator("#pst-search-dialog [role=status]")
+    for typed, page in (
+        ("MultiHeadAttention", "book/api/attention"),
+        ("layer norm vs rms norm", "nbs/block/01_norm"),
+        ("I want to understand RoPE", "nbs/position/04_rope"),
+        ("Aufmerksamkeit", "nbs/attention/01_self_attention"),
+        ("what does this symbol mean", "nbs/start/01_notation"),
+    ):
+        wide.locator("#pst-search-dialog input").fill(typed)
+        wide.wait_for_function("(q) => document.documentElement.dataset.searched === q", arg=typed)
+        assert f"/{page}.html" in first.get_attribute("href"), typed
+        assert re.match(r"\d+ pages?", said.inner_text())
+    wide.keyboard.press("ArrowDown")
+    assert first.evaluate("(it) => it === document.activeElement")
+    wide.keyboard.press("ArrowUp")
+    wide.keyboard.press("Enter")
+    wide.wait_for_url("**/search.html?q=*")
+
+
 @weekly
 def test_a_search_from_any_page_says_what_it_finds_and_a_hit_leads_to_its_section(narrow):
     visit(narrow, "nbs/attention/02_masks.html")
