@@ -30,11 +30,11 @@ def additive_attend(
     Args:
         mask: True where a query may attend.
     """
-    if mask is not None and mask.ndim != 3:  # rows B S would be taken for T S
+    if mask is not None and mask.ndim != 3:  # a mask of B S would be taken for T S
         raise ValueError(f"a mask has axes B T S, got {(*mask.shape,)}; of B S, mask[:, None]")
     scores = (q[:, :, None] + k[:, None]).tanh() @ weight  # B T S A -> B T S
     if mask is not None:
-        some = mask.any(-1, keepdim=True)  # B T 1; a row that sees nothing is zero, not nan
+        some = mask.any(-1, keepdim=True)  # B T 1; a row that may see nothing is 0, not nan
         scores = scores.masked_fill(~mask & some, -math.inf)
         return (scores.softmax(-1) * some) @ v
     return scores.softmax(-1) @ v  # B T C
@@ -47,7 +47,7 @@ class AdditiveAttention(nn.Module):
         super().__init__()
         d_score = d_model if d_score is None else d_score
         self.q_proj = nn.Linear(d_model, d_score)
-        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one bias serves the sum
+        self.k_proj = nn.Linear(d_memory, d_score, bias=False)  # one bias is enough for the sum
         self.weight = nn.Parameter(torch.empty(d_score).normal_(std=d_score**-0.5))
 
     extra_repr = own_sizes
@@ -55,7 +55,7 @@ class AdditiveAttention(nn.Module):
     def keys_values(
         self, memory: Float[Tensor, "B S M"]
     ) -> tuple[Float[Tensor, "B S A"], Float[Tensor, "B S M"]]:
-        "What is needed of the memory at every step: its keys, projected once, and itself."
+        "What every step needs from the memory: its keys, projected once, and the memory itself."
         return self.k_proj(memory), memory
 
     def forward(

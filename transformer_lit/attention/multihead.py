@@ -18,12 +18,12 @@ from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/05_multihead.ipynb #position
 class Position(nn.Module):
-    """Where position enters attention: a plug with two hooks, and the null plug that does nothing.
+    """Where position enters attention: a plug with two hooks, which by itself has no effect.
 
-    A rotary scheme overrides `rotate`, which gets integer positions, of shape T or B T. A relative
-    one overrides `bias`, which gets integer distances. So cached steps and batches of unequal
-    length need no special case. A scheme whose products are not to be divided by √D says so in
-    `scale`.
+    A rotary scheme overrides `rotate`, which gets integer positions of shape T or B T. A relative
+    scheme overrides `bias`, which gets integer distances. Cached steps and batches of unequal
+    length therefore need no special case. A scheme whose products should not be divided by √D
+    overrides `scale`.
     """
 
     extra_repr = own_sizes
@@ -31,7 +31,7 @@ class Position(nn.Module):
     def rotate(
         self, x: Float[Tensor, "B N T D"], pos: Int[Tensor, "... T"]
     ) -> Float[Tensor, "B N T D"]:
-        "Queries or keys (N = H or K heads), turned according to their positions."
+        "Queries or keys (N = H or K heads), rotated according to their positions."
         return x
 
     def bias(
@@ -40,27 +40,27 @@ class Position(nn.Module):
         k: Float[Tensor, "B K S D"],
         apart: Int[Tensor, "#B 1 T S"],
     ) -> Float[Tensor, "#B H T S"] | None:
-        "What is added to the scaled scores, or None. `apart` is what `distances` gives."
+        "The numbers to add to the scaled scores, or None. `apart` is the result of `distances`."
         return None
 
     def scale(self, d_head: int) -> float | None:
-        "What the products of queries and keys are multiplied by; None means 1/√D."
+        "The factor for the products of queries and keys; None means 1/√D."
         return None
 
 
 def distances(
     q_pos: Int[Tensor, "... T"], k_pos: Int[Tensor, "... S"]
 ) -> Int[Tensor, "b 1 T S"]:  # b is B or 1
-    "How far each key lies behind each query: position of the query minus position of the key."
+    "How far back each key is from each query: position of the query minus that of the key."
     apart = q_pos[..., :, None] - k_pos[..., None, :]  # T S or B T S
     return apart.reshape(-1, 1, *apart.shape[-2:])
 
 # %% ../../nbs/attention/05_multihead.ipynb #cacheproto
 @runtime_checkable
 class Cache(Protocol):
-    "What attention asks of a cache of keys and values; the caller owns it."
+    "What attention needs from a cache of keys and values. The cache belongs to the caller."
 
-    length: int  # positions held
+    length: int  # the number of positions in the cache
 
     def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         "Append keys and values (B K T D) and return all of them (B K S D)."
@@ -70,7 +70,7 @@ class Cache(Protocol):
 def head_sizes(
     d_model: int, n_heads: int, n_kv_heads: int | None = None, d_head: int | None = None
 ) -> tuple[int, int]:
-    "n_kv_heads and d_head: as given, else H and C/H. `ValueError` for what does not divide."
+    "n_kv_heads and d_head, or H and C/H by default. Raise `ValueError` if they don't divide."
     n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
     if n_heads % n_kv_heads:
         raise ValueError(f"n_heads={n_heads} is not a multiple of n_kv_heads={n_kv_heads}")
@@ -85,7 +85,7 @@ def split_heads(x: Float[Tensor, "B T HD"], d_head: int) -> Float[Tensor, "B H T
 
 
 def merge_heads(x: Float[Tensor, "B H T D"]) -> Float[Tensor, "B T HD"]:
-    "Undo `split_heads`: the heads side by side again."
+    "Undo `split_heads`, which puts the heads side by side again."
     return x.transpose(1, 2).flatten(2)  # B T H D -> B T HD
 
 # %% ../../nbs/attention/05_multihead.ipynb #code
@@ -96,14 +96,14 @@ class MultiHeadAttention(nn.Module):
     2017, section 3.2.2; grouped heads: Ainslie et al. 2023.
 
     Args:
-        causal: nothing looks ahead; the last query is at the last key.
+        causal: hide later keys; the last query is at the last key.
         attend: the function that combines the heads' queries, keys and values.
-        n_kv_heads: as many as n_heads unless given.
-        d_head: C/H unless given.
-        position: the null plug unless given.
-        scale: the plug's unless given; 1/√D if it has none.
-        dropout: on the attention weights, in training.
-        bias: in all four projections.
+        n_kv_heads: number of key/value heads; n_heads unless given.
+        d_head: size of a head; C/H unless given.
+        position: a plug; one without effect unless given.
+        scale: factor for the products; unless given, the plug's, or 1/√D if the plug has none.
+        dropout: the share of the attention weights that is set to 0 in training.
+        bias: whether the four projections have a bias.
 
     Example:
         >>> attention = MultiHeadAttention(32, 4, n_kv_heads=2, position=RoPE(8))
@@ -144,7 +144,7 @@ class MultiHeadAttention(nn.Module):
     def keys_values(
         self, x: Float[Tensor, "B S C"], pos: Int[Tensor, "... S"] | None = None
     ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B K S D"]]:
-        "Keys and values of `x`; keys are rotated to `pos` where it is given."
+        "Keys and values of `x`. If `pos` is given, the keys are rotated to these positions."
         k, v = (split_heads(proj(x), self.d_head) for proj in (self.k_proj, self.v_proj))  # B K S D
         return (k if pos is None else self.position.rotate(k, pos)), v
 
@@ -158,21 +158,21 @@ class MultiHeadAttention(nn.Module):
         pos: Int[Tensor, "... T"] | None = None,
         mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         cache: Cache | None = None,
-    ) -> Float[Tensor, "B T _"]:  # C, unless something else is its o_proj
+    ) -> Float[Tensor, "B T _"]:  # C, unless o_proj was replaced
         """Self-attention over `x` (and `cache`), or attention from `x` to `memory`.
 
-        `ValueError` for a plug that compares positions beside a memory whose keys have none.
+        Raise `ValueError` if a plug compares positions but the keys of the memory have none.
 
         Args:
-            memory: what to look at, or what `keys_values` made of it.
-            pos: 0, 1, … after what the cache holds, unless given.
+            memory: vectors to attend to, or their keys and values from `keys_values`.
+            pos: positions of `x`; unless given, they go on from the end of the cache, or from 0.
             mask: True where a query may attend.
         """
         if memory is not None and cache is not None:
             raise ValueError("give memory or cache, not both: memory holds all its keys already")
         plug, whole = type(self.position), isinstance(memory, Tensor)
         turns, compares = plug.rotate is not Position.rotate, plug.bias is not Position.bias
-        if memory is not None and (compares or (whole and turns)):  # whose keys have no place
+        if memory is not None and (compares or (whole and turns)):  # its keys have no positions
             advice = "give none, or for one that rotates, memory=keys_values(…, pos)"
             raise ValueError(f"{plug.__name__} compares places in one text, not in two; {advice}")
         if pos is None:
@@ -187,7 +187,7 @@ class MultiHeadAttention(nn.Module):
             k, v = self.keys_values(memory) if isinstance(memory, Tensor) else memory  # B K S D
         k, v = (k, v) if cache is None else cache.update(k, v)  # B K S D
         bias = None
-        if type(self.position).bias is not Position.bias:  # else nobody asks how far apart they are
+        if type(self.position).bias is not Position.bias:  # otherwise, no one needs distances
             older = torch.arange(x.shape[1] - k.shape[2], 0, device=x.device)
             k_pos = torch.cat([pos[..., :1] + older, pos], -1)  # S; a cache was filled in order
             bias = self.position.bias(q, k, distances(pos, k_pos))  # B|1 H T S

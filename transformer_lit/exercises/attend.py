@@ -66,7 +66,7 @@ def attend_checks(answer):
 
 def large_scores_checks(answer):
     q, k, v = 1e5 * torch.randn(1, 2, 7, 3), torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 11)
-    mask = (torch.rand(1, 1, 7, 5) < 0.6) | (torch.arange(5) == 1)  # no row is empty
+    mask = (torch.rand(1, 1, 7, 5) < 0.6) | (torch.arange(5) == 1)  # every row sees a key
     scores = q @ k.mT / 3**0.5
     hidden = scores.masked_fill(~mask, -math.inf)
     late, powers = scores.softmax(-1) * mask, hidden.exp()
@@ -94,7 +94,7 @@ def attend(q, k, v, mask=None):
 def bias_checks(answer):
     q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
     mask, bias = torch.rand(2, 1, 5, 7) < 0.6, torch.randn(1, 3, 5, 7)
-    mask[..., 2] = True  # so that no row is empty
+    mask[..., 2] = True  # so that every row sees a key
 
     def bias_last(q, k, v, mask, bias):
         return ((q @ k.mT / 11**0.5).masked_fill(~mask, -1e4) + bias).softmax(-1) @ v

@@ -9,7 +9,7 @@ from transformer_lit.course.exercises import exercise, expecting, expecting_all,
 def causal_checks(answer):
     for T, S in ((2, 7), (5, 5), (1, 3)):
         before, keys = S - T, torch.arange(S)
-        at = torch.arange(before, S)[:, None]  # where the queries stand
+        at = torch.arange(before, S)[:, None]  # the positions of the queries
         with expecting(answer(T, S), keys <= at, case=f"{T} queries, {S} keys") as wrong:
             hint = "The triangle sits at the top left: query t stands at position t + S − T."
             wrong[hint] = keys <= at - before
@@ -55,7 +55,7 @@ def attend(q, k, v, mask=None):
 def window_checks(answer):
     for T, S, n in ((2, 7, 3), (7, 7, 3), (5, 5, 1), (5, 5, 11)):
         keys, row = torch.arange(S), torch.arange(T)[:, None]
-        at = row + S - T  # where the queries stand
+        at = row + S - T  # the positions of the queries
         right = (at - n < keys) & (keys <= at)
         with expecting(answer(T, S, n), right, case=f"{T} queries, {S} keys, n = {n}") as wrong:
             hint = "One key too many: itself and the n − 1 before it are n keys."
@@ -78,7 +78,7 @@ def window_mask(T, S, n):
 
 def visible_checks(answer):
     scores, mask = torch.randn(5, 7), torch.rand(5, 7) < 0.6
-    mask[:, 2] = True  # so that no row is empty
+    mask[:, 2] = True  # so that every row sees a key
     row = torch.arange(5)[:, None]
     cases = {
         "ordinary scores": (scores, mask),
@@ -89,7 +89,7 @@ def visible_checks(answer):
     }
 
     def with_gradients(weights):
-        def named(scores, mask):  # as we name them, whatever the answer does
+        def named(scores, mask):  # these names, whatever names the answer uses
             return weights(scores, mask)
 
         return lambda *inputs: {"result": named(*inputs)} | gradients(named, *inputs)

@@ -45,7 +45,7 @@ def self_attention(x, w_q, w_k, w_v):
     return weights @ v  # T D
 
 def attend_checks(answer):
-    "With one number in a query, or where one key wins by far, dividing by √D is no matter."
+    "With D = 1, or where one key wins by far, dividing by √D makes no difference."
     for T, S in ((5, 7), (5, 5)):
         q, k, v = torch.randn(2, 3, T, 1), torch.randn(2, 3, S, 1), torch.randn(2, 3, S, 11)
         scores = q @ k.mT
