@@ -40,11 +40,11 @@ float64 = dtype("float64", 2, 8, lambda numbers: list(map(float, numbers)))
 float32 = dtype("float32", 2, 4, lambda numbers: array("f", numbers).tolist())
 int64 = dtype("int64", 1, 8, lambda numbers: list(map(int, numbers)))
 boolean = dtype("bool", 0, 1, lambda numbers: list(map(bool, numbers)))
-state = {"dtype": float32, "grad": True}  # of new tensors; whether steps are kept for the way back
+state = {"dtype": float32, "grad": True}  # of new tensors; whether steps are kept for backward
 
 
 def kind_of(number):
-    "The kind that a number of Python's becomes."
+    "The kind that a Python number becomes."
     return {bool: boolean, int: int64}.get(type(number)) or state["dtype"]
 
 
@@ -199,7 +199,7 @@ def walk_back(starts, keep=False):
 
 
 def check_kept(node, kept):
-    "Refuse, in torch's words, where kept numbers were changed or are no longer kept."
+    "Raise an error, in torch's words, if kept numbers were changed or are no longer kept."
     if kept and node.freed:
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors "
@@ -228,7 +228,7 @@ def gradient_for(x, numbers):
 
 
 def backward(y, gradient=None, retain_graph=False):
-    "Add to `grad` of every leaf that y was made of: how fast y grows with each of its numbers."
+    "Add to the `grad` of every leaf that y depends on: how fast y grows with each of its numbers."
     for node, numbers in walk_back([start_of(y, gradient)], retain_graph).items():
         if (x := node.leaf) is not None:
             new = gradient_for(x, numbers)
@@ -248,7 +248,7 @@ def rewrite(storage, at, numbers):
 
 
 def put(x, at, value, *kept, replaces=False):
-    """x gets the numbers of `value` at these places of its list, and `value` their gradients.
+    """x gets the numbers of `value` at these places of its list, and `value` gets their gradients.
 
     `replaces`: `value` was made of x, so that no gradient goes past it.
     """
@@ -291,27 +291,27 @@ def listed(sizes):
 
 
 def permute(x, *dims):
-    "The axes in another order."
+    "A view with the axes in another order."
     order = [axis(d, x.ndim) for d in listed(dims)]
     return view_of(x, [x.shape[d] for d in order], [x.strides[d] for d in order], x.offset)
 
 
 def transpose(x, dim0, dim1):
-    "Two axes exchanged."
+    "A view with two axes swapped."
     order, a, b = [*range(x.ndim)], axis(dim0, x.ndim), axis(dim1, x.ndim)
     order[a], order[b] = b, a
     return permute(x, order)
 
 
 def movedim(x, source, destination):
-    "One axis moved to another place."
+    "A view with one axis moved to another place."
     order = [d for d in range(x.ndim) if d != axis(source, x.ndim)]
     order.insert(axis(destination, x.ndim), axis(source, x.ndim))
     return permute(x, order[: x.ndim])
 
 
 def unsqueeze(x, dim):
-    "A new axis of size 1."
+    "A view with a new axis of size 1."
     d = axis(dim, x.ndim + 1)
     new = lambda sizes, own: (*sizes[:d], own, *sizes[d:])
     step = x.shape[d] * x.strides[d] if d < x.ndim else 1
@@ -319,14 +319,14 @@ def unsqueeze(x, dim):
 
 
 def squeeze(x, dim=None):
-    "Without an axis of size 1, or without all of them."
+    "A view without an axis of size 1, or without all axes of size 1."
     dims = range(x.ndim) if dim is None else [axis(d, x.ndim) for d in listed((dim,))]
     keep = [d for d in range(x.ndim) if d not in dims or x.shape[d] != 1]
     return view_of(x, [x.shape[d] for d in keep], [x.strides[d] for d in keep], x.offset)
 
 
 def expand(x, *sizes):
-    "One number is read many times along a new axis, or along one of size 1: the step there is 0."
+    "A view that reads a number many times along a new axis, or one of size 1, by a step of 0."
     sizes = listed(sizes)
     own = (1,) * (len(sizes) - x.ndim) + x.shape
     steps = (0,) * (len(sizes) - x.ndim) + x.strides
@@ -362,7 +362,7 @@ def reshape(x, *sizes):
 
 # %% ../../nbs/start/03_autograd.ipynb #pointwise
 def needs(slope):
-    "What a slope reads beside the gradient g: the names of its other parameters."
+    "What a slope reads besides the gradient g: the names of its other parameters."
     return slope.__code__.co_varnames[1 : slope.__code__.co_argcount]
 
 
@@ -394,7 +394,7 @@ def pointwise(f, slopes, *inputs, kind=None):
 
 
 def single(number, kind):
-    "A number of Python's beside a tensor takes its kind, if that kind can hold it."
+    "A Python number next to a tensor takes the tensor's kind, if that kind can hold it."
     kind = max(kind, kind_of(number), key=lambda one: one.sort)
     return Tensor(kind.store([number]), (), kind)
 
@@ -543,7 +543,7 @@ def mean(x, dim=None, keepdim=False):
 
 
 def rows_of(x, dim, f, slope=None, kind=None):
-    "A row for each row, along the same axis."
+    "A new row for each row, along the same axis."
     out = by_rows(x, dim, f, slope, kind)[0]
     return movedim(out, -1, dim) if x.ndim else squeeze(out)
 

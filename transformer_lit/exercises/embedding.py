@@ -32,7 +32,7 @@ def table_gradient(ids, g, vocab_size):
 
 def tied_pair_checks(answer):
     def stepping(pair):
-        "What a step of plain descent does to a pair that both reads and predicts."
+        "What a step of plain gradient descent does to a pair that both reads and predicts."
 
         def step(vocab_size, d_model):
             emb, head = pair(vocab_size, d_model)

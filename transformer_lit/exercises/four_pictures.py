@@ -50,7 +50,7 @@ def writing_checks(answer):
         return table[ids].cumsum(1)
 
     def sure(ids):
-        "The same, but every draw is decided."
+        "The same, with logits so large that every draw is certain."
         return 1e6 * model(ids)
 
     ids = torch.tensor([[3, 5], [1, 2], [6, 6]])

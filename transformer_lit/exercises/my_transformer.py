@@ -61,7 +61,7 @@ _STEPS = """
 1 loss primer.5 start/four_pictures
     logits: N V, targets: N; the mean of −ln p of the right tokens.
 2 generate primer.6 start/four_pictures
-    The ids B T, and max_new_tokens more that are drawn from the model's probabilities.
+    The ids B T, followed by max_new_tokens more, drawn from the model's probabilities.
 3 attend self_attention.5 attention/self_attention
     q: … T D, k: … S D, v: … S E; returns … T E.
 4 causal_mask masks.3 attention/masks

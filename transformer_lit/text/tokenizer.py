@@ -49,8 +49,8 @@ SPECIALS = ("<pad>", "<bos>", "<eos>")
 
 
 def byte_alphabet() -> dict[str, int]:
-    "The visible character that stands for each of the 256 bytes in a vocabulary file."
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]  # they stand for themselves
+    "The visible character that represents each of the 256 bytes in a vocabulary file."
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]  # these represent themselves
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): b for n, b in enumerate(others)}
 
@@ -59,12 +59,12 @@ _BYTES = byte_alphabet()
 
 
 def readable(token: str) -> str:
-    r"The text of a vocabulary entry; bytes that are no whole character are written as `\xe4`."
+    r"The text of a vocabulary entry; bytes that are not a whole character appear as `\xe4`."
     return bytes(_BYTES[char] for char in token).decode("utf-8", errors="backslashreplace")
 
 # %% ../../nbs/text/01_tokenizer.ipynb #checks
 def _unicode(text: str) -> str:
-    "`text`, unless it holds half a surrogate pair (a badly read file): that has no bytes in UTF-8."
+    "`text`, unless it contains half a surrogate pair, as badly read files do: it isn't in UTF-8."
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -74,7 +74,7 @@ def _unicode(text: str) -> str:
 
 
 def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
-    "`ids`, each of which a vocabulary of that size has; -1 is no id."
+    "`ids` as a list, if all of them are in a vocabulary of that size; -1 is not an id."
     ids = list(ids)
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
         raise ValueError(f"id {outside[0]} is outside the vocabulary of {vocab_size} tokens")
@@ -93,7 +93,7 @@ def _backend(text: str, path: str | Path) -> Backend:
 
 
 def _is_ours(backend: Backend) -> bool:
-    "Whether a tokenizer has our special tokens first, all bytes, and bytes on its way in and out."
+    "Whether the special tokens of this book come first and all text is read and written as bytes."
     return (
         all(backend.token_to_id(token) == i for i, token in enumerate(SPECIALS))
         and all(backend.token_to_id(char) is not None for char in _BYTES)
@@ -119,8 +119,8 @@ def train_bpe(
 ) -> Backend:
     """Learn merges from `texts` until there are `vocab_size` tokens.
 
-    `vocab_size` counts the 3 special tokens and the 256 bytes, so it is at least 259; a small text
-    may not hold enough pairs to reach it, nor one in which no further pair occurs
+    `vocab_size` counts the 3 special tokens and the 256 bytes, so it is at least 259. The
+    vocabulary stays smaller if the texts have too few pairs, or if no further pair occurs
     `min_frequency` times. Your own `special_tokens` come after the 3, from id 3 on.
     Source: Sennrich et al. 2016 (arXiv:1508.07909).
     """
@@ -130,7 +130,7 @@ def train_bpe(
     least = len(specials) + 256
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}; special tokens and bytes take {least}")
-    if isinstance(texts, str):  # would be read as many texts of one character, without a merge
+    if isinstance(texts, str):  # would count as many texts of one character
         raise ValueError(f"texts is the one string {texts[:20]!r}; give a list of strings")
     backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
@@ -144,15 +144,15 @@ def train_bpe(
     return backend
 
 
-# What `ByteLevel` cuts a text into words with (GPT-2's rule).
+# The rule by which `ByteLevel` cuts a text into words (GPT-2's).
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_whole_bpe(texts: Iterable[str], vocab_size: int, *, most: int = 8000) -> Backend:
-    """`train_bpe` in which each character of the texts is a token, whatever bytes it has.
+    """Like `train_bpe`, but each character of the texts is a token, however many bytes it has.
 
-    The characters come first, then merges of whole characters. What characters of several bytes
-    need comes on top of `vocab_size`, up to `most` tokens in all; the rarest ones stay bytes.
+    The characters come first, followed by merges of whole characters. The tokens for characters of
+    several bytes come on top of `vocab_size`, up to `most` in all; the rarest ones stay bytes.
     """
     known = train_bpe([], min(vocab_size, len(SPECIALS) + 256)).get_vocab()
     if isinstance(texts, str):
@@ -210,7 +210,7 @@ class BPETokenizer:
         added = backend.get_added_tokens_decoder().values()
         self.specials = tuple(token.content for token in added if token.special)
 
-    def __reduce__(self):  # the library's copies and files forget that setting: copy by __init__
+    def __reduce__(self):  # a copy by the library would forget that setting
         return type(self), (self.backend,)
 
     @classmethod
@@ -222,18 +222,18 @@ class BPETokenizer:
         special_tokens: Sequence[str] = (),
         min_frequency: int = 1,
     ) -> "BPETokenizer":
-        """A tokenizer of `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`.
+        """A tokenizer with `vocab_size` tokens (at least 259) for `texts`; see `train_bpe`.
 
-        It has fewer where the next merge would not occur `min_frequency` times.
+        It has fewer tokens if the next merge would not occur `min_frequency` times.
 
-        Your own `special_tokens` have the ids from 3 on. No text is ever turned into one: you put
-        the id where you want it.
+        Your own `special_tokens` have the ids from 3 on. No text is ever turned into one of them:
+        you put the id where you want it.
         """
         return cls(train_bpe(texts, vocab_size, special_tokens, min_frequency=min_frequency))
 
     @classmethod
     def train_whole(cls, texts: Iterable[str], vocab_size: int) -> "BPETokenizer":
-        "As `train`, and each character of `texts` is a token, on top; see `train_whole_bpe`."
+        "Like `train`, but each character of `texts` is a token as well; see `train_whole_bpe`."
         return cls(train_whole_bpe(texts, vocab_size))
 
     @property
@@ -242,11 +242,11 @@ class BPETokenizer:
         return self.backend.get_vocab_size()
 
     def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
-        "The ids of `text`, with the begin and end tokens where asked for."
+        "The ids of `text`, with the begin and end tokens if you ask for them."
         return [self.bos_id] * bos + self.encode_all([text])[0] + [self.eos_id] * eos
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel. What a line becomes does not depend on other lines."
+        "The ids of many texts, in parallel. The ids of a line don't depend on other lines."
         lines = [_unicode(text).splitlines(keepends=True) for text in texts]
         rows = iter(self.backend.encode_batch([*chain(*lines)]))
         return [[i for _ in some for i in next(rows).ids] for some in lines]
@@ -268,11 +268,11 @@ class BPETokenizer:
     def _bytes_of(token: str) -> bytes:
         try:
             return bytes(_BYTES[char] for char in token)
-        except KeyError:  # in another's file: letters that stand for themselves
+        except KeyError:  # in other people's files: letters that represent themselves
             return token.encode()
 
     def tokens(self, text: str) -> list[str]:
-        "The pieces of `text` as a reader wants to see them, one string for each id."
+        "The pieces of `text` in readable form, one string for each id."
         return [readable(self.backend.id_to_token(i)) for i in self.encode(text)]
 
     def save(self, path: str | Path) -> None:
@@ -289,7 +289,7 @@ class BPETokenizer:
 
 # %% ../../nbs/text/01_tokenizer.ipynb #characters
 class CharTokenizer:
-    "One id for each character of a text, in the order of their code points."
+    "One id for each character, in the order of the code points."
 
     def __init__(self, characters: str):
         self.characters = characters
@@ -308,7 +308,7 @@ class CharTokenizer:
         return len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        "Ids of the characters; `InputError` names one that the vocabulary does not hold."
+        "The ids of the characters; an `InputError` names a character that has no id."
         try:
             return [self.ids[character] for character in text]
         except KeyError as error:
@@ -339,7 +339,7 @@ class CharTokenizer:
 # %% ../../nbs/text/01_tokenizer.ipynb #protocol
 @runtime_checkable
 class Tokenizer(Protocol):
-    "What a training and a model need of a tokenizer, whatever its tokens are."
+    "What training and a model need from a tokenizer, whatever its tokens are."
 
     @property
     def vocab_size(self) -> int: ...
@@ -358,7 +358,7 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
-    "Read what the `save` of any class wrote; `InputError` for a missing or damaged file."
+    "Read what `save` of any of these classes wrote; `InputError` if it is missing or damaged."
     described = read_json(path)
     described = described if isinstance(described, dict) else {}
     if isinstance(described.get("characters"), str):
@@ -373,7 +373,7 @@ def load_tokenizer(path: str | Path) -> BPETokenizer | CharTokenizer:
 
 # %% ../../nbs/text/01_tokenizer.ipynb #specials
 def _is_token(value: Any) -> bool:
-    "Whether that names a token, with or without how it is found in a text."
+    "Whether this names a token, with or without telling how it is found in a text."
     if isinstance(value, dict):
         flags = all(isinstance(value.get(name, False), bool) for name in (*_FLAGS, "special"))
         return isinstance(value.get("content"), str) and flags
@@ -387,7 +387,7 @@ def _is_template(value: Any) -> bool:
 
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 _ROLES = ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
-_TWICE = {  # keys of tokenizer_config.json, and what a step in tokenizer.json calls them
+_TWICE = {  # keys of tokenizer_config.json, and their names in a step of tokenizer.json
     "add_prefix_space": "add_prefix_space",
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -451,22 +451,22 @@ def _added(token: str | Mapping[str, Any], *, special: bool = True) -> AddedToke
 
 @dataclass(frozen=True)
 class Specials:
-    """What the two files beside a tokenizer.json say: special tokens, and the chat template.
+    """What the two files next to a tokenizer.json contain: special tokens, chat template.
 
-    As the library `transformers` has it, special_tokens_map.json counts only where
-    tokenizer_config.json lists no added tokens, and there it counts first.
+    As in the library `transformers`, special_tokens_map.json counts only if tokenizer_config.json
+    lists no added tokens. In that case, it takes precedence.
     """
 
     roles: Mapping[str, AddedToken | None]  # pad, bos, eos and so on
     more: Sequence[AddedToken]
     numbered: Mapping[int, AddedToken]
-    letters: bool  # whether special tokens in a text are letters
+    letters: bool  # whether special tokens in a text are read as letters
     template: str | None
-    twice: Mapping[str, bool]  # what tokenizer.json also says; the two have to agree
+    twice: Mapping[str, bool]  # what tokenizer.json also contains; the two must agree
 
     @classmethod
     def read(cls, folder: str | Path) -> "Specials":
-        "`InputError` names the file and the key that is of another type, or that nothing reads."
+        "An `InputError` names the file and a key that has the wrong type or that nothing reads."
         names = ("special_tokens_map.json", "tokenizer_config.json")
         paths = [Path(folder) / name for name in names]
         old, said = (
@@ -492,9 +492,9 @@ class Specials:
         return cls(roles, more, tokens, letters, template, twice)
 
     def add_to(self, backend: Backend, path: str | Path) -> dict[str, int | None]:
-        """Add what a backend does not have as an added token; the ids of the roles.
+        """Add the tokens that a backend doesn't have as added tokens; return the ids of the roles.
 
-        How a numbered token is found in a text, the files beside the backend's decide.
+        The files next to the backend's file decide how a numbered token is found in a text.
         """
         self._check(backend, path)
         there = {token.content for token in backend.get_added_tokens_decoder().values()}
@@ -515,19 +515,19 @@ class Specials:
         }
 
     def _check(self, backend: Backend, path: str | Path) -> None:
-        "`InputError` where a backend differs from the settings beside it, or makes a text long."
+        "`InputError` if a backend differs from the settings next to it, or makes a text too long."
         said = json.loads(backend.to_str())
         steps = [step for name in ("normalizer", "pre_tokenizer") if (step := said[name])]
-        for step in steps:  # and what each is made of
+        for step in steps:  # and the steps inside each step
             steps += step.get("normalizers", step.get("pretokenizers", []))
         replaces = [(x["content"], x["pattern"]) for x in steps if x["type"] == "Replace"]
         grows = [1 + len(new) for new, old in replaces if len(new) > len(old.get("String", ""))]
-        if (times := prod(grows)) > 8:  # published ones come to 2 at most
+        if (times := prod(grows)) > 8:  # published files reach 2 at most
             raise InputError(f"{path} may make a text {times:,} times as long before it is cut")
         for name, value in self.twice.items():
             for step in (x for x in steps if _TWICE[name] in x):
                 does = step[_TWICE[name]]
-                does = step["lowercase"] if does is None else does  # accents go with it
+                does = step["lowercase"] if does is None else does  # then accents follow it
                 if does != value:
                     raise InputError(
                         f"{Path(path).with_name('tokenizer_config.json')} sets {name} to "
@@ -536,17 +536,17 @@ class Specials:
                     )
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
-_SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # of which a mark has at least one
+_SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # a mark has at least one of these
 
 
-SECONDS, SLOWEST = 10, 10_000  # that cutting may take, and one more per so many letters
+SECONDS, SLOWEST = 10, 10_000  # for cutting, plus one second for every so many letters
 
 
 def _encodings(backend: Backend, texts: Sequence[str], **how: Any) -> list[Encoding]:
-    """How a tokenizer that somebody else wrote cuts texts.
+    """How a tokenizer that someone else wrote cuts texts.
 
-    A pattern in its file may take for ever. The library panics at some of these, and with many
-    texts (not with one) it lets another thread wait, so `InputError` comes in either case.
+    A pattern in its file may take for ever. The library panics on some of these patterns. With many
+    texts (not with one) it lets another thread wait. In either case, you get an `InputError`.
     """
     texts = [*map(_unicode, texts)]
     seconds = SECONDS + sum(map(len, texts)) / SLOWEST
@@ -560,8 +560,8 @@ def _encodings(backend: Backend, texts: Sequence[str], **how: Any) -> list[Encod
 class PublishedTokenizer(BPETokenizer):
     """A tokenizer that came with a model. Special tokens in a text are tokens, whoever typed it.
 
-    The ids `pad_id`, `bos_id` and `eos_id` are the model's; None for one that it does not have.
-    `encode` is for a whole text: it puts in front what the model was trained to see there.
+    The ids `pad_id`, `bos_id` and `eos_id` are the model's, or None if it doesn't have one.
+    `encode` is for a whole text: it begins with the tokens that the model was trained to see there.
     """
 
     def __init__(
@@ -570,14 +570,14 @@ class PublishedTokenizer(BPETokenizer):
         pad_id: int | None = None,
         bos_id: int | None = None,
         eos_id: int | None = None,
-        letters: bool = False,  # whether special tokens in a text are letters after all
+        letters: bool = False,  # whether special tokens in a text are read as letters
     ):
         super().__init__(backend)
         backend.encode_special_tokens = letters
         self.pad_id, self.bos_id, self.eos_id = pad_id, bos_id, eos_id
         added = backend.get_added_tokens_decoder().values()
         self.added = {token.content for token in added}
-        # what could open a turn, whatever its file calls it; a word that was added is a word
+        # what could open a turn, whatever its file calls it; a word that was added is only a word
         self.marks = {t.content for t in added if t.special or _SIGNS.search(t.content)}
 
     def __reduce__(self):
@@ -586,10 +586,10 @@ class PublishedTokenizer(BPETokenizer):
 
     @classmethod
     def load(cls, path: str | Path, rows: int | None = None) -> "PublishedTokenizer":
-        """From tokenizer.json; which tokens are special, the files beside it say (`Specials`).
+        """Read a tokenizer.json. The files next to it name the special tokens (see `Specials`).
 
-        `rows`: of the model's table. An added token beyond it is no token here, unless it has a
-        role; any other id beyond it is an `InputError`.
+        `rows`: how many rows the model's table has. An added token beyond them is left out, unless
+        it has a role; any other id beyond them is an `InputError`.
         """
         path, backend = Path(path), _read(path)
         backend.no_truncation()  # a file may ask for either
@@ -610,7 +610,7 @@ class PublishedTokenizer(BPETokenizer):
     def with_roles(
         cls, backend: Backend, roles: Mapping[str, Any], path: str | Path
     ) -> "PublishedTokenizer":
-        "Of a backend that was read from `path`: `roles` are the ids that pad, begin and end."
+        "From a backend that was read from `path`; `roles` are the ids that pad, begin and end."
         kind = cls
         if getattr(backend.model, "byte_fallback", False):
             kind = PieceTokenizer
@@ -628,39 +628,39 @@ class PublishedTokenizer(BPETokenizer):
         write_json(path, {"roles": roles, "tokenizer": json.loads(self.backend.to_str())})
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        "The ids of many texts, in parallel; some of these tokenizers merge over the end of a line."
+        "The ids of many texts, in parallel; some of these tokenizers merge across line ends."
         return [encoding.ids for encoding in _encodings(self.backend, texts)]
 
     def encode_part(self, text: str) -> list[int]:
-        "The ids of a piece of a text: nothing is put in front of it."
+        "The ids of a part of a text; nothing is added in front."
         return _encodings(self.backend, [text], add_special_tokens=False)[0].ids
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """The ids of what a person typed: `<|im_end|>` in it is letters, and no token.
+        """The ids of what a person typed. A mark such as `<|im_end|>` is read as letters.
 
-        That holds for every token that was added to the vocabulary, special or not, unless it is
-        only white space, which no chat is marked with.
+        This holds for every token that was added to the vocabulary, special or not, unless it is
+        only white space, which never marks a chat.
         """
         return _encodings(self._ordinary, [text], add_special_tokens=False)[0].ids
 
     @cached_property
     def _ordinary(self) -> Backend:
-        "A second backend, which has no marks: no text and no merge leads to one."
+        "A second backend without the marks: no text and no merge leads to one."
         said = json.loads(self.backend.to_str())
         model = said["model"]
         marks = self.marks - {model.get("unk_token")}
         words = [t for t in said["added_tokens"] if t["content"] not in marks]
         said["added_tokens"] = words
         model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in marks}
-        model["vocab"] |= {t["content"]: t["id"] for t in words}  # else they would be counted anew
+        model["vocab"] |= {t["content"]: t["id"] for t in words}  # otherwise they would get new ids
         model["merges"] = [m for m in model["merges"] if not {*m, "".join(m)} & marks]
         return Backend.from_str(json.dumps(said))
 
     def encode_written(self, text: str, shade: str) -> list[int]:
-        """The ids of a text in which somebody else's letters stand: a mark in these is letters.
+        """The ids of a text that contains someone else's words, in which marks are read as letters.
 
-        `shade` is the text with another letter at each place that was handed over, so that only the
-        marks of its own author are left in it.
+        `shade` is the same text with each letter of these words replaced by another one, so that
+        only the marks of the text's own author are left in it.
         """
         whole, own = _encodings(self.backend, [text, shade], add_special_tokens=False)
         marks = {self.backend.token_to_id(mark) for mark in self.marks}
@@ -677,19 +677,19 @@ class PublishedTokenizer(BPETokenizer):
         return ids + self.encode_ordinary(text[begin:])
 
     def decode(self, ids: Iterable[int]) -> str:
-        "The text of `ids`; special tokens are left out, and ids that a model has and no token."
+        "The text of `ids`, without special tokens and without ids that belong to no token."
         return self.backend.decode(list(ids), skip_special_tokens=True)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         "The bytes of what `decode` gives; they may end inside a character."
         tokens = map(self.backend.id_to_token, ids)
         shown = [x for x in tokens if x is not None and x not in self.specials]
-        # an added token is as it is written, and not byte by byte
+        # an added token is stored as it is written, not byte by byte
         return b"".join(x.encode() if x in self.added else self._bytes_of(x) for x in shown)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #pieces
 class PieceTokenizer(PublishedTokenizer):
-    "SentencePiece's tokens: `▁` is a space, `<0xE2>` a byte, all else stands as it is."
+    "SentencePiece's tokens: `▁` is a space, `<0xE2>` a byte, and everything else is text."
 
     @staticmethod
     def _bytes_of(token: str) -> bytes:

@@ -47,7 +47,7 @@ class WordVectors:
         return len(self.words)
 
     def vector(self, word: str) -> Float[Tensor, "C"]:
-        "The vector of a word, of the length that training gave it."
+        "The vector of a word, with the length that training gave it."
         return self.matrix[self.index[word]]
 
     def similarity(self, first: str, second: str) -> float:
@@ -57,7 +57,7 @@ class WordVectors:
     def nearest(
         self, query: str | Float[Tensor, "C"], n: int = 10, without: Sequence[str] = ()
     ) -> list[tuple[str, float]]:
-        "The n words with the highest cosine to a word or vector; a word is not near itself."
+        "The n words with the highest cosine to a word or vector; a word is not its own neighbour."
         if isinstance(query, str):
             query, without = self.vector(query), [query, *without]
         cosines = self.unit @ F.normalize(query, dim=0)
@@ -66,6 +66,6 @@ class WordVectors:
         return [(self.words[i], v) for i, v in zip(places.tolist(), values.tolist(), strict=True)]
 
     def analogy(self, a: str, b: str, c: str, n: int = 1) -> list[tuple[str, float]]:
-        "`a` is to `b` as `c` is to what? Nearest to b − a + c, all of length 1; not a, b or c."
+        "`a` is to `b` as `c` is to what? The nearest to b − a + c, all of length 1; not a, b or c."
         a_, b_, c_ = self.unit[[self.index[word] for word in (a, b, c)]]
         return self.nearest(b_ - a_ + c_, n, without=(a, b, c))
