@@ -15,7 +15,7 @@ from torch import Tensor, nn
 class PostNorm(nn.Module):
     "norm(x + dropout(sublayer(x))): the wiring of the 2017 paper."
 
-    needs_final_norm = False  # the last thing that a stack does is a norm
+    needs_final_norm = False  # a stack already ends with a norm
 
     def __init__(self, norm: nn.Module, *, dropout: float = 0.0):
         super().__init__()
@@ -28,7 +28,7 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))): the identity runs through the whole stack, un-normed.
+    """x + dropout(sublayer(norm(x))): the stream runs through the whole stack without a norm.
 
     Example:
         >>> around = PreNorm(LayerNorm(32))

@@ -10,7 +10,7 @@ from transformer_lit.course.exercises import exercise, expect, expecting, expect
 from transformer_lit.course.sandbox import Found
 
 class Attention(nn.Module):
-    "Causal self-attention as a part for a block; like the course's own it takes the mask by name."
+    "Causal self-attention for a block; like the course's version, it takes the mask by name."
 
     def __init__(self, width):
         super().__init__()
@@ -32,7 +32,7 @@ def block_checks(answer):
     parts = Attention(7), FeedForward(7, 13), LayerNorm(7), LayerNorm(7)
     attn, ffn, norm_1, norm_2 = map(scrambled, parts)
     block = answer(attn, ffn, norm_1, norm_2)
-    x = torch.randn(2, 5, 7, requires_grad=True)  # so that `x += …` is refused
+    x = torch.randn(2, 5, 7, requires_grad=True)  # so that `x += …` raises an error
     found = attn(norm_1(x))
     a = x + found
     with expecting(block(x), a + ffn(norm_2(a)), case="two sentences") as wrong:

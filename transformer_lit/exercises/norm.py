@@ -13,7 +13,7 @@ from transformer_lit.course.exercises import (
 from transformer_lit.course.sandbox import Found
 
 def use_norm(answer, x, gain=None, **options):
-    "What a new layer makes of `x`, with a gain of ours."
+    "The output of a new layer for `x`, with the given gain."
     width = x.shape[-1]
     layer = answer(width, **options)
     if isinstance(layer, nn.Module) and not list(layer.parameters()):
@@ -28,7 +28,7 @@ def use_norm(answer, x, gain=None, **options):
 
 
 def rms_checks(answer):
-    x, gain = 0.01 * (1 + torch.randn(2, 3, 5)), torch.randn(5)  # so small that ε is felt
+    x, gain = 0.01 * (1 + torch.randn(2, 3, 5)), torch.randn(5)  # so small that ε matters
     square, y = (x * x).mean(-1, keepdim=True), x * gain
     size, centred = (square + 1e-5).sqrt(), x - x.mean(-1, keepdim=True)
     deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()

@@ -8,7 +8,7 @@ from transformer_lit.course.exercises import exercise, expecting, expecting_all
 
 def gate_checks(answer):
     wiring, W = answer(), torch.randn(5, 5)
-    x = torch.randn(2, 3, 5, requires_grad=True)  # so that `x += …` is refused
+    x = torch.randn(2, 3, 5, requires_grad=True)  # so that `x += …` raises an error
 
     def sublayer(z):
         return (z @ W).tanh()
