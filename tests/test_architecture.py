@@ -203,17 +203,20 @@ def printing_modules():
                 yield f"{name} line {node.lineno} prints"
 
 
+PUBLISHED = ("README.md", "pyproject.toml", "CITATION.cff")
+
+
 def scattered_addresses():
     """The address is in settings.ini only; copies of the chapters get it when they are made.
 
-    A package index needs it in README.md and pyproject.toml: test_pages and test_release compare.
+    What others read by itself needs it, too: test_pages and test_release compare.
     """
     address = cards.settings()["git_url"].removeprefix("https://")
     patterns = ("*.*", "book/*.*", "book/_ext/*.py", "tests/**/*.py", "transformer_lit/**/*.py")
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     texts = (".md", ".yml", ".toml", ".py", ".cff", ".bib")
     for path in [*NOTEBOOKS, *(path for path in files if path.suffix in texts)]:
-        published = path.parent == ROOT and path.name in ("README.md", "pyproject.toml")
+        published = path.parent == ROOT and path.name in PUBLISHED
         if not published and address in path.read_text(encoding="utf-8"):
             yield f"{path.relative_to(ROOT)} spells out the repository's address"
 

@@ -195,7 +195,6 @@ def test_a_word_that_a_page_lists_leads_to_it_first(wide):
 def test_the_field_of_any_page_shows_hits_while_one_types(wide):
     "A name of the package, a sentence of which no page has every word, German; by keyboard."
     visit(wide, "book/use.html")
-    assert not [url for url in wide.asked if "search.js" in url]
     wide.keyboard.press("Control+k")
     first = wide.locator("#pst-search-dialog #search-results > li > a:first-child").first
     said = wide.locator("#pst-search-dialog [role=status]")
