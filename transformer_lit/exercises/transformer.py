@@ -7,7 +7,7 @@ from transformer_lit.course.exercises import exercise, expect, expecting, expect
 from transformer_lit.position.absolute import sinusoids
 
 class Adding:
-    "A small model: the next id is the sum of all that it has read and of one source id, modulo 7."
+    "A small model: the next id is the sum of all ids it has read and one source id, modulo 7."
 
     def start(self, batch_size, max_len, src, src_mask=None):
         return {"src": src, "read": src[:, :0]}
@@ -20,7 +20,9 @@ class Adding:
 
 def translation_checks(answer):
     model = Adding()
-    src = torch.tensor([[4, 3, 0, 2, 1], [2, 6, 3, 4, 5], [2, 0, 1, 5, 2]])  # eos comes in two rows
+    src = torch.tensor(
+        [[4, 3, 0, 2, 1], [2, 6, 3, 4, 5], [2, 0, 1, 5, 2]]
+    )  # eos occurs in two rows
 
     def said(first, eos, goes_on=False, forgets=False):
         state, ids, found = model.start(3, 5, src), torch.full((3, 1), first), []
