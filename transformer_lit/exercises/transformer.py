@@ -20,9 +20,7 @@ class Adding:
 
 def translation_checks(answer):
     model = Adding()
-    src = torch.tensor(
-        [[4, 3, 0, 2, 1], [2, 6, 3, 4, 5], [2, 0, 1, 5, 2]]
-    )  # eos occurs in two rows
+    src = torch.tensor([[4, 3, 0, 2, 1], [2, 6, 3, 4, 5], [2, 0, 1, 5, 2]])  # eos comes in two rows
 
     def said(first, eos, goes_on=False, forgets=False):
         state, ids, found = model.start(3, 5, src), torch.full((3, 1), first), []
