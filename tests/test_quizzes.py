@@ -403,7 +403,7 @@ def models_shift():
     names = ["PAD", "BOS", "EOS", "a", "b", "c"]
     batch = lit.collate([([3], [3, 4, 5])], pad_id=0, bos=1, eos=2)
     read, said = (" ".join(names[i] for i in x[0]) for x in (batch.tgt_in, batch.tgt_out))
-    return {text: text == f"it reads {read}, it says {said}" for text in texts("models-shift")}
+    return {text: text == f"it reads {read} and predicts {said}" for text in texts("models-shift")}
 
 
 def models_double_shift():

@@ -274,7 +274,7 @@ def window_checks(answer):
 
 
 def numbers_held(cache):
-    "How many numbers lie in its tensors and its lists of tensors."
+    "How many numbers its tensors and its lists of tensors hold."
     parts = vars(cache).values()
     parts = [y for x in parts for y in (x if isinstance(x, list | tuple) else [x])]
     return sum(x.numel() for x in parts if isinstance(x, torch.Tensor))

@@ -9,7 +9,7 @@ def loss_checks(answer):
         return -log_p.gather(-1, ids[..., None]).squeeze(-1)
 
     logits, tgt = torch.randn(3, 7, 11), torch.randint(1, 11, (3, 8))
-    tgt[0, 3] = 7  # which becomes 0 where 4 is added
+    tgt[0, 3] = 7  # becomes 0 when 4 is added
     lengths = torch.tensor([7, 2, 5])[:, None]
     for pad in (0, 4):
         padded = (tgt * (torch.arange(8) <= lengths) + pad) % 11
@@ -54,7 +54,7 @@ def descent_checks(answer):
     x, y, weight = torch.randn(7, 3), torch.randn(7, 1), torch.randn(1, 3)
 
     def trained(descend, steps):
-        "The losses that it reports, and the weights that it leaves."
+        "The losses that `descend` reports, and the weights after it."
         model = torch.nn.Linear(3, 1, bias=False)
         model.load_state_dict({"weight": weight})
         losses = descend(model, x, y, steps, 0.1)

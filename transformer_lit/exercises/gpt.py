@@ -66,7 +66,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 
 
 def _why_hidden(model, named):
-    "A list of layers hides them; else say what the projections are called."
+    "Whether a plain list hides the layers; otherwise, what the projections are called."
     parts = [vars(part).values() for part in model.modules()]
     lists = [x for values in parts for x in values if isinstance(x, list | tuple) and x]
     if any(isinstance(x[0], nn.Module) for x in lists):
@@ -76,7 +76,7 @@ def _why_hidden(model, named):
 
 
 def _fill(model, sizes):
-    "Give each weight the numbers that belong to its kind and its layer, whatever it is called."
+    "Give each weight numbers that depend only on its kind and its layer, not on its name."
     V, C, L = sizes[:3]
     named, kinds = list(model.named_parameters()), {}
     for name in _PROJECTIONS:

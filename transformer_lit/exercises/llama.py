@@ -17,7 +17,7 @@ from transformer_lit.exercises.norm import RMSNorm  # noqa: F811
 from transformer_lit.exercises.rope import rotate
 
 def check_single_precision(answer):
-    "As at home, where it is the default."
+    "Try the answer in single precision, which is the default outside the checker."
     torch.set_default_dtype(torch.float32)
     try:
         found = answer(7, 12, 1, 2, 1, 5)(torch.randint(7, (2, 3)))

@@ -7,7 +7,7 @@ from transformer_lit.course.exercises import exercise, expect, expecting, expect
 from transformer_lit.position.absolute import sinusoids
 
 class Adding:
-    "A small model: the next id is the sum of all that it has read and of one source id, modulo 7."
+    "A small model: the next id is the sum of all ids it has read and one source id, modulo 7."
 
     def start(self, batch_size, max_len, src, src_mask=None):
         return {"src": src, "read": src[:, :0]}

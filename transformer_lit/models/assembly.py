@@ -31,7 +31,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 # %% ../../nbs/models/07_assembly.ipynb #config
 @dataclass(frozen=True)
 class AssemblyConfig(Tied):
-    "A decoder-only model by the names of its parts; the defaults are LLaMA's parts, small."
+    "A decoder-only model, by the names of its parts; the defaults are the parts of a small LLaMA."
 
     vocab_size: int  # V
     d_model: int = 64  # C
@@ -39,7 +39,7 @@ class AssemblyConfig(Tied):
     n_heads: int = 4  # H
     n_kv_heads: int | None = None  # K; as many as n_heads unless given
     d_ff: int = 256  # F
-    max_len: int = 64  # the context of the training
+    max_len: int = 64  # the context in training
     position: str = "rope"  # see POSITIONS
     norm: str = "rms"  # or "layer"
     activation: str = "silu"  # see ACTIVATIONS of block.feedforward
@@ -64,11 +64,11 @@ def _shared(plug: Position | None) -> Callable[[], Position | None]:
 
 def _deberta(c: AssemblyConfig) -> Callable[[], Position]:
     make = partial(DisentangledBias, c.d_model, c.n_heads, c.n_kv_heads, max_distance=c.max_len)
-    first = make()  # its table is everybody's
+    first = make()  # all layers use its table
     return lambda: make(weight=first.weight)
 
 
-# name -> what makes the plug of a layer; None where attention knows no position
+# name -> what makes the plug of a layer; None if attention itself has no positions
 POSITIONS: dict[str, Callable[[AssemblyConfig], Callable[[], Position]] | None] = {
     "none": None,
     "learned": None,
@@ -104,7 +104,7 @@ def _first_weights(model: nn.Module, c: AssemblyConfig) -> None:
         deepnorm_init(model, deepnorm_scales(decoder_layers=c.n_layers)[1].beta)
     else:
         _INITS[c.init](model, c.n_layers)
-    if c.position == "t5":  # it has no 1/√D in its scores, but in its first weights
+    if c.position == "t5":  # its 1/√D is in the first weights, not in the scores
         for layer in model.layers:
             with torch.no_grad():
                 layer.attn.q_proj.weight.mul_(layer.attn.d_head**-0.5)
@@ -121,7 +121,7 @@ _CHOICES = {
 
 # %% ../../nbs/models/07_assembly.ipynb #code
 def assemble(config: AssemblyConfig) -> DecoderOnly:
-    "A decoder-only model of the parts that `config` names; an unknown name is a `ValueError`."
+    "A decoder-only model from the parts that `config` names; an unknown name raises `ValueError`."
     c = config
     plugs, wiring = POSITIONS[c.position], _wiring(c)
     plug = _shared(None) if plugs is None else plugs(c)

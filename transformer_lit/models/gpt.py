@@ -29,11 +29,11 @@ from transformer_lit.text.embedding import TokenEmbedding
 class DecoderOnly(nn.Module):
     """A stack of causal layers over token vectors, and logits for the next token at each position.
 
-    The parts are injected. `position` maps positions to vectors that are added to the token's; it
-    is None where attention itself knows positions.
+    The parts are passed in. `position` maps positions to vectors, which are added to the token
+    vectors; it is None if attention itself handles positions.
 
     Args:
-        dropout: on embedding plus position.
+        dropout: applied to the sum of embedding and position.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DecoderOnly(nn.Module):
         """What the output layer reads at each position.
 
         Args:
-            pos: 0, 1, … after what the state holds.
+            pos: unless given, 0, 1, …, counted on from what the state holds.
             mask: True where a query may attend.
         """
         caches = [None] * len(self.layers) if state is None else state.caches
@@ -87,7 +87,7 @@ class DecoderOnly(nn.Module):
         return self.lm_head(self.hidden(ids, pos=pos, mask=mask))  # B T V
 
     def generate(self, *_: Any, **__: Any) -> NoReturn:
-        "`TypeError`: a module reads and gives ids, and what continues them is a function."
+        "Raises `TypeError`: a model only computes logits, and a function, `generate`, writes."
         raise TypeError("a model writes by generate(model, ids, max_new_tokens=…), wrapped or not")
 
     def start(
@@ -99,7 +99,7 @@ class DecoderOnly(nn.Module):
     ) -> DecodingState:
         """An empty decoding state for up to `max_len` positions; there is no source to encode.
 
-        A layer has a `KVCache`, unless its attention makes another by `new_cache(max_len)`.
+        Each layer has a `KVCache`, unless its attention makes another with `new_cache(max_len)`.
         """
         if src is not None or src_mask is not None:
             raise ValueError("a decoder-only model reads no source; put it into the prompt")
@@ -117,7 +117,7 @@ class DecoderOnly(nn.Module):
         """Logits after the next T ids; the state moves on by T.
 
         Args:
-            last: only after so many of the last ids; None: after each.
+            last: only after this many of the last ids; None: after each id.
         """
         x = self.hidden(ids, state=state, **places)  # B T C
         return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
@@ -125,14 +125,14 @@ class DecoderOnly(nn.Module):
 # %% ../../nbs/models/03_gpt.ipynb #config
 @dataclass(frozen=True)
 class GPTConfig(Tied):
-    "Sizes of a `GPT`; the defaults are GPT-2's smallest model."
+    "Sizes of a `GPT`; the defaults are those of GPT-2's smallest model."
 
     vocab_size: int = 50_257  # V
     d_model: int = 768  # C
     n_layers: int = 12
     n_heads: int = 12  # H
     d_ff: int | None = None  # F; 4C unless given
-    max_len: int = 1024  # positions that have a vector
+    max_len: int = 1024  # the number of positions that have a vector
     dropout: float = 0.1
     bias: bool = True  # in the attention projections
     tied: bool = True  # the output layer shares the token table
@@ -144,7 +144,7 @@ class GPTConfig(Tied):
 class GPT(DecoderOnly):
     """GPT-2: learned positions, pre-norm, LayerNorm, GELU, all heads with their own keys.
 
-    Source: Radford et al. 2019. The tanh form of GELU is the one of the released weights.
+    Source: Radford et al. 2019. The released weights need the tanh form of GELU.
     """
 
     def __init__(self, config: GPTConfig):
