@@ -54,26 +54,26 @@ from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Spe
 
 # %% ../../nbs/models/13_embed.ipynb #pool
 def mean_pool(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
-    "The mean of each sentence's states, where the mask is True; 0 for a sentence of no token."
+    "The mean of each sentence's states where the mask is True; 0 for a sentence without tokens."
     kept = states.masked_fill(~mask[..., None], 0)  # B T C
     return kept.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # B C
 
 
 def first_state(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
-    """The state of the first token, which some models are trained to make the sentence's vector.
+    """The state of the first token, which some models learn to use as the sentence's vector.
 
-    0 for a sentence of no token.
+    0 for a sentence without tokens.
     """
     return states[:, :1].masked_fill(~mask[:, :1, None], 0).sum(1)  # B C
 
 # %% ../../nbs/models/13_embed.ipynb #encoder
 class SentenceEncoder(nn.Module):
-    """Texts to vectors: the states of a `Bert`, pooled, and divided by their length if asked for.
+    """Texts to vectors: the states of a `Bert`, pooled, and scaled to length 1 if asked for.
 
     Args:
-        prompts: what may be put in front of a text, by name.
-        prompt: the name of the one that is, unless `encode` is given another.
-        size: of each vector, its first numbers are kept; None: all.
+        prompts: what may be put before a text, by name.
+        prompt: the name of the prompt that is used, unless `encode` is given another.
+        size: how many of the first numbers of each vector are kept; None: all.
     """
 
     task = "sentence-encoder"
@@ -90,7 +90,7 @@ class SentenceEncoder(nn.Module):
         size: int | None = None,
     ):
         super().__init__()
-        if not isinstance(bert.lm_head, nn.Identity):  # it ends with its states, behind a last norm
+        if not isinstance(bert.lm_head, nn.Identity):  # end with the states, after a last norm
             before = isinstance(bert.layers[0].attn_residual, PreNorm)
             bert.transform, bert.lm_head = bert.transform[: int(before)], nn.Identity()
         self.bert, self.tokenizer, self.pool, self.normalise = bert, tokenizer, pool, normalise
@@ -123,10 +123,10 @@ class SentenceEncoder(nn.Module):
         batch_size: int = 32,
         progress: Callable[[int], Any] = lambda done: None,
     ) -> Float[Tensor, "*N C"]:
-        """The vectors of texts, or of one, without dropout and without gradients.
+        """The vectors of several texts, or of one, without dropout and without gradients.
 
-        `prompt` is the name of what is put in front of each text, unless it is the usual one. White
-        space around a text does not count.
+        `prompt` is the name of the prompt that is put before each text, unless it is the usual one.
+        White space around a text does not count.
         """
         if isinstance(texts, str):
             return self.encode([texts], prompt=prompt, progress=progress)[0]
@@ -143,7 +143,7 @@ class SentenceEncoder(nn.Module):
                 some = order[start : start + batch_size]
                 vectors[some] = self(*self.batch([rows[i] for i in some]))
                 progress(len(some))
-        finally:  # a part of it may be frozen
+        finally:  # a part of the model may be frozen
             for module, mode in modes:
                 module.training = mode
         return vectors[:, : self.size]
@@ -151,7 +151,7 @@ class SentenceEncoder(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write the encoder to a new folder, for `load_sentence_encoder` and sentence-transformers.
 
-        `InputError` for a way of pooling, a tokenizer or a model that such a folder cannot hold.
+        `InputError` if such a folder cannot hold the way of pooling, the tokenizer or the model.
         """
         modes = [mode for mode, pool in POOLINGS.items() if pool is self.pool]
         if not modes:
@@ -160,7 +160,7 @@ class SentenceEncoder(nn.Module):
             )
         bert, truncation = copy.deepcopy(self.bert), self.tokenizer.backend.truncation or {}
         bert.settings = _states_settings(bert)
-        if not hasattr(self.bert, "settings"):  # it is of your own, and files have segments
+        if not hasattr(self.bert, "settings"):  # your own model, while files have segments
             bert.position = Segmented(bert.position, 1, bert.config.d_model)
             nn.init.zeros_(bert.position.segment.weight)
         kinds = ["Transformer", "Pooling", "Normalize"][: 2 + self.normalise]
@@ -246,12 +246,12 @@ LENGTH_KEYS = {
 
 
 def _settings(path: Path, known: Mapping[str, Key | str]) -> PublishedSettings:
-    "What a file says; nothing where there is none."
+    "The settings in a file, or none if there is no such file."
     return PublishedSettings(read_table(path, optional=True), path, known)
 
 
 def _modules(folder: Path) -> dict[str, Path]:
-    "The kind of each module of a folder, in their order, and where its settings lie."
+    "The kind of each module of a folder, in their order, and the folder with its settings."
     path, found = folder / "modules.json", []
     said = read_json(path)
     if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
@@ -271,7 +271,7 @@ def _modules(folder: Path) -> dict[str, Path]:
 
 
 def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], bool]:
-    "How states are pooled, and whether those of a prompt are."
+    "How states are pooled, and whether the states of a prompt are included."
     path = folder / "config.json"
     said = PublishedSettings(read_table(path), path, POOLING_KEYS)
     old = [mode for name, mode in _MODES.items() if said.get(name, mode == "mean")]
@@ -290,7 +290,7 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
 
 
 def _use(folder: Path, C: int) -> dict[str, Any]:
-    "What the library puts in front of a text, and how much of a vector it keeps."
+    "What the library puts before a text, and how much of a vector it keeps."
     path = folder / "config_sentence_transformers.json"
     known = {
         "prompts": TABLE,
@@ -314,7 +314,7 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
-    "The folder's tokenizer; it cuts what is too long and pads nothing."
+    "The folder's tokenizer, which cuts texts that are too long and adds no padding."
     files = [folder / f"sentence_{x}_config.json" for x in ("bert", "roberta", "distilbert")]
     said = _settings(next((file for file in files if file.exists()), files[0]), READING_KEYS)
     said.check_all()
@@ -343,7 +343,7 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
 
 
 def _states_settings(bert: Bert) -> Settings:
-    "The settings of a model that ends with its states."
+    "The settings of a model whose outputs are its states."
     states = {"BertForMaskedLM": "BertModel", "ModernBertForMaskedLM": "ModernBertModel"}
     c = getattr(bert, "settings", None)
     if c is None:
@@ -360,8 +360,8 @@ def load_sentence_encoder(
 ) -> SentenceEncoder:
     """The encoder in a folder of the library sentence-transformers, in eval mode.
 
-    Its transformer is one that `load_hf` opens as a `Bert`. `InputError` names what is missing,
-    damaged or not built.
+    Its transformer must be one that `load_hf` opens as a `Bert`. `InputError` names what is
+    missing, damaged or not built.
     """
     folder = Path(folder)
     modules = _modules(folder)
@@ -380,7 +380,7 @@ def load_sentence_encoder(
 def nearest(
     query: Float[Tensor, "C"], vectors: Float[Tensor, "N C"], k: int = 3
 ) -> list[tuple[int, float]]:
-    "The places of the `k` vectors of largest cosine with the query, and the cosines; best first."
+    "The places and cosines of the `k` vectors with the largest cosine to the query; best first."
     cosines = F.cosine_similarity(vectors, query, dim=-1)  # N
     best = cosines.topk(min(k, len(cosines)))
     return list(zip(best.indices.tolist(), best.values.tolist()))
@@ -393,10 +393,10 @@ def encode_cached(
     *,
     progress: Callable[[int], Any] = lambda done: None,
 ) -> Float[Tensor, "N C"]:
-    """The vectors of texts: read from the file at `path` where it has them, else made and kept.
+    """The vectors of texts: read from the file at `path` if it has them, otherwise made and kept.
 
-    The file is of one encoder. Beside it is a seal, `path` with .json behind it, and a file that is
-    not what was written is made again. `progress` gets how many are there.
+    The file is for one encoder. Next to it is a seal, `path` followed by .json, and a file that is
+    not as it was written is made again. `progress` gets the number of vectors that are ready.
     """
     path, about = Path(path), Path(f"{path}.json")
     try:

@@ -62,17 +62,17 @@ class Reader:
 
     def __init__(self, path: str | Path):
         self.path, self.at = Path(path), 0
-        if not self.path.is_file():  # a pipe would be waited for without end
+        if not self.path.is_file():  # reading from a pipe could wait forever
             raise InputError(f"cannot read {path}: there is no such file")
         try:
             with open(path, "rb") as file:
-                # private: pages come as they are used, and nothing is written back
+                # private: pages are loaded when they are used, and nothing is written back
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise InputError(f"cannot read {path}: {error}") from error
 
     def take(self, size: int) -> memoryview:
-        "The next `size` bytes; `InputError` where the file does not hold them."
+        "The next `size` bytes; `InputError` if the file does not hold them."
         left = len(self.bytes) - self.at
         if size > left:
             raise self.wrong(f"is cut or damaged: {size} bytes are due, {left} are there")
@@ -83,7 +83,7 @@ class Reader:
         return InputError(f"{self.path} {what}")
 
     def forget(self) -> None:
-        "Let the pages go that were read; they come again from the file where they are needed."
+        "Release the pages that were read; they are loaded again if they are needed."
         if hasattr(mmap, "MADV_DONTNEED"):  # Windows has no such call
             self.bytes.madvise(mmap.MADV_DONTNEED)
 
@@ -92,14 +92,14 @@ class Reader:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
 
     def text(self) -> str:
-        "A length of 8 bytes, and as many bytes of UTF-8."
+        "A length in 8 bytes, and then that many bytes of UTF-8."
         try:
             return str(self.take(self.number("Q")), "utf-8")
         except UnicodeDecodeError as error:
             raise self.wrong(f"holds text that is not UTF-8, before byte {self.at}") from error
 
     def name(self) -> str:
-        "A text that messages may show: of at most 255 characters, all of which can be printed."
+        "A text that messages may show: at most 255 characters, all of which can be printed."
         if not (name := self.text()).isprintable() or len(name) > 255:
             raise self.wrong(f"has the name {shown(name)}, which cannot be printed in one line")
         return name
@@ -128,8 +128,8 @@ def read_value(reader: Reader, kind: int) -> Any:
 def dequantise_q4_k(packed: Bytes) -> Numbers:
     """256 numbers from 144 bytes: eight blocks of 32, whose scale and minimum have 6 bits each.
 
-    These count steps of two float16 numbers. The upper two bits of the last four of either lie in
-    the upper bits of the first four.
+    These count steps of two float16 numbers. For the last four scales, the upper two bits are in
+    the upper bits of the first four; the same holds for the minima.
     """
     blocks = in_blocks(packed, 144)
     first, second, rest = blocks[..., 4:16].split(4, -1)  # 4 bytes each
@@ -154,7 +154,7 @@ def dequantise_q6_k(packed: Bytes) -> Numbers:
 # %% ../../nbs/models/12_gguf.ipynb #kinds
 @dataclass(frozen=True)
 class Kind:
-    "How numbers lie in a file: `numbers` of them in `bytes`, and the way back to float32."
+    "How numbers are stored: `numbers` of them in `bytes`, and how they become float32 again."
 
     name: str
     numbers: int
@@ -192,11 +192,11 @@ class Stored:
         return math.prod(self.shape) // self.kind.numbers * self.kind.bytes
 
 
-_PIECE = 2**16  # numbers that are made at once: 256 KB, which leave no gaps behind
+_PIECE = 2**16  # numbers that are made at once: 256 KB, which leave no gaps in memory
 
 
 class GGUF(Tensors):
-    "A GGUF file: `metadata` by name, and tensors, of which each is made when it is asked for."
+    "A GGUF file: `metadata` by name, and tensors, each of which is made when it is asked for."
 
     def __init__(self, path: str | Path):
         self.reader = reader = Reader(path)
@@ -227,7 +227,7 @@ class GGUF(Tensors):
         name, n_axes = reader.name(), reader.number("I")
         if n_axes > 4:
             raise reader.wrong(f"gives {name!r} {n_axes} axes")
-        shape = tuple(reader.number("Q") for _ in range(n_axes))[::-1]  # theirs: the last first
+        shape = tuple(reader.number("Q") for _ in range(n_axes))[::-1]  # in the file, last first
         number, start = reader.number("I"), reader.number("Q")
         if number not in KINDS:
             known = ", ".join(kind.name for kind in KINDS.values())
@@ -240,7 +240,7 @@ class GGUF(Tensors):
         return name, stored, start
 
     def _find(self, starts: list[int]) -> None:
-        "Where the bytes lie: one tensor behind the other, each at a multiple of the alignment."
+        "Where the bytes are: one tensor after the other, each at a multiple of the alignment."
         reader, step = self.reader, self.metadata.get("general.alignment", 32)
         if not isinstance(step, int) or step not in (8, 16, 32, 64, 128, 256, 512, 1024, 4096):
             raise reader.wrong(f"has an alignment of {step!r}")
@@ -263,7 +263,7 @@ class GGUF(Tensors):
         packed = self._packed(stored)
         if kind.name == "F32":
             x = packed.view(torch.float32).view(stored.shape)
-        else:  # what a piece takes beside the tensor is small, and the next piece takes it again
+        else:  # a piece needs little memory besides the tensor, and the next one uses it again
             x, n = torch.empty(stored.shape, dtype=torch.float32), _PIECE // kind.numbers
             pieces = zip(x.view(-1, kind.numbers).split(n), packed.view(-1, kind.bytes).split(n))
             for numbers, blocks in pieces:  # n numbers; n bytes
@@ -294,14 +294,14 @@ class GGUF(Tensors):
         return made.convert(packed) if made.convert else packed  # rows of heads move as a whole
 
     def settings(self, prefix: str, known: Mapping[str, Key | str]) -> PublishedSettings:
-        "The entries of the metadata whose names begin so; `known` has the rest of their names."
+        "The entries of the metadata that begin with `prefix`; `known` has what comes after it."
         said = {name: x for name, x in self.metadata.items() if name.startswith(prefix)}
         known = {f"{prefix}{name}": key for name, key in known.items()}
         return PublishedSettings(said, self.folder, known)
 
 # %% ../../nbs/models/12_gguf.ipynb #layout
 def half_split_rows(n_heads: int, w: Tensor) -> Tensor:
-    "Rows of a projection in which RoPE's planes are neighbours, as two halves of each head."
+    "Rows in which the numbers of RoPE's planes are neighbours, put into two halves of each head."
     heads = w.unflatten(0, (n_heads, -1))  # H D C
     return heads[:, interleaved_order(heads.shape[1])].flatten(0, 1)  # HD C
 
@@ -331,11 +331,11 @@ _GEMMA3 = {
     "ffn_residual.norm_in": "ffn_norm",
     "ffn_residual.norm_out": "post_ffw_norm",
 }
-_GEMMA3_ENDS = {"tok_emb.0": "token_embd", "lm_head.0": "output"}  # a scale and a cap behind
+_GEMMA3_ENDS = {"tok_emb.0": "token_embd", "lm_head.0": "output"}  # next to a scale and a cap
 
 
 def _names(layer: dict[str, str]) -> Names:
-    "Names of this book -> of a GGUF file."
+    "Names of this book -> names of a GGUF file."
     ends = {"tok_emb": "token_embd", "final_norm": "output_norm", "lm_head": "output"}
     return ends | {f"layers.{{i}}.{ours}": f"blk.{{i}}.{its}" for ours, its in layer.items()}
 
@@ -357,7 +357,7 @@ _PLAIN = {
     "expert_count": one_of(0),
     "expert_used_count": one_of(0),
 }
-MODEL_KEYS = {  # what is read, and why the rest is ignored; any other key is refused
+MODEL_KEYS = {  # what is read, and why the rest is ignored; any other key is an error
     **dict.fromkeys(_SIZES, _COUNT),
     **_PLAIN,
     "attention.layer_norm_rms_epsilon": number(1e-30, 1),
@@ -375,7 +375,7 @@ _GEMMA3_KEYS = {
 
 
 def settings_of(file: GGUF) -> Settings:
-    "What `config.json` would say. Sizes are those of the tensors, which cannot lie."
+    "The settings that `config.json` would have. Sizes are those of the tensors, which are certain."
     known = {"architecture": one_of(*LAYOUTS), "quantization_version": one_of(2)}
     general = file.settings("general.", known)
     kind, _ = general["general.architecture"], general.get("general.quantization_version")
@@ -425,10 +425,10 @@ def settings_of(file: GGUF) -> Settings:
     )
     stretch = {"rope_type": "linear", "factor": get("rope.scaling.factor", 1.0)}
     if get("rope.scaling.type", "linear") == "linear" and stretch["factor"] != 1:
-        c["rope_scaling"] = stretch  # as llama.cpp does where a file gives a factor and no type
+        c["rope_scaling"] = stretch  # as llama.cpp does if a file has a factor and no type
     if kind == "gemma3":
         c |= {
-            # the file does not say it: that of the largest model alone, of 62 layers, is not D
+            # not in the file: it is D, except in the largest model, which has 62 layers
             "query_pre_attn_scalar": C // H if n_layers == 62 else rows // H,
             "sliding_window": get("attention.sliding_window"),
             "sliding_window_pattern": get("attention.sliding_window_pattern", 6),
@@ -458,12 +458,12 @@ WORDS = {  # tokenizer.ggml.pre -> how a text is cut into words, before any merg
     "llama-bpe": _split(_ENGLISH + _LETTERS % "{1,3}"),
     "qwen2": _split(_ENGLISH + _LETTERS % ""),
 }
-_WHOLE = {"llama-bpe"}  # a word that is a token needs no merges, and a text begins with a token
+_WHOLE = {"llama-bpe"}  # a word that is a token needs no merges, and texts begin with bos
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # kinds of tokens; 5 is unused, 6 a byte
 
 
 def _merged_bytes(said: PublishedSettings, ids: dict[str, int], kinds: Sequence[int]) -> Backend:
-    "Byte-level BPE: tokens and merges as they stand."
+    "Byte-level BPE: tokens and merges as they are in the file."
     pre, pairs = said["tokenizer.ggml.pre"], said["tokenizer.ggml.merges"]
     try:
         merges = [tuple(pair.split(" ")) for pair in pairs]
@@ -478,7 +478,7 @@ def _merged_bytes(said: PublishedSettings, ids: dict[str, int], kinds: Sequence[
 
 # %% ../../nbs/models/12_gguf.ipynb #pieces
 def _scored_pieces(said: PublishedSettings, ids: dict[str, int], kinds: Sequence[int]) -> Backend:
-    "SentencePiece's BPE: of all neighbours that make a token, those of the best score go first."
+    "SentencePiece's BPE: of all neighbours that form a token, the best score is merged first."
     scores, unknown = said["tokenizer.ggml.scores"], said.get("tokenizer.ggml.unknown_token_id")
     if len(scores) != len(ids) or not all(map(math.isfinite, scores)):
         raise InputError(f"{said.place} has tokens without a score that is a finite number")
@@ -523,7 +523,7 @@ TOKENIZERS = {  # tokenizer.ggml.model -> the class, what makes its backend, and
     "llama": (PieceTokenizer, _scored_pieces, _PIECES_KEYS),
 }
 
-TOKENIZER_KEYS = {  # what is read, and why the rest is ignored; any other key is refused
+TOKENIZER_KEYS = {  # what is read, and why the rest is ignored; any other key is an error
     "ggml.model": one_of(*TOKENIZERS),
     "ggml.tokens": _TEXTS,
     "ggml.token_type": _NUMBERS,
@@ -586,7 +586,7 @@ def _stretch(model: Llama, file: GGUF) -> None:
     factors = file.tensor(_FACTORS).double()
     if factors.min() <= 0:
         raise file.reader.wrong(f"has {_FACTORS!r} with {factors.min():g} in it")
-    del file.mapped[_FACTORS]  # it is no weight
+    del file.mapped[_FACTORS]  # it is not a weight
 
     def scaling(d_head: int, base: float) -> tuple[Tensor, float]:
         return rope_frequencies(d_head, base) / factors, 1.0
@@ -601,11 +601,11 @@ def load_gguf(
 ) -> Published:
     """The model in a GGUF file as a module of this package, with its tokenizer and chat template.
 
-    Architectures: see `LAYOUTS`; numbers: see `KINDS`. The model is in eval mode, its weights are
-    dequantised to `dtype`. With weights="int8" or "int4" it is what `quantised` makes of that
-    model, one tensor after the other: it is never in memory as a whole in `dtype`. With "int4"
-    integers of Q4_1 and Q4_0 are the file's. `InputError` names the file, and what is cut, damaged
-    or not built.
+    Architectures: see `LAYOUTS`; numbers: see `KINDS`. The model is in eval mode, and its weights
+    are dequantised to `dtype`. With weights="int8" or "int4", it is what `quantised` makes of that
+    model, one tensor after the other, so that the whole model is never in memory in `dtype`. With
+    "int4", integers of Q4_1 and Q4_0 are kept as in the file. `InputError` names the file, and
+    what is cut, damaged or not built.
     """
     if weights not in (None, *KEEP):
         raise ValueError(f"weights can be kept as {' or '.join(KEEP)}, not as {weights!r}")
@@ -617,21 +617,21 @@ def load_gguf(
     if tokenizer.vocab_size != c["vocab_size"]:
         odd = f"{tokenizer.vocab_size} tokens for {c['vocab_size']} rows"
         raise file.reader.wrong(f"has {odd} of its table")
-    if family == "LlamaForCausalLM":  # of these alone the rows were exchanged
+    if family == "LlamaForCausalLM":  # only in these files were rows exchanged
         for x, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"])):
             made = Conversion((f"blk.{{i}}.attn_{x}",), partial(half_split_rows, n))
             names = names | {f"layers.{{i}}.attn.{x}_proj": made}
     if _FACTORS in file.mapped and family == "LlamaForCausalLM":
-        _stretch(model, file)  # no settings of a folder have these factors
+        _stretch(model, file)  # the settings of a folder can't contain these factors
     elif weights is None:
         model.settings = c  # for `save_hf`
     ends = {f"ggml.{x}_token_id": whole(0, c["vocab_size"] - 1) for x in ("eot", "eom")}
     said = file.settings("tokenizer.", {"chat_template": WORD} | ends)
     template = said.get("tokenizer.chat_template")
-    ends = [tokenizer.eos_id, *(said.get(f"tokenizer.{x}") for x in ends)]  # of a text, a turn
+    ends = [tokenizer.eos_id, *(said.get(f"tokenizer.{x}") for x in ends)]  # ends of text and turn
     ends = tuple(dict.fromkeys(i for i in ends if i is not None))
     del said
-    file.metadata.clear()  # tokens and merges: the tokenizer has them
+    file.metadata.clear()  # the tokenizer has the tokens and merges
     if weights is None:
         fill(model, file, names, dtype)
     else:

@@ -45,21 +45,21 @@ LLAMA = {
 # %% ../../nbs/models/08_hf.ipynb #names
 @dataclass(frozen=True)
 class Conversion:
-    "What one of our tensors is made from: names of theirs, and how; and the way back."
+    "What one of our tensors is made from: their names, a function, and its reverse."
 
     names: tuple[str, ...]
-    convert: Callable[..., Tensor] | None = None  # one tensor as it is, unless given
-    revert: Callable[..., Tensor] | None = None  # the first again: of all ours that are cut from it
+    convert: Callable[..., Tensor] | None = None  # unless given, one tensor as it is
+    revert: Callable[..., Tensor] | None = None  # theirs again, from all of ours cut from it
 
 
-Entry = str | Conversion | Callable[[int], Conversion]  # of an expert: what its number makes it
-Names = Mapping[str, Entry | tuple[str, ...]]  # beginning of our name -> of theirs
+Entry = str | Conversion | Callable[[int], Conversion]  # callable: for an expert's number
+Names = Mapping[str, Entry | tuple[str, ...]]  # beginning of our name -> that of theirs
 _LAYER = re.compile(r"^(layers|encoder|decoder)\.(\d+)\.")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 
 def conversions_of(ours: str, names: Names) -> list[Conversion]:
-    "One `Conversion` for each name under which the tensor called `ours` here may lie in a folder."
+    "One `Conversion` for each name that the tensor called `ours` here may have in a folder."
     layer, expert = _LAYER.match(ours), _EXPERT.search(ours)
     general = _EXPERT.sub(".experts.{j}.", _LAYER.sub(r"\1.{i}.", ours))
     fitting = [start for start in names if f"{general}.".startswith(f"{start}.")]
@@ -78,12 +78,12 @@ def conversions_of(ours: str, names: Names) -> list[Conversion]:
 
 
 def conversion_of(ours: str, names: Names) -> Conversion:
-    "The tensors of a folder behind the tensor called `ours` here; of several names, the first."
+    "How a folder's tensors make the tensor called `ours` here; the first of several ways."
     return conversions_of(ours, names)[0]
 
 # %% ../../nbs/models/08_hf.ipynb #gpt2-names
 def conv1d(name: str, index: int = 0, of: int = 1) -> Conversion:
-    "One of `of` equal parts of a GPT-2 matrix (inputs x outputs) or bias, as a linear layer's."
+    "One of `of` equal parts of a GPT-2 matrix (inputs x outputs) or bias, for a linear layer."
 
     def revert(*parts: Tensor) -> Tensor:
         return torch.cat([x.t() for x in parts], -1)
@@ -189,7 +189,7 @@ T5: Names = {
     **_t5_layers("decoder", ffn=2),
     "decoder_norm": "decoder.final_layer_norm",
     "lm_head": "lm_head",
-    "lm_head.1": "lm_head",  # behind a scale
+    "lm_head.1": "lm_head",  # after a scale
 }
 
 # %% ../../nbs/models/08_hf.ipynb #marian-names
@@ -261,7 +261,7 @@ def _table(rows: Mapping[Key | str, str]) -> dict[str, Any]:
 _SIZE, _SHARE, _EPS = whole(1), number(0, 1), number(1e-30, 1)
 _SOME_LARGER = number(1e-9, 1e15)
 FULL, NEAR, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # kinds of layers
-KEYS: dict[str, Key] = _table(  # what config.json may say: type and range
+KEYS: dict[str, Key] = _table(  # what config.json may contain: type and range
     {
         _SIZE: "vocab_size hidden_size num_attention_heads intermediate_size num_hidden_layers"
         " max_position_embeddings n_embd n_inner n_layer n_head n_positions dim hidden_dim n_layers"
@@ -318,7 +318,7 @@ KDA: dict[str, Key | str] = _table(  # the same for Kimi Linear's table of layer
     {_SIZE: "head_dim num_heads short_conv_kernel_size", listed(whole(1)): "full_attn_layers"}
     | {"they are the others": "kda_layers"}
 )
-SEEN = (  # what a model that sees or hears has beside its text model
+SEEN = (  # what a model that sees or hears has besides its text model
     "vision_config audio_config image_token_id video_token_id audio_token_id boi_token_id"
     " eoi_token_id boa_token_id eoa_token_id eoa_token_index vision_start_token_id"
     " vision_end_token_id"

@@ -81,7 +81,7 @@ from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Spe
 
 # %% ../../nbs/models/09_hf_build.ipynb #gpt2
 def _with_eps(model: nn.Module, eps: float) -> nn.Module:
-    "The model, with that ε in each `LayerNorm`."
+    "The model, with this ε in each `LayerNorm`."
     for part in model.modules():
         if isinstance(part, LayerNorm):
             part.eps = eps
@@ -102,7 +102,7 @@ def _with_output(model: Bert, c: Settings) -> Bert:
 
 
 class Segmented(nn.Module):
-    "The vector of a position plus that of a segment, which is the first: each text here is alone."
+    "The vector of a position plus that of the first segment, as each text here is a single one."
 
     def __init__(self, place: nn.Module, n_segments: int, d_model: int):
         super().__init__()
@@ -113,7 +113,7 @@ class Segmented(nn.Module):
 
 
 def _bert_body(c: Settings, kind: type[Bert] = Bert, max_len: int | None = None) -> Bert:
-    "`max_len`: how many positions a text may have, where the table holds more."
+    "`max_len`: how many positions a text may have, if the table holds more."
     sizes = c.sizes(BERT_SIZES)
     model, C = kind(BertConfig(**sizes)), sizes["d_model"]
     model.position = Segmented(model.position, c.get("type_vocab_size", 2), C)
@@ -128,8 +128,8 @@ def _bert(c: Settings) -> Bert:
 class PublishedEncoderDecoder(EncoderDecoder):
     """An `EncoderDecoder` that never writes what its folder forbids.
 
-    `step` gives −∞ to the tokens `never`, and in the last position of its state to all but the
-    tokens `at_last`, where there are any; `forward` gives all logits as they are.
+    `step` gives −∞ to the tokens `never`, and in the last position of its state to all tokens
+    except `at_last`, if there are any; `forward` returns all logits as they are.
     """
 
     never: tuple[int, ...] = ()
@@ -151,7 +151,7 @@ _T5_UNITS = {"relu": "relu", "gelu_new": "gelu_tanh"}
 
 
 class Scaled(nn.Module):
-    "What comes in, times a number that is not learned."
+    "The input times a number that is not learned."
 
     def __init__(self, scale: float):
         super().__init__()
@@ -164,7 +164,7 @@ class Scaled(nn.Module):
 
 
 class GainTyped(RMSNorm):
-    "An `RMSNorm` whose result has the type of its gain, as T5 has it, and not that of its input."
+    "An `RMSNorm` whose result has the type of its gain, as in T5, instead of that of its input."
 
     def forward(self, x: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         return super().forward(x).to(self.weight.dtype)
@@ -189,7 +189,7 @@ class NotInHalf(nn.Linear):
 
 
 class Bounded(PreNorm):
-    "`PreNorm` whose sum stays within the numbers of float16, where that is its type."
+    "`PreNorm` whose sum stays within the range of float16, if that is its type."
 
     def forward(
         self, x: Float[Tensor, "B T C"], sublayer: Callable[[Tensor], Tensor]
@@ -269,14 +269,14 @@ def _marian(c: Settings) -> EncoderDecoder:
     tok_emb = TokenEmbedding(V, C, scale=None if c.get("scale_embedding") else 1.0)
     head = nn.Linear(C, V, bias="final_logits_bias" in c.tensors)
     head.weight = tok_emb.weight
-    with torch.device("cpu"):  # it holds nothing that a folder could fill
+    with torch.device("cpu"):  # it has no tensor that a folder could fill
         position = InBlocks(Sinusoidal(C))
     norms, stacks = (nn.Identity(), nn.Identity()), (encoder, decoder)
     return PublishedEncoderDecoder(tok_emb, stacks, norms, head, position=position, dropout=p)
 
 # %% ../../nbs/models/09_hf_build.ipynb #deberta
 class Nothing(nn.Module):
-    "The vector that is added for a position where attention alone knows positions: 0."
+    "The vector 0, added for a position if only attention knows positions."
 
     def forward(self, pos: Int[Tensor, "..."]) -> Int[Tensor, ""]:
         return pos.new_zeros(())
@@ -296,7 +296,7 @@ def _deberta(c: Settings) -> Bert:
         terms=said.split("|") if isinstance(said, str) else said,
         bias=True,
     )
-    table = plug().weight  # everybody's, and behind one norm
+    table = plug().weight  # shared by all layers, after one norm
     norm = LayerNorm(C) if "layer_norm" in c.get("norm_rel_ebd", "none") else nn.Identity()
     for attn in (layer.attn for layer in model.layers):
         attn.position = plug(weight=table)
@@ -309,7 +309,7 @@ def _deberta(c: Settings) -> Bert:
 
 # %% ../../nbs/models/09_hf_build.ipynb #encoders
 class Roberta(Bert):
-    "A `Bert` that counts positions from the id that pads: padding takes none, wherever it is."
+    "A `Bert` that counts positions from the padding's id; padding takes none, wherever it is."
 
     pad_id: int
     extra_repr = own_sizes
@@ -320,7 +320,7 @@ class Roberta(Bert):
 
 
 def _states(model: Bert) -> Bert:
-    "The model, which ends with its states."
+    "The model without its head, so that it ends with its states."
     model.transform = model.lm_head = nn.Identity()
     return model
 
@@ -363,7 +363,7 @@ class TwoSidedWindow:
     attend: Callable[..., Tensor] = attend_fused
 
     def __post_init__(self):
-        if self.size < 0:  # each row of the mask would be empty, and attention 0
+        if self.size < 0:  # each row would see nothing, and attention would give 0
             raise ValueError(f"a window reaches at least 0 positions, got {self.size}")
 
     def __call__(self, q: Heads, k: Heads, v: Heads, *, mask: Any = None, **rest: Any) -> Heads:
@@ -399,7 +399,7 @@ def _modernbert(c: Settings) -> Bert:
 
 
 def _modernbert_states(c: Settings) -> Bert:
-    "Behind the last layer there is its norm alone."
+    "After the last layer, only its norm is left."
     model = _modernbert(c)
     model.transform, model.lm_head = model.transform[:1], nn.Identity()
     return model
@@ -435,7 +435,7 @@ _BERT_REST = r"position_ids$|^(bert\.)?pooler\.|^cls\.seq_relationship\.|\.decod
 _DEBERTA_REST = r"position_(ids|embeddings\.weight)$|^mask_predictions\.|\.decoder\.bias$"
 _ENCODER_REST = r"position_ids$|(^|\.)pooler\.|^cls\."
 _BARE = {ours: theirs.removeprefix("bert.") for ours, theirs in BERT.items()}
-_MODEL = ((r"^(?=embeddings|layers|final_norm)", "model."),)  # as its bare folders have it
+_MODEL = ((r"^(?=embeddings|layers|final_norm)", "model."),)  # as in folders without a head
 _GELUS = ("gelu_new", "gelu_pytorch_tanh")
 _GPT2_ONLY = {"activation_function": _GELUS, "add_cross_attention": False}
 _GPT2_ONLY |= {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
@@ -544,7 +544,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def _files(folder: Path) -> list[str]:
-    "The files with a folder's tensors: no pickle, and none outside of the folder."
+    "The files with a folder's tensors: no pickle, and no file outside the folder."
     if (folder / WHOLE).is_file():
         return [WHOLE]
     if not (folder / INDEX).is_file():
@@ -561,7 +561,7 @@ def _files(folder: Path) -> list[str]:
 
 
 class Tensors:
-    "The tensors of a folder under unified names, mapped. `InputError`: unreadable."
+    "The tensors of a folder under unified names, mapped. `InputError` if one cannot be read."
 
     def __init__(
         self,
@@ -583,10 +583,10 @@ class Tensors:
                     self.mapped[name] = held.get_tensor(theirs)
 
     def read(self, made: Conversion, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        "What is made from tensors of the folder: mapped, where nothing is to do."
+        "What is made from tensors of the folder; it stays mapped if nothing has to be done."
         x = self.mapped[made.names[0]]
         if made.convert or x.dtype != dtype or x.shape != shape:
-            x = self._converted(made, shape)  # of that shape; only now memory is asked for
+            x = self._converted(made, shape)  # the shape is checked before memory is taken
             x = torch.empty(shape, dtype=dtype, device="cpu").copy_(x)
         check_finite({made.names[0]: x}, self.folder)
         return x
@@ -594,15 +594,15 @@ class Tensors:
     def _converted(self, made: Conversion, shape: torch.Size) -> Tensor:
         parts = []
         for file, theirs in map(self._places.get, made.names):
-            with open_tensors(file) as held:  # a mapping that leaves the memory with its tensor
+            with open_tensors(file) as held:  # this mapping is released with its tensor
                 parts.append(held.get_tensor(theirs))
             if parts[-1].dtype not in _FLOATS:
                 raise InputError(f"{theirs} is of {parts[-1].dtype}; quantised weights: not read")
-        if len(parts) > 1:  # something is computed: not in 16 bits
+        if len(parts) > 1:  # something is computed, but not in 16 bits
             parts = [x.float() for x in parts]
         try:
             x = made.convert(*parts) if made.convert else parts[0]
-        except (RuntimeError, IndexError):  # so odd a shape that nothing can be made from it
+        except (RuntimeError, IndexError):  # the shape is too odd to make anything from it
             x = None
         if x is None or x.shape != shape:
             found = ", ".join(f"{n} {(*t.shape,)}" for n, t in zip(made.names, parts))
@@ -611,7 +611,7 @@ class Tensors:
 
 # %% ../../nbs/models/09_hf_build.ipynb #fill
 def shared_names(module: nn.Module) -> list[list[str]]:
-    "The names of each parameter: two where one table has two uses."
+    "The names of each parameter: two if one table has two uses."
     groups: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
@@ -619,7 +619,7 @@ def shared_names(module: nn.Module) -> list[list[str]]:
 
 
 def _conversions(ours: Sequence[str], names: Names) -> list[Conversion]:
-    "What a parameter may be made from, by all its names here."
+    "What a parameter may be made from, according to all its names here."
     return list(dict.fromkeys(one for name in ours for one in conversions_of(name, names)))
 
 
@@ -632,12 +632,12 @@ def fill(
 ) -> None:
     """Put the tensors of a folder into a module, which may be on the meta device.
 
-    In `dtype`, or each parameter in the type that it has in the module.
+    Each parameter gets `dtype`, or unless given the type that it has in the module.
 
     An output layer that should be tied to the token table and differs is untied, with a warning.
 
-    `keep(module, its names there, tensor, what it is made of)` is True where it has put a tensor in
-    its own way.
+    `keep(module, its names there, tensor, what it is made of)` is True if it has put a tensor there
+    in its own way.
     """
     there, plan, missing, weights = {*tensors.mapped}, [], [], {}
     left = set(there)
@@ -668,11 +668,11 @@ def fill(
                 f"{differ}; each is read as it is, so they are tied no more", stacklevel=3
             )
             weights |= dict.fromkeys(heads, nn.Parameter(y))
-    module.load_state_dict(weights, assign=True, strict=False)  # what was kept is there
+    module.load_state_dict(weights, assign=True, strict=False)  # what `keep` put there is there
 
 # %% ../../nbs/models/09_hf_build.ipynb #load
 def empty_module(c: Settings, place: str | Path, dtype: torch.dtype = torch.float32) -> nn.Module:
-    "The module that the settings of `place` describe: shapes, and no memory."
+    "The module that the settings of `place` describe, with shapes but no memory."
     try:
         with no_memory():
             module = FAMILIES[c.architecture].build(c)
@@ -684,7 +684,7 @@ def empty_module(c: Settings, place: str | Path, dtype: torch.dtype = torch.floa
 
 
 def read_generation(folder: Path, c: Settings) -> PublishedSettings:
-    "What generation_config.json says; older folders say it in config.json."
+    "The settings in generation_config.json; older folders have them in config.json."
     path = folder / "generation_config.json"
     if path.exists():
         said = PublishedSettings(read_table(path), path, GENERATION)
@@ -696,7 +696,7 @@ def read_generation(folder: Path, c: Settings) -> PublishedSettings:
 
 
 def read_sampling(said: PublishedSettings) -> dict[str, Any]:
-    "How a folder wants tokens chosen, in the names of `Sampling`, where it does not say greedily."
+    "How a folder wants tokens to be chosen, under the names of `Sampling`, if not greedily."
     drawn = ("temperature", "top_k", "top_p", "min_p") if said.get("do_sample") else ()
     return {name: said[name] for name in ("repetition_penalty", *drawn) if said.get(name, 0) > 0}
 
@@ -706,7 +706,7 @@ def _ids(said: int | list[int] | None) -> tuple[int, ...]:
 
 
 def _warn(said: PublishedSettings, none: Mapping[str, Any]) -> None:
-    "A warning for settings of a search that the model does not follow, unless they are `none`."
+    "Warn of settings of a search that the model does not follow, unless they mean `none`."
     odd = {name: x for name, x in said.items() if name in none and x not in (None, none[name])}
     if odd:
         told = ", ".join(f"{name} to {shown(value)}" for name, value in odd.items())
@@ -718,7 +718,7 @@ def _warn(said: PublishedSettings, none: Mapping[str, Any]) -> None:
 
 
 def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> None:
-    "What a folder forbids to write, or forces to write at the end."
+    "Set the tokens that a folder forbids, and those that it forces at the end."
     ends, forced = (_ids(said.get(x)) for x in ("eos_token_id", "forced_eos_token_id"))
     words = [word for word in said.get("bad_words_ids", []) if word not in [[i] for i in ends]]
     never = (*said.get("suppress_tokens", []), *(word[0] for word in words))
@@ -737,11 +737,12 @@ def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> Non
 def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model in a folder that Hugging Face's `transformers` wrote, as a module of this package.
 
-    A `GPT`, an `EncoderDecoder`, a `Bert` (for one text: token types are 0; a `BertModel` ends with
-    its states) or a `Llama`, with some parts exchanged; see `FAMILIES`. In eval mode, and with its
-    `settings`, which `save_hf` writes again. Weights that have `dtype` in the folder are mapped, so
-    leave the files as they are; others need the memory of one tensor more. No pickle is read.
-    `InputError` names what is missing, too much, of a wrong shape, not finite or not built.
+    It is a `GPT`, an `EncoderDecoder`, a `Bert` (for one text: token types are 0; a `BertModel`
+    ends with its states) or a `Llama`, with some parts exchanged; see `FAMILIES`. It is in eval
+    mode and has `settings`, which `save_hf` writes again. Weights that have `dtype` in the folder
+    are mapped, so leave the files as they are; others need the memory of one tensor more. No pickle
+    is read. `InputError` names what is missing, superfluous, of a wrong shape, not finite or not
+    built.
     """
     return _open(folder, dtype, NOT_FOLLOWED | {"repetition_penalty": 1.0})
 
@@ -773,9 +774,9 @@ def _open(folder: str | Path, dtype: torch.dtype, not_followed: Mapping[str, Any
 # %% ../../nbs/models/09_hf_build.ipynb #published
 @dataclass(frozen=True)
 class Published:
-    """A model, its tokenizer, how a chat is written, in Jinja, and the tokens that end a text.
+    """A model, its tokenizer, its chat template in Jinja, and the tokens that end a text.
 
-    `sampling` is how its folder wants tokens chosen, in the names of `Sampling`.
+    `sampling` is how its folder wants tokens to be chosen, under the names of `Sampling`.
     """
 
     model: DecoderOnly
@@ -786,9 +787,9 @@ class Published:
 
 
 def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> Published:
-    """The language model in a folder of Hugging Face's, as `load_hf` opens it, and its tokenizer.
+    """The language model in a Hugging Face folder, as `load_hf` opens it, and its tokenizer.
 
-    `InputError` where the model does not continue texts, and as in `load_hf`.
+    `InputError` if the model does not continue texts, and in the same cases as `load_hf`.
     """
     folder, model = Path(folder), _open(folder, dtype, NOT_FOLLOWED)
     if isinstance(model, PublishedEncoderDecoder):
@@ -811,7 +812,7 @@ def _template(folder: Path) -> str | None:
 
 
 def _ends(folder: Path, tokenizer: PublishedTokenizer) -> tuple[int, ...]:
-    "What the first file that names any names."
+    "The ids in the first file that names any."
     files = (folder / name for name in ("generation_config.json", "config.json"))
     said = (
         PublishedSettings(read_table(file, optional=True), file, GENERATION).get("eos_token_id")
@@ -826,13 +827,13 @@ _STALE = (
     "torch_dtype",
     "auto_map",
     *SEEN,
-)  # of the folder, not of the model
+)  # about the folder, not about the model
 _LLAMA_PARTS = (Llama, TokenEmbedding, nn.ModuleList, EncoderLayer, MultiHeadAttention, RoPE)
 _LLAMA_PARTS += (GatedFeedForward, PreNorm, RMSNorm, nn.Linear, nn.Dropout)
 
 
 def config_describes(model: nn.Module) -> bool:
-    "Whether the sizes in a model's `config` say all of it, so that they can build it again."
+    "Whether the sizes in a model's `config` describe all of it, so that they can build it again."
     if isinstance(model, GPT):
         return all(part.eps == 1e-5 for part in model.modules() if isinstance(part, LayerNorm))
     if not isinstance(model, Llama):
@@ -848,7 +849,7 @@ def config_describes(model: nn.Module) -> bool:
 
 
 def _llama_settings(model: nn.Module) -> Settings:
-    "The settings of a `Llama` that no folder was read for."
+    "The settings of a `Llama` that was not read from a folder."
     if not (isinstance(model, Llama) and config_describes(model)):
         kind = f"this {type(model).__name__} was read from no folder"
         raise InputError(f"{kind}, and of these only a Llama with no part exchanged can be written")
@@ -868,7 +869,7 @@ def _llama_settings(model: nn.Module) -> Settings:
 
 
 def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
-    "The tensors of a folder: a parameter as it is, or all those that are cut from one, joined."
+    "The tensors of a folder: parameters as they are, or joined if they were cut from one tensor."
     names, cut, weights = FAMILIES[c.architecture].names, {}, {}
     for ours in shared_names(model):
         made = _conversions(ours, names)
@@ -890,7 +891,7 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{x}_token": backend.id_to_token(i) for x, i in ids.items() if i is not None},
-        "split_special_tokens": backend.encode_special_tokens,  # special ones in a text are letters
+        "split_special_tokens": backend.encode_special_tokens,  # special ones in texts are letters
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         **({} if chat_template is None else {"chat_template": chat_template}),
@@ -907,15 +908,15 @@ def save_hf(
 ) -> None:
     """Write what `load_hf` opened, or a `Llama`, to a new folder for `transformers`: equal logits.
 
-    One safetensors file and `config.json`; with a tokenizer, which is a BPE, also what
-    gives the same ids there. What was opened is written with the `settings` that it came with, so
-    don't exchange parts of it first; of your own models only a `Llama` with no part exchanged can
-    be written. `InputError` for any other.
+    It writes one safetensors file and `config.json`; with a tokenizer, which must be a BPE, also
+    the files that give the same ids there. A model that was opened is written with the `settings`
+    that it came with, so don't exchange parts first; of your own models, only a `Llama` with no
+    part exchanged can be written. `InputError` for any other.
 
     Args:
-        model: a Llama, or what `load` gives: it brings what follows.
-        chat_template: in Jinja.
-        ends: tokens that end a text; unless given, as in the folder it is from.
+        model: a Llama, or what `load` returns, which brings the other arguments with it.
+        chat_template: a template in Jinja.
+        ends: tokens that end a text; unless given, those of the model's folder.
     """
     if not isinstance(model, nn.Module):
         marks = {"chat_template": chat_template or getattr(model, "chat_template", None)}
@@ -930,7 +931,7 @@ def save_hf(
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}
     said |= {"num_nextn_predict_layers": 0} if "num_nextn_predict_layers" in said else {}
     said |= {"eos_token_id": [*ends]} if ends else {}
-    if c.architecture in ("BertModel", "RobertaModel"):  # one of states has bare names
+    if c.architecture in ("BertModel", "RobertaModel"):  # without a head, names have no prefix
         weights = {name.removeprefix("bert."): x for name, x in weights.items()}
     rows = [len(x) for name, x in weights.items() if name.endswith("token_type_embeddings.weight")]
     said |= {"type_vocab_size": rows[0]} if rows else {}
