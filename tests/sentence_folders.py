@@ -49,6 +49,8 @@ def write_sentence_folder(
         torch.manual_seed(0)
         encoder(name, len(VOCABULARY)).save_pretrained(folder)
     backend().save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast"}  # RoBERTa's own has no such words
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
     places = [f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)]
     told = [{"type": f"library.{kind}", "path": p} for kind, p in zip(kinds, places)]
     (folder / "modules.json").write_text(json.dumps(told))

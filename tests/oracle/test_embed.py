@@ -183,6 +183,7 @@ def one_more_token(folder):
     words = backend()
     words.add_tokens(["more"])
     words.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"pad_token": "more"}')
 
 
 def cased(folder):
@@ -243,7 +244,7 @@ REFUSED = [
     ("distilbert", lambda folder: reconfigure(folder, n_layers=10**9), "n_layers"),
     ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),
     ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which is no encod"),
-    ("bert", one_more_token, "25 tokens for 24 rows"),
+    ("bert", one_more_token, "has the id 24, and the model's table has 24 rows"),
     *(("bert", says("1_Pooling/config.json", said), words) for said, words in POOLED.items()),
     *(("bert", says(USE, said), words) for said, words in USED.items()),
     *(("bert", says("modules.json", modules(said)), words) for said, words in MADE.items()),
@@ -251,7 +252,7 @@ REFUSED = [
     ("bert", says("tokenizer_config.json", '{"model_max_length": 0}'), "model_max_length to 0"),
     ("bert", says("tokenizer_config.json", '{"truncation_side": "left"}'), "truncation_side to"),
     *(
-        ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* the opposite")
+        ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* says true")
         for said in ('{"do_lower_case": false}', '{"strip_accents": false}')
     ),
     ("bert", cased, "sets do_lower_case to true; its tokenizer.json does not"),

@@ -296,15 +296,19 @@ REFUSED = [
             ("tokenizer_config", {"extra_special_tokens": {"x": 5}}),
             ("tokenizer_config", {"fix_mistral_regex": True}),
             ("special_tokens_map", {"eos_token": [5]}),
+            ("added_tokens", {"the": "1"}),
             ("special_tokens_map", {"additional_special_tokens": "x"}),
             ("generation_config", {"eos_token_id": [[1]]}),
         )
     ),
     (
         lambda to: tell(to / "tokenizer_config.json", add_prefix_space=True),
-        "sets add_prefix_space to true, and .*tokenizer.json says the opposite",
+        "sets add_prefix_space to true, and tokenizer.json says false; write into both",
     ),
-    (lambda to: tell(to / "config.json", architectures=...), "n does not say architectures, the c"),
+    (
+        lambda to: tell(to / "config.json", architectures=..., model_type=...),
+        "n does not say architectures, the class .* write it into the file, for example .arch",
+    ),
     (lambda to: tell(to / "tokenizer_config.json", shiny=1), r"g\.json sets shiny to 1, and noth"),
     (lambda to: tell(to / "tokenizer_config.json", pad_token="<new>"), "has the id 268, and the"),
     (

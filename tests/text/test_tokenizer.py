@@ -214,7 +214,7 @@ def read_with(*replaced):
     backend = Tokenizer.from_str(TOKENIZER.backend.to_str())
     steps = normalizers.Sequence([normalizers.Replace(*pair) for pair in replaced])
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), steps])
-    Specials({}, [], {}, False, None, {}).add_to(backend, "tokenizer.json")
+    Specials().add_to(backend, "tokenizer.json")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def _as(value: Any, kind: Any) -> Any:
 
 def shown(value: Any) -> str:
     "A value as JSON has it, cut where it is long."
+    value = value[:60].tolist() if isinstance(value, memoryview) else value  # numbers of a file
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else f"{text[:59]}…"
 

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from tokenizers import Tokenizer as Backend
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -29,7 +28,6 @@ from transformer_lit.course.files import (
     atomic_path,
     read_json,
     read_table,
-    read_text,
     seal,
     unseal,
     write_json,
@@ -50,7 +48,7 @@ from transformer_lit.models.bert import Bert
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import BERT_SIZES
 from transformer_lit.models.hf_build import Segmented, load_hf, save_hf
-from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, Specials
+from transformer_lit.text.tokenizer import BPETokenizer, PublishedTokenizer, read_published
 
 # %% ../../nbs/models/13_embed.ipynb #pool
 def mean_pool(states: Float[Tensor, "B T C"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
@@ -321,25 +319,14 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     told = _settings(folder / "tokenizer_config.json", LENGTH_KEYS)
     for name in LENGTH_KEYS:
         told.get(name)
-    specials = Specials.read(folder)  # the rest of that file
     most = said.get("max_seq_length") or told.get("model_max_length", bert.config.max_len)
-    try:
-        backend = Backend.from_str(read_text(folder / "tokenizer.json"))
-        backend.enable_truncation(int(min(most, bert.config.max_len)))
-        backend.no_padding()
-    except InputError:
-        raise
-    except Exception as error:  # the library raises a bare Exception
-        raise InputError(f"{folder}/tokenizer.json is not read ({error})") from error
-    specials.add_to(backend, folder / "tokenizer.json")
+    backend, roles = read_published(folder / "tokenizer.json", bert.config.vocab_size)
+    backend.enable_truncation(int(min(most, bert.config.max_len)))
     if said.get("do_lower_case") and (not (n := backend.normalizer) or n.normalize_str("A") != "a"):
         raise InputError(f"{said.place} sets do_lower_case to true; its tokenizer.json does not")
-    if (size := backend.get_vocab_size()) > bert.config.vocab_size:
-        raise InputError(f"{folder} has {size} tokens for {bert.config.vocab_size} rows")
-    pad = bert.settings.get("pad_token_id")
-    tokenizer = PublishedTokenizer(backend, pad if pad is not None and pad < size else None)
-    backend.encode_special_tokens = specials.letters
-    return tokenizer
+    pad, size = bert.settings.get("pad_token_id"), backend.get_vocab_size()
+    pad = pad if pad is not None and pad < size else None
+    return PublishedTokenizer(backend, pad, letters=roles["letters"])
 
 
 def _states_settings(bert: Bert) -> Settings:

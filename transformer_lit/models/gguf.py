@@ -35,6 +35,7 @@ from transformer_lit.course.settings import (
     whole,
 )
 from transformer_lit.course.tensors import check_finite
+from transformer_lit.course.tokenizer_classes import QWEN_WORDS
 from transformer_lit.models.decoders import Settings
 from transformer_lit.models.hf import Conversion, Names
 from transformer_lit.models.hf_build import Published, Tensors, empty_module, fill
@@ -442,9 +443,6 @@ def settings_of(file: GGUF) -> Settings:
     return c
 
 # %% ../../nbs/models/12_gguf.ipynb #tokenizer
-_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
-_LETTERS += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 _bytes_of_words = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
 
 
@@ -455,8 +453,8 @@ def _split(pattern: str) -> list[Any]:
 WORDS = {  # tokenizer.ggml.pre -> how a text is cut into words, before any merge
     "gpt-2": [_bytes_of_words()],
     "smollm": [pre_tokenizers.Digits(individual_digits=True), _bytes_of_words()],
-    "llama-bpe": _split(_ENGLISH + _LETTERS % "{1,3}"),
-    "qwen2": _split(_ENGLISH + _LETTERS % ""),
+    "llama-bpe": _split(QWEN_WORDS.replace(r"|\p{N}|", r"|\p{N}{1,3}|")),
+    "qwen2": _split(QWEN_WORDS),
 }
 _WHOLE = {"llama-bpe"}  # a word that is a token needs no merges, and texts begin with bos
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # kinds of tokens; 5 is unused, 6 a byte

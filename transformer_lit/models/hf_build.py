@@ -42,6 +42,7 @@ from transformer_lit.course.files import (
 from transformer_lit.course.settings import PublishedSettings, shown
 from transformer_lit.course.sizes import own_sizes
 from transformer_lit.course.tensors import check_finite, no_memory, open_tensors, save_tensors
+from transformer_lit.course.tokenizer_classes import Asked
 from transformer_lit.models.bert import Bert, BertConfig
 from transformer_lit.models.decoders import (
     DECODERS,
@@ -750,8 +751,11 @@ def load_hf(folder: str | Path, *, dtype: torch.dtype = torch.float32) -> nn.Mod
 def _open(folder: str | Path, dtype: torch.dtype, not_followed: Mapping[str, Any]) -> nn.Module:
     c = Settings.read(folder)
     if c.architecture is None:
-        class_of = 'the class of the model, which its card names: "architectures": ["BertModel"]'
-        raise InputError(f"{c.place} does not say architectures, {class_of}, for example")
+        one = 'for example "architectures": ["GPT2LMHeadModel"]'
+        raise InputError(
+            f"{c.place} does not say architectures, the class of the model; find it on the model's "
+            f"card and write it into the file, {one}"
+        )
     if c.architecture not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise InputError(f"{folder} is a {c.architecture}, which is not built; built are: {known}")
@@ -945,3 +949,5 @@ def save_hf(
             write_text(temporary / "tokenizer.json", tokenizer.backend.to_str())
             told = _tokenizer_settings(tokenizer, chat_template)
             write_json(temporary / "tokenizer_config.json", told)
+            asked = Asked.read(temporary, told["tokenizer_class"])
+            asked.compare(read_json(temporary / "tokenizer.json"))

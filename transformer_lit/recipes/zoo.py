@@ -129,8 +129,7 @@ def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | N
         raise InputError(f"{folder} holds no model: it has no config.json")
     if (folder / "modules.json").exists():
         return _sentence_encoder
-    published = {"architectures", "model_type"} & read_table(folder / "config.json").keys()
-    return _published if published else None
+    return None if "seal" in read_table(folder / "config.json") else _published
 
 
 def _fetched(name: str) -> Path:

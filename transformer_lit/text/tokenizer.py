@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['SPECIALS', 'TOKENIZER_KEYS', 'SECONDS', 'SLOWEST', 'byte_alphabet', 'readable', 'train_bpe', 'train_whole_bpe',
-           'BPETokenizer', 'CharTokenizer', 'Tokenizer', 'load_tokenizer', 'Specials', 'PublishedTokenizer',
-           'PieceTokenizer']
+           'BPETokenizer', 'CharTokenizer', 'Tokenizer', 'load_tokenizer', 'Specials', 'read_published',
+           'PublishedTokenizer', 'PieceTokenizer']
 
 # %% ../../nbs/text/01_tokenizer.ipynb #imports
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,7 +41,16 @@ from transformer_lit.course.files import (
     write_json,
     write_text,
 )
-from transformer_lit.course.settings import SWITCH, Key, PublishedSettings, listed, one_of, shown
+from transformer_lit.course.settings import (
+    SWITCH,
+    WORD,
+    Key,
+    PublishedSettings,
+    listed,
+    one_of,
+    whole,
+)
+from transformer_lit.course.tokenizer_classes import SWITCHES, Asked, steps_of
 from transformer_lit.course.worker import in_thread
 
 # %% ../../nbs/text/01_tokenizer.ipynb #alphabet
@@ -386,45 +395,41 @@ def _is_template(value: Any) -> bool:
 
 
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
-_ROLES = ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
-_TWICE = {  # keys of tokenizer_config.json, and their names in a step of tokenizer.json
-    "add_prefix_space": "add_prefix_space",
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order of new ids
+_KINDS = (
+    *("image", "video", "audio", "boi", "eoi", "boa", "eoa"),
+    *("audio_bos", "audio_eos", "vision_bos", "vision_eos"),
+)
+_LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _ONE = Key("a token, or a table with its content", _is_token)
+_SOME = Key(
+    "tokens, in a list or by name",
+    lambda x: (
+        isinstance(x, list | dict) and all(map(_is_token, x.values() if isinstance(x, dict) else x))
+    ),
+)
 _CUT = "tokenizer.json says how a text is cut"
 _BATCH = "the caller decides how long a batch is"
 _WHO = "it tells who wrote the folder, and how"
 _TOOLS = "the caller reads an answer"
 _IGNORED = {
     _CUT: "add_bos_token add_eos_token add_dummy_prefix_space trim_offsets do_basic_tokenize"
-    " never_split legacy sp_model_kwargs errors vocab_type split_by_punct keep_accents remove_space"
-    " unk_id vocab_size",
+    " never_split legacy sp_model_kwargs errors vocab_type remove_space vocab_size",
     _BATCH: "model_max_length max_length max_len padding padding_side truncation truncation_side"
     " truncation_strategy stride pad_to_multiple_of pad_token_type_id pad_token_id"
     " model_input_names return_token_type_ids return_tensors",
     "decoding gives the text back as it was": "clean_up_tokenization_spaces"
     " spaces_between_special_tokens",
-    "a text has no pictures and no sounds": "image_token video_token audio_token boi_token"
-    " eoi_token boa_token eoa_token audio_bos_token audio_eos_token vision_bos_token"
-    " vision_eos_token model_specific_special_tokens",
+    "no class that is built reads it": "keep_accents",
     _TOOLS: "response_schema use_default_system_prompt",
-    _WHO: "tokenizer_class tokenizer_file tokenizer_type name_or_path special_tokens_map_file"
+    _WHO: "tokenizer_file tokenizer_type name_or_path special_tokens_map_file"
     " auto_map processor_class transformers_version use_fast backend is_local local_files_only"
     " from_slow device_map torch_dtype trust_remote_code",
 }
 TOKENIZER_KEYS: dict[str, Key | str] = {  # of both files: type, or why it is ignored
-    **{f"{role}_token": _ONE for role in _ROLES},
+    **{f"{role}_token": _ONE for role in (*_ROLES, *_KINDS)},
     "additional_special_tokens": listed(_ONE),
-    "extra_special_tokens": Key(
-        "tokens, in a list or by name",
-        lambda x: (
-            isinstance(x, list | dict)
-            and all(map(_is_token, x.values() if isinstance(x, dict) else x))
-        ),
-    ),
+    **dict.fromkeys(_LISTS[1:], _SOME),
     "added_tokens_decoder": Key(
         "a table from ids to tokens",
         lambda x: (
@@ -432,7 +437,9 @@ TOKENIZER_KEYS: dict[str, Key | str] = {  # of both files: type, or why it is ig
             and all(i.isdecimal() and isinstance(t, dict) and _is_token(t) for i, t in x.items())
         ),
     ),
-    **dict.fromkeys(("split_special_tokens", *_TWICE), SWITCH),
+    **dict.fromkeys(("split_special_tokens", *SWITCHES), SWITCH),
+    "unk_id": whole(),
+    "tokenizer_class": WORD,
     "fix_mistral_regex": one_of(False),
     "chat_template": Key(
         "a template, or a list of tables with a name and a template",
@@ -449,91 +456,110 @@ def _added(token: str | Mapping[str, Any], *, special: bool = True) -> AddedToke
     return AddedToken(token["content"], special=token.get("special", special), **flags)
 
 
+def _refuse_long(file: Mapping[str, Any], path: str | Path) -> None:
+    "`InputError` where steps before the cutting could make a text long."
+    steps = [*steps_of(file["normalizer"]), *steps_of(file["pre_tokenizer"])]
+    replaces = [(x["content"], x["pattern"]) for x in steps if x["type"] == "Replace"]
+    grows = [1 + len(new) for new, old in replaces if len(new) > len(old.get("String", ""))]
+    if (times := prod(grows)) > 8:  # published files reach 2 at most
+        raise InputError(f"{path} may make a text {times:,} times as long before it is cut")
+
+
 @dataclass(frozen=True)
 class Specials:
-    """What the two files next to a tokenizer.json contain: special tokens, chat template.
+    """What the files next to a tokenizer.json contain: its class, special tokens, chat template.
 
-    As in the library `transformers`, special_tokens_map.json counts only if tokenizer_config.json
-    lists no added tokens. In that case, it takes precedence.
+    As in the library `transformers`, special_tokens_map.json and added_tokens.json count only if
+    tokenizer_config.json lists no added tokens. In that case, the former takes precedence.
     """
 
-    roles: Mapping[str, AddedToken | None]  # pad, bos, eos and so on
-    more: Sequence[AddedToken]
-    numbered: Mapping[int, AddedToken]
-    letters: bool  # whether special tokens in a text are read as letters
-    template: str | None
-    twice: Mapping[str, bool]  # what tokenizer.json also contains; the two must agree
+    roles: Mapping[str, AddedToken | None] = field(default_factory=dict)  # pad, bos, eos and so on
+    more: Sequence[AddedToken] = ()
+    numbered: Mapping[int, AddedToken] = field(default_factory=dict)
+    letters: bool = False  # whether special tokens in a text are read as letters
+    template: str | None = None
+    asked: Asked = field(default_factory=Asked)  # a class that does more than tokenizer.json
 
     @classmethod
     def read(cls, folder: str | Path) -> "Specials":
         "An `InputError` names the file and a key that has the wrong type or that nothing reads."
-        names = ("special_tokens_map.json", "tokenizer_config.json")
-        paths = [Path(folder) / name for name in names]
-        old, said = (
-            PublishedSettings(read_table(x, optional=True), x, TOKENIZER_KEYS) for x in paths
+        folder, names = Path(folder), ("special_tokens_map.json", "tokenizer_config.json")
+        old, config = (
+            PublishedSettings(read_table(path, optional=True), path, TOKENIZER_KEYS)
+            for path in (folder / name for name in names)
         )
-        numbered = said.get("added_tokens_decoder", {})
-        files, roles, more = [said] if numbered else [old, said], {}, []
-        for role in _ROLES:
-            tokens = [c.get(f"{role}_token") for c in files if f"{role}_token" in c]
-            roles[role] = _added(tokens[0]) if tokens and tokens[0] is not None else None
-        for c in files:
-            for name in ("additional_special_tokens", "extra_special_tokens"):
-                found = c.get(name, [])
-                more += map(_added, found.values() if isinstance(found, dict) else found)
-        template, letters = said.get("chat_template"), said.get("split_special_tokens", False)
-        said.get("fix_mistral_regex")
-        twice = {name: said[name] for name in _TWICE if said.get(name) is not None}
+        numbered, roles, more, said, places = config.get("added_tokens_decoder"), {}, [], {}, {}
+        files = [old, config] if numbered is None else [config]
+        for c, role in product(reversed(files), _ROLES):  # the first file counts
+            if (name := f"{role}_token") in c:
+                token, places[name] = c.get(name), c.place
+                roles[role] = None if token is None else _added(token)
+                said[name] = "" if token is None else roles[role].content
+        for c, name in product(files, (*_LISTS, *(f"{kind}_token" for kind in _KINDS))):
+            found = c.get(name, [])
+            found = [found] if name not in _LISTS and found else found
+            more += map(_added, found.values() if isinstance(found, dict) else found)
+        for name in (*SWITCHES, "unk_id"):
+            if (value := config.get(name)) is not None:
+                said[name], places[name] = value, config.place
+        asked = Asked.read(folder, config.get("tokenizer_class"), said, places)
+        template = config.get("chat_template")
+        letters = config.get("split_special_tokens", False)
+        config.get("fix_mistral_regex")
         if isinstance(template, list):  # several, by name
             template = {one["name"]: one["template"] for one in template}.get("default")
         for c in files:
             c.refuse_unread()
-        tokens = {int(i): _added(token, special=False) for i, token in numbered.items()}
-        return cls(roles, more, tokens, letters, template, twice)
+        if numbered is None:
+            older = read_table(path := folder / "added_tokens.json", optional=True)
+            older = PublishedSettings(older, path, dict.fromkeys(older, whole()))
+            tokens = {older[token]: AddedToken(token, special=False) for token in older}
+        else:
+            tokens = {int(i): _added(token, special=False) for i, token in numbered.items()}
+            places["added_tokens_decoder"] = config.place
+        return cls(roles, more, tokens, letters, template, asked)
 
-    def add_to(self, backend: Backend, path: str | Path) -> dict[str, int | None]:
+    def add_to(
+        self, backend: Backend, path: str | Path, rows: int | None = None
+    ) -> dict[str, int | None]:
         """Add the tokens that a backend doesn't have as added tokens; return the ids of the roles.
 
-        The files next to the backend's file decide how a numbered token is found in a text.
+        tokenizer_config.json decides how a numbered token is found in a text. A token that only
+        the class names needs a row among the `rows` of the model's table. `InputError` if a class
+        or a key makes something else of a text than tokenizer.json does.
         """
-        self._check(backend, path)
+        _refuse_long(file := json.loads(backend.to_str()), path)
+        kind = self.asked.compare(file)
+        self._number(backend, path, {*kind.tokens.values()})
         there = {token.content for token in backend.get_added_tokens_decoder().values()}
         named = [token for token in (*self.roles.values(), *self.more) if token is not None]
-        for i, token in sorted(self.numbered.items()):
-            special = token.special or token.content in {one.content for one in named}
-            (backend.add_special_tokens if special else backend.add_tokens)([token])
-            if (found := backend.token_to_id(token.content)) != i:
-                raise InputError(
-                    f"{path} gives {token.content!r} the id {found}, and the added_tokens_decoder "
-                    f"of tokenizer_config.json {i}"
-                )
-        there |= {token.content for token in self.numbered.values()}
         backend.add_special_tokens([token for token in named if token.content not in there])
-        return {
-            role: None if token is None else backend.token_to_id(token.content)
-            for role, token in self.roles.items()
-        }
+        for role in _ROLES:
+            token = kind.tokens.get(role, "") if role not in self.roles else ""
+            room = rows is None or backend.get_vocab_size() < rows
+            if token and token not in there and (room or backend.token_to_id(token) is not None):
+                backend.add_special_tokens([token])
+        self.asked.compare_ends(kind, backend)
+        said = self.asked.settings(kind)
+        return {role: backend.token_to_id(said.get(f"{role}_token", "")) for role in _ROLES}
 
-    def _check(self, backend: Backend, path: str | Path) -> None:
-        "`InputError` if a backend differs from the settings next to it, or makes a text too long."
-        said = json.loads(backend.to_str())
-        steps = [step for name in ("normalizer", "pre_tokenizer") if (step := said[name])]
-        for step in steps:  # and the steps inside each step
-            steps += step.get("normalizers", step.get("pretokenizers", []))
-        replaces = [(x["content"], x["pattern"]) for x in steps if x["type"] == "Replace"]
-        grows = [1 + len(new) for new, old in replaces if len(new) > len(old.get("String", ""))]
-        if (times := prod(grows)) > 8:  # published files reach 2 at most
-            raise InputError(f"{path} may make a text {times:,} times as long before it is cut")
-        for name, value in self.twice.items():
-            for step in (x for x in steps if _TWICE[name] in x):
-                does = step[_TWICE[name]]
-                does = step["lowercase"] if does is None else does  # then accents follow it
-                if does != value:
-                    raise InputError(
-                        f"{Path(path).with_name('tokenizer_config.json')} sets {name} to "
-                        f"{shown(value)}, and tokenizer.json says the opposite; write into both "
-                        f"what the model was trained with"
-                    )
+    def _number(self, backend: Backend, path: str | Path, usual: set[str]) -> None:
+        "Add the tokens that another file numbers; tokenizer.json has to give them the same ids."
+        there = {token.content for token in backend.get_added_tokens_decoder().values()}
+        named = {token.content for token in (*self.roles.values(), *self.more) if token}
+        newer = "added_tokens_decoder" in self.asked.places
+        place = (
+            "the added_tokens_decoder of tokenizer_config.json" if newer else "added_tokens.json"
+        )
+        for i, token in sorted(self.numbered.items()):
+            if newer or token.content not in there:
+                special = token.special or token.content in named
+                (backend.add_special_tokens if special else backend.add_tokens)([token])
+            if (found := backend.token_to_id(token.content)) != i:
+                raise InputError(f"{path} gives {token.content!r} the id {found}, and {place} {i}")
+        known = {token.content for token in self.numbered.values()} | named | usual
+        if newer and usual and (lost := there - known):
+            raise InputError(f"{path} adds the token {min(lost)!r}, and {place} does not")
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
 _SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # a mark has at least one of these
@@ -555,6 +581,30 @@ def _encodings(backend: Backend, texts: Sequence[str], **how: Any) -> list[Encod
     except Exception as error:
         why = str(error) or f"it takes more than {seconds:.0f} s"
         raise InputError(f"the model's tokenizer.json cannot cut this text ({why})") from None
+
+
+def read_published(
+    path: str | Path, rows: int | None = None
+) -> tuple[Backend, dict[str, int | bool | None]]:
+    """A tokenizer.json, read as the files next to it ask (`Specials`), and the ids of the roles.
+
+    `rows`: how many rows the model's table has. An added token beyond them is left out, unless it
+    has a role; any other id beyond them is an `InputError`.
+    """
+    path, backend = Path(path), _read(path)
+    backend.no_truncation()  # a file may ask for either
+    backend.no_padding()
+    said = Specials.read(path.parent)
+    ids = said.add_to(backend, path, rows)
+    beyond = {i for i in backend.get_added_tokens_decoder() if rows is not None and i >= rows}
+    if beyond and beyond.isdisjoint(ids.values()):
+        table = json.loads(backend.to_str())
+        table["added_tokens"] = [t for t in table["added_tokens"] if t["id"] not in beyond]
+        backend = _backend(json.dumps(table), path)
+    largest = max(backend.get_vocab().values(), default=-1)
+    if rows is not None and largest >= rows:
+        raise InputError(f"{path} has the id {largest}, and the model's table has {rows} rows")
+    return backend, {**ids, "letters": said.letters}
 
 
 class PublishedTokenizer(BPETokenizer):
@@ -586,25 +636,8 @@ class PublishedTokenizer(BPETokenizer):
 
     @classmethod
     def load(cls, path: str | Path, rows: int | None = None) -> "PublishedTokenizer":
-        """Read a tokenizer.json. The files next to it name the special tokens (see `Specials`).
-
-        `rows`: how many rows the model's table has. An added token beyond them is left out, unless
-        it has a role; any other id beyond them is an `InputError`.
-        """
-        path, backend = Path(path), _read(path)
-        backend.no_truncation()  # a file may ask for either
-        backend.no_padding()
-        said = Specials.read(path.parent)
-        ids = said.add_to(backend, path)
-        beyond = {i for i in backend.get_added_tokens_decoder() if rows is not None and i >= rows}
-        if beyond and beyond.isdisjoint(ids.values()):
-            table = json.loads(backend.to_str())
-            table["added_tokens"] = [t for t in table["added_tokens"] if t["id"] not in beyond]
-            backend = _backend(json.dumps(table), path)
-        largest = max(backend.get_vocab().values(), default=-1)
-        if rows is not None and largest >= rows:
-            raise InputError(f"{path} has the id {largest}, and the model's table has {rows} rows")
-        return cls.with_roles(backend, {**ids, "letters": said.letters}, path)
+        "Read tokenizer.json and the files next to it, as `read_published` does."
+        return cls.with_roles(*read_published(path, rows), path)
 
     @classmethod
     def with_roles(
