@@ -39,7 +39,7 @@ class LatentAttention(nn.Module):
         norm: builds the norm of each latent.
         position: the plug that rotates; one without effect unless given.
         scale: 1/√(D+R) unless given.
-        dropout: share of the attention weights that are set to 0 in training.
+        dropout: the share of the attention weights that is set to 0 in training.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LatentAttention(nn.Module):
         """Self-attention over `x`, and over the latents that `cache` holds.
 
         Args:
-            pos: unless given, the positions after those that the cache holds, or 0, 1, …
+            pos: positions of `x`; unless given, they go on from the end of the cache, or from 0.
             mask: True where a query may attend.
         """
         if pos is None:

@@ -123,8 +123,8 @@ class ShortConv(nn.Module):
 class StateCache:
     """What a `GatedDeltaNet` keeps of the text: its state and the last inputs of its convolution.
 
-    The caller holds one for each layer. Its size is the same after any number of positions. It
-    cannot go back, because what a step has changed is gone.
+    The caller owns it and needs one for each layer. Its size is the same after any number of
+    positions. It cannot go back, because what a step has changed is gone.
     """
 
     def __init__(self):
@@ -137,7 +137,7 @@ class StateCache:
         self.state, self.past, self.length = state, past, self.length + count
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
-        "Keep, drop or repeat rows of the batch: row n becomes what row `rows[n]` was."
+        "Keep, drop and repeat rows of the batch: row n becomes what row `rows[n]` was."
         if self.state is not None:
             self.state, self.past = (x.index_select(0, rows) for x in (self.state, self.past))
 

@@ -88,7 +88,7 @@ class WindowCache:
         return torch.cat([x[:, :, : self.first], last], dim=2)  # a copy, so that the rest is freed
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
-        "Keep, drop or repeat rows of the batch: row n becomes what row `rows[n]` was."
+        "Keep, drop and repeat rows of the batch: row n becomes what row `rows[n]` was."
         if self.k is not None:
             self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
 

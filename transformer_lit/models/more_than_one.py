@@ -151,5 +151,5 @@ class ValueEmbedding(nn.Module):
     def step(
         self, ids: Int[Tensor, "B T"], state: DecodingState, **kwargs: Any
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids; the state advances by T."
+        "Logits after the next T ids; the state moves on by T."
         return self.model.step(ids, self._adding(ids, state), **kwargs)  # B T|last V

@@ -50,7 +50,7 @@ class RecurrentState:
         return len(self.hidden) - 1
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
-        "Keep, drop or repeat rows of the batch."
+        "Keep, drop and repeat rows of the batch."
         self.hidden = [h.index_select(0, rows) for h in self.hidden]
         self.memory = tuple(x.index_select(0, rows) for x in self.memory)
         self.memory_mask = self.memory_mask.index_select(0, rows)
@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
         return RecurrentState([self.first(last[1])], memory, keep[:, None])
 
     def decode(self, ids: Int[Tensor, "B T"], state: RecurrentState) -> Float[Tensor, "B T C"]:
-        "The input of the output layer after each of the next T ids; the state advances by T."
+        "The input of the output layer after each of the next T ids; the state moves on by T."
         said = []
         for x in self.dropout(self.tok_emb(ids)).unbind(1):  # B C
             h = state.hidden[-1]
@@ -120,7 +120,7 @@ class Recurrent(nn.Module):
     def step(
         self, ids: Int[Tensor, "B T"], state: RecurrentState, *, last: int | None = None
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids, or after the `last` of them; the state advances by T."
+        "Logits after the next T ids, or after the `last` of them; the state moves on by T."
         x = self.decode(ids, state)  # B T C
         return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 
