@@ -19,25 +19,27 @@ from transformer_lit.attention.multihead import Cache, Position, merge_heads, sp
 from transformer_lit.course.sizes import own_sizes
 
 # %% ../../nbs/attention/10_latent.ipynb #latent
-NORM = partial(nn.RMSNorm, eps=1e-6)  # DeepSeek's, of a latent
+NORM = partial(nn.RMSNorm, eps=1e-6)  # DeepSeek's norm of a latent
 
 
 class LatentAttention(nn.Module):
-    """Self-attention whose cache holds `rank` + `d_rope` numbers a position, for all heads: MLA.
+    """Multi-head latent attention: all heads share a cache of `rank` + `d_rope` numbers a position.
 
-    Each head makes its keys and values from a position's latent; position enters by a part of its
-    own, rotated, whose key all heads share. Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1.
+    Each head makes its keys and values from a position's latent. The position enters through a
+    separate, rotated part, whose key all heads share.
+
+    Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1.
 
     Args:
-        rank: r, of the latent.
-        d_head: D, of queries and keys without their rotated part.
-        d_rope: R, of the rotated part.
-        d_value: E; D unless given.
-        q_rank: of a latent for queries; none unless given.
-        norm: on each latent.
-        position: rotates; the null plug unless given.
+        rank: r, the size of the latent.
+        d_head: D, the size of queries and keys without their rotated part.
+        d_rope: R, the size of the rotated part.
+        d_value: E, the size of values; D unless given.
+        q_rank: the size of a latent for queries; no such latent unless given.
+        norm: builds the norm of each latent.
+        position: the plug that rotates; one without effect unless given.
         scale: 1/√(D+R) unless given.
-        dropout: on the attention weights, in training.
+        dropout: the share of the attention weights that is set to 0 in training.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class LatentAttention(nn.Module):
         self.d_value = d_head if d_value is None else d_value
         self.causal, self.attend, self.dropout = causal, attend, dropout
         self.position = Position() if position is None else position
-        if type(self.position).bias is not Position.bias:  # nobody would ask for it
+        if type(self.position).bias is not Position.bias:  # no one would call it
             raise ValueError(f"{type(position).__name__} has a bias; latent attention only rotates")
         self.scale = (d_head + d_rope) ** -0.5 if scale is None else scale
         linear, queries = partial(nn.Linear, bias=False), n_heads * (d_head + d_rope)
@@ -80,7 +82,7 @@ class LatentAttention(nn.Module):
     def latents(
         self, x: Float[Tensor, "B T C"], pos: Int[Tensor, "... T"]
     ) -> Float[Tensor, "B 1 T rR"]:
-        "What is kept of each position: its latent, and the rotated key that all heads share."
+        "What is kept for each position: its latent and the rotated key that all heads share."
         c, k_rope = self.kv_down_proj(x)[:, None].split([self.rank, self.d_rope], -1)  # B 1 T r|R
         return torch.cat([self.kv_norm(c), self.position.rotate(k_rope, pos)], -1)  # B 1 T r+R
 
@@ -95,13 +97,13 @@ class LatentAttention(nn.Module):
         """Self-attention over `x`, and over the latents that `cache` holds.
 
         Args:
-            pos: 0, 1, … after what the cache holds, unless given.
+            pos: positions of `x`; unless given, they go on from the end of the cache, or from 0.
             mask: True where a query may attend.
         """
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T
-        elif pos.shape not in (x.shape[1:2], x.shape[:2]):  # a single one would serve all
+        elif pos.shape not in (x.shape[1:2], x.shape[:2]):  # a single one would be used for all
             raise ValueError(f"pos needs shape T or B T of x {(*x.shape,)}, got {(*pos.shape,)}")
         q = split_heads(self.q_proj(x), self.d_head + self.d_rope)  # B H T D+R
         q, q_rope = q.split([self.d_head, self.d_rope], -1)  # B H T D|R
@@ -122,7 +124,7 @@ class LatentAttention(nn.Module):
     def explicit(
         self, q: Float[Tensor, "B H T DR"], kept: Float[Tensor, "B 1 S rR"], **options: Any
     ) -> Float[Tensor, "B H T E"]:
-        "A key and a value for each head and position."
+        "Attention with a key and a value for each head and position."
         c, k_rope = kept.split([self.rank, self.d_rope], -1)  # B 1 S r|R
         kv = split_heads(self.kv_up_proj(c[:, 0]), self.d_head + self.d_value)  # B H S D+E
         k, v = kv.split([self.d_head, self.d_value], -1)  # B H S D|E
@@ -132,7 +134,7 @@ class LatentAttention(nn.Module):
     def absorbed(
         self, q: Float[Tensor, "B H T DR"], kept: Float[Tensor, "B 1 S rR"], **options: Any
     ) -> Float[Tensor, "B H T E"]:
-        "The same without keys and values: one head, whose key and value is what is kept."
+        "The same without making keys and values: one head, which reads what is kept as both."
         up = self.kv_up_proj.weight.unflatten(0, (self.n_heads, -1))  # H D+E r
         up_k, up_v = up.split([self.d_head, self.d_value], 1)  # H D|E r
         q, q_rope = q.split([self.d_head, self.d_rope], -1)  # B H T D|R

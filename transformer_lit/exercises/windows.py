@@ -9,7 +9,7 @@ def sink_checks(answer):
     b = torch.randn(3)
 
     def weights(scores, b):
-        "With the sink's in the last column."
+        "The weights, with the sink's in the last column."
         return torch.cat([scores, b[:, None, None].expand(2, 3, 5, 1)], -1).softmax(-1)
 
     scores = q @ k.mT / 7**0.5
