@@ -74,7 +74,7 @@ class DecoderLayer(nn.Module):
         memory_mask: Bool[Tensor, "#B #H #T #S"] | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Self-attention, cross-attention to the memory, and the network, each inside its wiring.
+        """Self-attention, cross-attention to the memory, and the network, each in its own wiring.
 
         Args:
             mask: for the U keys of self-attention.
