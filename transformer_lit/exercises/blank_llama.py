@@ -634,7 +634,7 @@ def generate(model, ids, max_new_tokens, pick):
 
 def fill_checks(answer):
     def arrived(fill):
-        "How many tensors were put in the right place, or \"an error\"."
+        'How many tensors were put in the right place, or "an error".'
 
         def run(tensors):
             model = Llama(settings(L=1))

@@ -364,7 +364,7 @@ def train(model, batches, lr):
     return losses
 
 class MadeUp(nn.Module):
-    "A model whose next token depends on the source and all earlier tokens. Counts calls of `encode`."
+    "A model whose next token depends on the source and earlier tokens; counts calls of `encode`."
 
     encoded = 0
 
