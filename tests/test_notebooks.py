@@ -116,7 +116,7 @@ def test_what_the_site_folds_is_collapsed_and_a_figure_has_its_caption(made):
             assert hidden == bool({"hide", "code-fold"} & told.keys()), cell["id"]
     cells = made["handout"]["nbs/capstones/03_repair_shop"]
     place = next(i for i, c in enumerate(cells) if c["id"] == "two-figure")
-    said = r"\*Figure \d+\.\d+\.2\.\* Patient 2 as it came in\."
+    said = r"\*Figure \d+\.\d+\.2\.\* Patient 2 before the repair\."
     assert re.match(said, source(cells[place + 1]))
 
 

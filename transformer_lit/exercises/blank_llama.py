@@ -13,14 +13,14 @@ from transformer_lit.course.exercises import exercise, expect, expecting, expect
 from transformer_lit.course.sandbox import Found
 
 def settings(V=13, C=12, L=2, H=4, K=2, D=6, width=17, base=500.0, eps=0.01, tied=False):
-    "What config.json would say."
+    "The configuration as `config.json` would contain it."
     names = "vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads "
     names += "head_dim intermediate_size rope_theta rms_norm_eps tie_word_embeddings"
     return dict(zip(names.split(), (V, C, L, H, K, D, width, base, eps, tied)))
 
 
 def fill_weights(module):
-    "Random weights, the same for the same names; what a reader calls otherwise shows in the text."
+    "Fill with random weights, the same for the same names; return a text that shows other names."
     named = sorted(module.named_parameters())
     with torch.no_grad():
         for number, (_, p) in enumerate(named):
@@ -51,11 +51,11 @@ def twins(answer, own, c, no_bias=""):
 
 
 def in_pieces(layer, x, lengths, cache):
-    "What a layer gives that reads the positions of x in pieces."
+    "The output of a layer that reads the positions of x in pieces."
     return torch.cat([layer(piece, cache) for piece in x.split(lengths, dim=1)], dim=1)
 
 def their_names(layers, tied=False):
-    "The names in a folder with these layers."
+    "The names of the tensors in a folder with these layers."
     parts = ["input_layernorm", "post_attention_layernorm"]
     parts += [f"self_attn.{name}_proj" for name in "qkvo"]
     parts += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
@@ -65,13 +65,13 @@ def their_names(layers, tied=False):
 
 
 def exchanged(one, other):
-    "`our_name`, with two words in the names exchanged."
+    "`our_name`, but with two words in the names swapped."
     right = our_name  # which may soon be this one
     return lambda theirs: right(theirs).replace(one, "?").replace(other, one).replace("?", other)
 
 
 def random_tensors(c):
-    "Those of a random Llama, by the names that they have in a folder."
+    "The tensors of a random Llama, under the names that they have in a folder."
     model = Llama(c)
     fill_weights(model)
     ours = dict(model.named_parameters())
@@ -84,7 +84,7 @@ def without_a_norm(tensors):
 
 
 def refused(answer, *inputs):
-    "Whether it raises torch's error."
+    "Whether the call raises torch's error."
     try:
         answer(*inputs)
     except NotImplementedError:  # an exercise that is still open
@@ -291,7 +291,7 @@ def attention_checks(answer):
         return {"result": result, "keys that are kept": keys}
 
     def read_at(*pos):
-        "Where the pieces stand at these positions."
+        "The outputs if the pieces are at these positions."
         pos = torch.tensor(pos)
         return read(out(turn(q, pos), turn(k, pos), v), turn(k, pos))
 
@@ -486,7 +486,7 @@ def load_checks(answer):
     missing = without_a_norm(tensors)
 
     def seen(load, c=c, tensors=tensors):
-        "What comes of a folder as published ones are."
+        "What `load` makes of a folder in the published format."
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "config.json").write_text(json.dumps(c))
             save_file(tensors, Path(folder, "model.safetensors"))
@@ -494,7 +494,7 @@ def load_checks(answer):
             return model and {"training": model.training, "logits": model(ids).detach().double()}
 
     def with_part(**part):
-        "What comes of another class or function in the solution's Llama."
+        "What the solution's loader gives with another class or function in its Llama."
         with mock.patch.multiple(__name__, **part):
             return seen(load_llama)
 
@@ -634,7 +634,7 @@ def generate(model, ids, max_new_tokens, pick):
 
 def fill_checks(answer):
     def arrived(fill):
-        "How many tensors are in their place, or that there is an error."
+        'How many tensors were put in the right place, or "an error".'
 
         def run(tensors):
             model = Llama(settings(L=1))

@@ -11,7 +11,7 @@ from transformer_lit.course.sandbox import Found
 PAD, BOS, EOS = 0, 1, 2
 
 def filled(module):
-    "With random weights, the gains and biases of norms too."
+    "The module with random weights, also in the gains and biases of its norms."
     for p in module.parameters():
         nn.init.normal_(p, std=0.5)
     return module
@@ -26,12 +26,12 @@ def filled_like(module, example):
     lists = {"missing": wanted - given, "not looked for": given - wanted}
     if said := [f"{what}: {', '.join(sorted(names))}" for what, names in lists.items() if names]:
         raise Found(f"Its weights are not called as they should be. {'; '.join(said)}.")
-    module.load_state_dict(example.state_dict(), strict=False)  # a mask may be kept beside them
+    module.load_state_dict(example.state_dict(), strict=False)  # the module may also store a mask
     return module
 
 
 def changed(module, **parts):
-    "A copy with other parts."
+    "A copy of the module with some parts replaced."
     module = copy.deepcopy(module)
     for name, part in parts.items():
         setattr(module, name, part)
@@ -39,7 +39,7 @@ def changed(module, **parts):
 
 
 def padded(B, S):
-    "A mask that hides the last two of S places from the last of B rows."
+    "A mask that hides the last two of S positions in the last of B rows."
     mask = torch.ones(B, 1, 1, S, dtype=torch.bool)
     mask[-1, ..., S - 2 :] = False
     return mask
@@ -76,7 +76,7 @@ def make_batch(pairs):
 def attend_checks(answer):
     q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 11)
     mask = torch.rand(2, 1, 5, 7) < 0.6
-    mask[..., 0], mask[..., 0, :] = True, True  # no row is empty, and no column
+    mask[..., 0], mask[..., 0, :] = True, True  # every query sees a key, and every key is seen
     inputs, products, scores = (q, k, v, mask), q @ k.mT, q @ k.mT / 11**0.5
 
     def hidden(scores, mask=~mask):
@@ -215,7 +215,7 @@ class DecoderLayer(nn.Module):
         return x + self.down_proj(self.up_proj(self.ffn_norm(x)).relu())
 
 class Masked(nn.Module):
-    "A part that is handed another mask, its last input."
+    "A layer that gets another mask as its last input."
 
     def __init__(self, part, change):
         super().__init__()
@@ -233,7 +233,7 @@ def translator_checks(answer):
 
     def outcome(encoding, decoding):
         memory = encoding.encode(src)
-        real = memory * (src != PAD)[..., None]  # what stands at padding is of no use to anybody
+        real = memory * (src != PAD)[..., None]  # no one needs the vectors at the padding
         logits = decoding.decode(tgt_in, memory, src)
         return {"memory": real, "logits": logits, "forward": logits}
 
@@ -304,7 +304,7 @@ class Translator(nn.Module):
         return self.decode(tgt_in, self.encode(src), src)
 
 class SmallModel(nn.Module):
-    "Reads both sides without attention: enough to see what a loop does."
+    "A model without attention that reads both sides, which is enough to check a training loop."
 
     def __init__(self):
         super().__init__()
@@ -364,7 +364,7 @@ def train(model, batches, lr):
     return losses
 
 class MadeUp(nn.Module):
-    "A model whose next token depends on the source and all before it; it counts."
+    "A model whose next token depends on the source and earlier tokens; counts calls of `encode`."
 
     encoded = 0
 
@@ -376,7 +376,7 @@ class MadeUp(nn.Module):
         places = torch.arange(tgt_in.size(1))
         mixed = (tgt_in * (5 + places)).cumsum(1) + memory.sum((1, 2))[:, None]
         logits = torch.sin(mixed[..., None] * torch.arange(13.0))
-        logits[..., EOS] = 0.1 * (1 + places)  # the end gets likelier
+        logits[..., EOS] = 0.1 * (1 + places)  # the end becomes more likely
         logits[..., :EOS] = -9.0
         return logits
 

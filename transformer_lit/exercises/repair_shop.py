@@ -38,7 +38,7 @@ Numbers = namedtuple("Numbers", "words src tgt new_src new_tgt")
 
 @functools.cache
 def letters():
-    "All numbers as one text, a line each: ids to train on, and 90 windows of 33 letters."
+    "All numbers as one text, one to a line: the ids to train on, and 90 windows of 33 new letters."
     text = "".join(" ".join(spelled(n)) + "\n" for n in shuffled())
     found = sorted(set(text))
     ids = torch.tensor([found.index(letter) for letter in text])
@@ -47,7 +47,7 @@ def letters():
 
 @functools.cache
 def numbers():
-    "Digits and words as padded tables: 0 pads, 1 begins, 2 ends."
+    "The numbers as padded tables of digits and of words: id 0 is padding, 1 begins, 2 ends."
     words = sorted({word for n in range(1, 1000) for word in spelled(n)})
     words = ["pad", "begin", "end", *words, *"0123456789"]
 
@@ -62,21 +62,21 @@ def numbers():
 
 @torch.no_grad()
 def next_letter_loss(model):
-    "The loss of the next letter on text that was kept out."
+    "The loss of the next letter on held-out text."
     new = letters().new
     return cross_entropy(model(new[:, :-1]).mT, new[:, 1:]).item()
 
 
 @torch.no_grad()
 def letters_right(model):
-    "How often the most probable next letter is right, on text that was kept out."
+    "How often the most probable next letter is right, on held-out text."
     new = letters().new
     return (model(new[:, :-1]).argmax(-1) == new[:, 1:]).double().mean().item()
 
 
 @torch.no_grad()
 def write(model, begin, more):
-    "The most probable continuation of a beginning, so many letters long."
+    "The text `begin`, continued by the `more` most probable letters."
     known = letters().letters
     ids = torch.tensor([[known.index(letter) for letter in begin]])
     for _ in range(more):
@@ -86,7 +86,7 @@ def write(model, begin, more):
 
 @torch.no_grad()
 def translation_loss(model):
-    "The loss on numbers that were kept out, the digits seen and the padding not."
+    "The loss on held-out numbers, where the digits may be seen and the padding may not."
     src, tgt = numbers().new_src, numbers().new_tgt
     logits = model(src, tgt[:, :-1], src != 0)
     return cross_entropy(logits.mT, tgt[:, 1:], ignore_index=0).item()
@@ -94,7 +94,7 @@ def translation_loss(model):
 
 @torch.no_grad()
 def some_translations(model, rows=4, most=8):
-    "Pairs of digits and what the model says, of numbers that were kept out."
+    "Pairs of the digits of a held-out number and the words that the model predicts."
     words, src = numbers().words, numbers().new_src[:rows]
     ids = torch.ones(rows, 1, dtype=torch.long)
     for _ in range(most):
@@ -105,7 +105,7 @@ def some_translations(model, rows=4, most=8):
     return list(zip(asked, said))
 
 def reached(loss, bound):
-    "A loss that is low enough is as good as any other: what a mended program learns counts."
+    "How a loss is shown: all losses below the bound look the same, as any of them is good enough."
     return f"below {bound}" if loss < bound else f"{loss:.1f}"
 
 
@@ -122,7 +122,7 @@ def letters_checks(answer):
         before = cross_entropy(model(new[:, 1:]).mT, new[:, :-1])
         if before < 1.2:
             wrong["Shifted, and the wrong way: it learns the letter before."] = found
-    # each letter is known from the one before, and no target is a guess
+    # Each letter follows from the one before, which leaves no target to guess.
     _, losses = answer(torch.arange(700) % 7, 7, 25)
     found = {"its log, the last 5 losses": reached(sum(losses[-5:]) / 5, 0.05)}
     right = dict.fromkeys(found, "below 0.05")
@@ -140,7 +140,7 @@ def unmoved_checks(answer):
     first, last = ["0.bias", "0.weight"], ["2.bias", "2.weight"]
 
     def found(copied=False, rate=0.1, frozen=False, buffer=False):
-        "What the answer says of a small model, and how often it calls the step."
+        "What the answer returns for a small model, and how often it calls the step."
         model, calls = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)), []
         if buffer:
             model.register_buffer("scale", torch.ones(2))

@@ -45,13 +45,13 @@ from transformer_lit.training.loss import cross_entropy
 from transformer_lit.training.trainer import evaluating, mean_loss
 
 # %% ../../nbs/recipes/09_instruct.ipynb #rows
-Row = dict[str, Any]  # of a .jsonl file: messages, or a prompt and a completion
+Row = dict[str, Any]  # a row of a .jsonl file: messages, or a prompt and a completion
 
 
 def rows_from_file(path: str | Path) -> list[Row]:
     """The conversations of a .jsonl file, one on each line.
 
-    `InputError` names the first line that is no conversation, or in which nobody answers.
+    Raises `InputError` for the first line that is not a conversation or has no answer.
     """
     rows = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
@@ -75,7 +75,7 @@ def rows_from_file(path: str | Path) -> list[Row]:
 
 
 def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[list[int], list[int]]:
-    "The ids of a conversation, and 1 for those of an answer and of its end, 0 for the others."
+    "The ids of a conversation, with 1 for each id of an answer or its end, and 0 for the others."
     if "messages" not in row:
         asked, said = tokenizer.encode(row["prompt"]), tokenizer.encode(row["completion"])
         said += [end] if (end := getattr(tokenizer, "eos_id", None)) is not None else []
@@ -100,7 +100,7 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
         if not (text.startswith(opening) and whole.startswith(text) and ids[: len(told)] == told):
             why = "the chat template changes earlier messages, or opens an answer in another way"
             raise InputError(f"{why}: give one answer a row, or a prompt and a completion")
-        # a space that begins an answer may join the last token of what opens it: that token counts
+        # A space that begins an answer may merge with the last token before it. That token counts.
         pairs = enumerate(zip(asked, told, strict=False))
         begin = next((j for j, (a, b) in pairs if a != b), len(asked))
         roles += [0] * (begin - len(roles)) + [1] * (len(told) - begin)
@@ -108,18 +108,18 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
 
 
 def signed(ids: Sequence[int], roles: Sequence[int]) -> list[int]:
-    "A row as a stream carries it: a token that doesn't count is −2 − id."
+    "A row as it goes into a stream: a token that doesn't count becomes −2 − id."
     mask = answer_mask(torch.tensor(ids), torch.tensor(roles))
     return [i if counts else -2 - i for i, counts in zip(ids, mask.tolist(), strict=True)]
 
 
 def unsigned(row: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    "The ids of such rows; padding, −1, becomes 0."
+    "The ids of signed rows; padding, −1, becomes 0."
     return torch.where(row < -1, -2 - row, row).clamp(min=0)
 
 
 def answer_step(model: nn.Module, batch: TextBatch) -> tuple[Tensor, int]:
-    "The `step` of a trainer: the loss of the tokens that count."
+    "The `step` for a trainer: the loss of the tokens that count."
     return cross_entropy(model(unsigned(batch.ids)), batch.targets, keep=batch.targets >= 0)
 
 # %% ../../nbs/recipes/09_instruct.ipynb #trained
@@ -168,7 +168,7 @@ examples write the running totals first, and so does the model half of the time.
         return f"{metrics['val_loss']:.4f} nats per token of an answer"
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
-        "As `Trained.save`; changes of low rank are written into the weights."
+        "Like `Trained.save`, but changes of low rank are first merged into the weights."
         whole = copy.copy(self)
         whole.model = copy.deepcopy(self.model)
         merge_lora(whole.model)
@@ -177,17 +177,17 @@ examples write the running totals first, and so does the model half of the time.
 # %% ../../nbs/recipes/09_instruct.ipynb #instruct
 @dataclass(frozen=True, kw_only=True)
 class Instructing(LanguageModeling):
-    "Conversations to a decoder-only model; what an assistant says counts in the loss."
+    "Teaches conversations to a decoder-only model; the loss counts what an assistant writes."
 
-    rank: int | None = None  # of LoRA; all weights are trained unless given
-    alpha: float = 16.0  # of LoRA
-    where: tuple[str, ...] = ("q_proj", "v_proj")  # layers that LoRA changes: the ends of names
-    think: float = 0.5  # running-sum: the share of the answers that write the totals
-    chat_template: str | None = None  # of the model that it begins with
-    ends: tuple[int, ...] = ()  # tokens that end an answer; those of the model that it begins with
+    rank: int | None = None  # rank of LoRA; without it, all weights are trained
+    alpha: float = 16.0  # α of LoRA
+    where: tuple[str, ...] = ("q_proj", "v_proj")  # ends of the names of LoRA layers
+    think: float = 0.5  # share of the answers of running-sum that write totals
+    chat_template: str | None = None  # chat template of the model that the run starts from
+    ends: tuple[int, ...] = ()  # tokens that end an answer, from the same model
 
     kind = Assistant
-    variant = "instruct"  # a preset of the same name is another task's
+    variant = "instruct"  # another task has presets of the same names
     inherited = ("chat_template", "ends")
     reads: ClassVar[str] = "data"
     remembers = ("dataset", "paths", "length", "chat_template", "ends")
@@ -256,14 +256,14 @@ Instructing.presets |= read_presets(Instructing)
 
 # %% ../../nbs/recipes/09_instruct.ipynb #reason
 class Reasoner(Assistant):
-    "A model that was reinforced, with its rewards on questions that it has not seen."
+    "A reinforced model, which is scored by its answers to new questions."
 
     task = "reason"
 
     def score(
         self, examples: Sequence[str], *, progress: Callable[[int], Any] = lambda done: None
     ) -> dict[str, Any]:
-        "Shares of right answers: greedy, one sample (pass@1), any of eight; and their form."
+        "Shares of right answers, greedy, in one sample (pass@1), in any of eight; and their form."
         answer = {"model": self.model, "tokenizer": self.tokenizer}
         eight = [asked for asked in examples for _ in range(8)]
         drawn = sampled_answers(**answer, questions=eight, seed=0)
@@ -300,9 +300,9 @@ def sampled_answers(
     max_new_tokens: int = 12,
     seed: int | None = None,
 ) -> list[str]:
-    """An answer to each question, up to and with its end mark, at temperature 1 unless given.
+    """Sample an answer to each question, up to its end mark, which is included.
 
-    Questions must have equally many tokens. An answer that doesn't end has no end mark.
+    All questions must have the same number of tokens. An answer that doesn't end has no end mark.
     """
     device, end = next(model.parameters()).device, tokenizer.encode("$")[0]
     ids = torch.tensor(tokenizer.encode_all(questions), device=device)
@@ -314,18 +314,18 @@ def sampled_answers(
 
 @dataclass(frozen=True)
 class Questions:
-    "A batch of questions with as many tokens each, and the tokenizer that reads them."
+    "A batch of questions of equal length in tokens, and the tokenizer that reads them."
 
     texts: tuple[str, ...]
     tokenizer: Tokenizer
 
     def to(self, device: torch.device | str) -> "Questions":
-        "The same: texts are on no device."
+        "The same object, because texts are on no device."
         return self
 
 
 class QuestionStream:
-    "An endless, repeatable stream of fresh questions; batch i depends on `seed` and i only."
+    "An endless, repeatable stream of new questions; batch i depends only on `seed` and i."
 
     def __init__(self, tokenizer: Tokenizer, *, digits: int, batch_size: int, seed: int):
         self.tokenizer, self.digits, self.batch_size = tokenizer, digits, batch_size
@@ -342,12 +342,12 @@ class QuestionStream:
 
 @dataclass(frozen=True, kw_only=True)
 class Reasoning(Instructing):
-    "Questions whose answers can be checked, to a model that answers some of them."
+    "Teaches by questions whose answers can be checked, to a model that answers some of them."
 
     group_size: int = 8  # answers to each question
     baseline: Literal["none", "mean", "leave_one_out"] = "mean"  # or none, leave_one_out
     scale: Literal["std", "none"] = "std"  # or none
-    digits: int = 8  # of a question
+    digits: int = 8  # digits of a question
 
     kind = Reasoner
     variant = "reason"
@@ -355,7 +355,7 @@ class Reasoning(Instructing):
     presets: ClassVar[dict[str, Recipe]] = {}
 
     def reward(self, question: str, answer: str) -> float:
-        "What an answer is worth: 1 where it is right. Another task overrides it."
+        "The reward of an answer, which is 1 if it is right. Another task overrides this method."
         return float(is_right(question, answer))
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[str]:
@@ -377,13 +377,13 @@ class Reasoning(Instructing):
     def _answered(
         self, model: nn.Module, batch: Questions, seed: int | None = None
     ) -> tuple[list[str], list[str], Tensor]:
-        "Questions, each as often as it is answered; the answers; their rewards."
+        "The questions, each repeated for each of its answers; the answers; and their rewards."
         asked = [text for text in batch.texts for _ in range(self.group_size)]
         said = sampled_answers(model, batch.tokenizer, asked, seed=seed)
         return asked, said, torch.tensor([self.reward(*x) for x in zip(asked, said, strict=True)])
 
     def step(self, model: nn.Module, batch: Questions) -> tuple[Tensor, int]:
-        "The loss of a group of answers to each question, sampled from the model as it is."
+        "The loss of a group of answers to each question, sampled from the current model."
         asked, said, rewards = self._answered(model, batch)
         scale = None if self.scale == "none" else self.scale
         how = {"group_size": self.group_size, "baseline": self.baseline, "scale": scale}
@@ -400,7 +400,7 @@ class Reasoning(Instructing):
         return loss, 20 * len(rows)  # one constant for all batches
 
     def loss(self, model: nn.Module, batch: Questions) -> tuple[Tensor, int]:
-        "The share of answers without a reward, always to the same draws."
+        "The share of answers without a reward, always with the same random draws."
         _, _, rewards = self._answered(model, batch, seed=0)
         return len(rewards) - rewards.sum(), len(rewards)
 

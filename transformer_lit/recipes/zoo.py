@@ -34,12 +34,12 @@ from transformer_lit.recipes.translation import Translation, Translator
 # %% ../../nbs/recipes/06_zoo.ipynb #code
 _KINDS = (Translation, LanguageModeling, MaskedModeling, Instructing, Reasoning)
 RECIPES: dict[str, type[Recipe]] = {recipe.kind.task: recipe for recipe in _KINDS}
-PUBLISHED = ("smollm2", "minilm")  # data sets that are a model
+PUBLISHED = ("smollm2", "minilm")  # names of data sets that are models
 _WEIGHTS = Path(str(files("transformer_lit"))) / "weights"
 
 
 def model_names() -> list[str]:
-    "The models that come with the package."
+    "The names of the models that come with the package."
     return sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))
 
 
@@ -81,18 +81,19 @@ def load(
     weights: str | None = None,
     build: Build | None = None,
 ) -> Trained | nn.Module:
-    """A trained model: one that comes with the package, by name, or one in a folder or file.
+    """Open a trained model: one that comes with the package, by name, or one in a folder or file.
 
-    The folder is one that `save` wrote, that of a finished training, or a published language model
-    as `transformers` writes it; the file is one in GGUF. The names in `PUBLISHED` are of files that
-    were fetched. A translator opens as a `Translator`, what continues a text as a `LanguageModel`,
-    a sentence encoder as a `SentenceEncoder`. A type checker knows which by the name of a model; of
-    a folder you say it: `model: LanguageModel = load(folder)`. `InputError` when there is no such
-    model or device, or files are damaged.
+    The folder may be one that `save` wrote, the folder of a finished training run, or a published
+    language model in the format of `transformers`; a file must be in GGUF. A name in `PUBLISHED`
+    opens files that were downloaded before. A translator opens as a `Translator`, a model that
+    continues text as a `LanguageModel`, and a sentence encoder as a `SentenceEncoder`. A type
+    checker knows the class from the name of a model. For a folder you annotate the class yourself:
+    `model: LanguageModel = load(folder)`. Raises `InputError` if there is no such model or device,
+    or if files are damaged.
 
     Args:
-        weights: "int8" or "int4": linear layers keep so few bits a weight (see `quantised`).
-        build: what made a model of your own, the function that `open_training` got as `model`.
+        weights: "int8" or "int4" store the linear layers in that many bits (see `quantised`).
+        build: for your own model, the function that `open_training` received as `model`.
 
     Example:
         >>> load("everyday-en-de").translate(["A man is riding a bike."])
@@ -103,7 +104,7 @@ def load(
         folder = _fetched(name_or_folder)
     if name_or_folder in model_names():
         folder = _WEIGHTS / folder
-    elif (folder / "model").is_dir():  # where a training leaves it
+    elif (folder / "model").is_dir():  # where a training run puts the model
         folder = folder / "model"
     if not folder.is_dir() and folder.suffix != ".gguf":
         named = f"shipped are {_names()}; {' and '.join(PUBLISHED)} can be fetched"
@@ -122,7 +123,7 @@ def load(
 
 
 def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | None:
-    "What opens a file or folder that others wrote; None for a folder of ours."
+    "What opens a file or folder in another format; None for a folder that `save` wrote."
     if folder.suffix == ".gguf":
         return _published
     if not (folder / "config.json").exists():
@@ -159,7 +160,7 @@ def _sentence_encoder(folder: Path, device: torch.device | str, weights: str | N
 
 
 def model_card(name: str) -> str:
-    "The card of a shipped model, in Markdown: its data, its scores, its limits, its licence."
+    "The card of a shipped model, in Markdown: its data, scores, limits and licence."
     if name not in model_names():
         raise InputError(f"no model {name!r}; shipped are {_names()}")
     return read_text(_WEIGHTS / name / "README.md")
@@ -191,7 +192,7 @@ def card_text(name: str, result: Result) -> str:
 
 
 def ship(name: str, folder: str | Path, result: Result, *, shelf: str | Path = _WEIGHTS) -> Path:
-    "Pack the model in `folder` into the package as `name`, with its card; an old one is replaced."
+    "Pack the model in `folder` into the package as `name`, with its card, and replace an old one."
     target = Path(shelf) / name
     model = load(folder)
     if target.exists():
