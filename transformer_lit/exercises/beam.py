@@ -13,7 +13,7 @@ def beam_step_checks(answer):
     }
 
     def candidates(beginnings):
-        "All candidates, best first, and those that do not end."
+        "Return all candidates, best first, and those that do not end."
         found = [
             ((*words, word), log_p + math.log(p))
             for words, log_p in beginnings
