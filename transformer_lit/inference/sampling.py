@@ -155,7 +155,7 @@ def stream(
 ) -> Iterator[list[int | None]]:
     """Continue each row of `ids` step by step: yield its new token, or None once it is finished.
 
-    `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
+    `model` is any object with `start` and `step`, in eval mode. All rows have the same length.
     When the context is full, only its last half is kept.
 
     Args:
@@ -163,7 +163,7 @@ def stream(
         generator: the source of random numbers; by default, it begins at the seed of `sampling`.
         src: ids of the source, if the model is an encoder–decoder.
         src_mask: True at the tokens of the source.
-        max_new_tokens: the largest number of tokens that a row may get.
+        max_new_tokens: maximum number of new tokens for each row.
         max_len: positions that the model can hold; None means as many as are needed.
         eos: a row that draws this token, or one of these tokens, is finished.
 
