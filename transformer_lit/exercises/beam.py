@@ -13,7 +13,7 @@ def beam_step_checks(answer):
     }
 
     def candidates(beginnings):
-        "All candidates, best first, and those that do not end."
+        "Return all candidates, best first, and those that do not end."
         found = [
             ((*words, word), log_p + math.log(p))
             for words, log_p in beginnings
@@ -63,7 +63,7 @@ def beam_step(beginnings, table, width):
 
 def is_over_checks(answer):
     def judging(length_of, enough_ends=False):
-        "Judge the best beginning by another length; `enough_ends`: a full list ends the search."
+        "Judge the best prefix by another length; with `enough_ends`, a full list ends the search."
 
         def is_over(best, finished, log_p, length, max_len, width, alpha):
             n = length_of(finished >= width, length, max_len)

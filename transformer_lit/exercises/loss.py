@@ -7,7 +7,7 @@ from transformer_lit.training.loss import cross_entropy
 
 def token_losses_checks(answer):
     def both(losses):
-        "The losses and their gradient."
+        "Return the losses and their gradients."
         return lambda *inputs: {"result": losses(*inputs), **gradients(losses, *inputs)}
 
     def chosen(logits, targets):

@@ -17,7 +17,7 @@ def greedy_checks(answer):
     table = torch.randn(11, 11)
 
     def model(ids):
-        "Logits that depend on all ids so far."
+        "Return logits that depend on all ids so far."
         return (9 * table[ids]).cumsum(1).sin()
 
     ids, n = torch.tensor([[3, 5], [1, 2], [7, 7]]), 5
@@ -100,14 +100,14 @@ def draws_checks(answer):
     z = torch.tensor([0.2, 1.5, -0.3, 1.1, 0.4])
 
     def shares(generate, **settings):
-        "The share of each id in 20,000 draws after one text; `top_p` 0 is greedy."
+        "Return the share of each id in 20,000 draws after one text; `top_p` 0 is greedy."
         found = generate(
             lambda ids: z.expand(*ids.shape, 5), torch.zeros(20_000, 1).long(), 1, **settings
         )
         return torch.bincount(found[:, 1], minlength=5) / 20_000
 
     def kept(p, top_p, crossing=True):
-        "The expected distribution: p, cut off and divided by the sum of what is left."
+        "Return the expected distribution: p, cut off and divided by the sum of the rest."
         q, order = p.sort(descending=True)
         q = q * (q.cumsum(-1) - crossing * q <= top_p)
         return torch.zeros(5).scatter(0, order, q / q.sum())

@@ -10,7 +10,7 @@ from transformer_lit.course.sandbox import Found
 from transformer_lit.exercises.primer import loss
 
 def small(dropout=0.0, size=1.0):
-    "A model of next tokens: V = 11, C = 5."
+    "A next-token model with V = 11 and C = 5."
     model = nn.Sequential(nn.Embedding(11, 5), nn.Dropout(dropout), nn.Linear(5, 11))
     with torch.no_grad():
         for p in model.parameters():
@@ -23,7 +23,7 @@ def tables(*shapes):
 
 
 class _Stream:
-    "Batches one after the other, as a stream without end gives them."
+    "Yield one batch after the other, like an endless stream."
 
     def __init__(self, batches):
         self.coming = iter(batches)
@@ -42,7 +42,7 @@ class _Stream:
 
 
 def trained(train, size, batches, steps, lr, kind=_Stream):
-    "The losses, and what became of the weights."
+    "Return the losses and the trained weights."
     model = small(size=size)
     losses = train(model, kind(batches), steps, lr)
     if losses is None:
@@ -66,7 +66,7 @@ def train_checks(answer):
         take=islice,
         anew=False,
     ):
-        "Training with steps in this order, and with another optimiser, loss or choice of batches."
+        "Train with the steps in this order, or with another optimiser, loss or choice of batches."
 
         def train(model, batches, steps, lr):
             optimizer, losses = optimizer_of(model.parameters(), lr=lr), []
@@ -142,7 +142,7 @@ def train(model, batches, steps, lr):
 
 def warmup_checks(answer):
     def with_rate(share):
-        "Training whose rate is a share of `lr`."
+        "Train with a learning rate that is a fraction of `lr`."
 
         def training(model, batches, steps, lr, warmup):
             optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
@@ -211,7 +211,7 @@ def train(model, batches, steps, lr, warmup=0):
 
 def evaluate_checks(answer):
     def measuring(evaluate):
-        "The loss, and the mode that the model was left in."
+        "Return the loss and the mode in which the model was left."
 
         def measure(dropout, training, batches):
             model = small(dropout).train(training)

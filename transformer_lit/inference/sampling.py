@@ -20,7 +20,7 @@ from transformer_lit.course.files import InputError
 
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
-    "Keep the k largest logits, and those that tie with the k-th; all others become -inf."
+    "Keep the k largest logits, and any that tie with the k-th; all others become -inf."
     if k < 1:
         raise ValueError(f"top_k must be 1 or more, got {k}")
     least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]  # … 1
@@ -52,7 +52,7 @@ def next_token(
     top_p: float | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B"]:
-    """Choose one token for each row. Temperature 0 is greedy: it takes the largest logit.
+    """Choose one token for each row. Temperature 0 is greedy choice, which takes the largest logit.
 
     Args:
         temperature: above 1, the choice is more random than the model; below 1, it is less so.
@@ -69,7 +69,7 @@ def next_token(
     if not largest.isfinite().all():
         wrong = largest[~largest.isfinite()].tolist()
         raise InputError(f"the largest logit of each row must be finite, got {wrong[:3]}")
-    if temperature > 0:  # differences, so that a tiny temperature gives 0 and -inf, never nan
+    if temperature > 0:  # with differences, a tiny temperature gives 0 and -inf, never nan
         logits = (logits - largest) / max(temperature, 1e-30)
     if top_k is not None:
         logits = keep_top_k(logits, top_k)
@@ -82,7 +82,7 @@ def next_token(
 # %% ../../nbs/inference/01_sampling.ipynb #settings
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen: the same settings for tensors, texts, chats and the command.
+    """How tokens are chosen, with the same settings for tensors, texts, chats and the command.
 
     A wrong value raises `ValueError` at once, before anything is computed.
 
@@ -118,7 +118,7 @@ class Sampling:
             until((), self.stop)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator | None:
-        "A generator that begins at the seed; without a seed None, which means torch's own."
+        "Return a generator with this seed; None (torch's own generator) if there is no seed."
         return None if self.seed is None else torch.Generator(device).manual_seed(self.seed)
 
     def choose(
@@ -155,7 +155,7 @@ def stream(
 ) -> Iterator[list[int | None]]:
     """Continue each row of `ids` step by step: yield its new token, or None once it is finished.
 
-    `model` is anything with `start` and `step`, in eval mode. Rows of one batch have equal length.
+    `model` is any object with `start` and `step`, in eval mode. All rows have the same length.
     When the context is full, only its last half is kept.
 
     Args:
@@ -163,7 +163,7 @@ def stream(
         generator: the source of random numbers; by default, it begins at the seed of `sampling`.
         src: ids of the source, if the model is an encoder–decoder.
         src_mask: True at the tokens of the source.
-        max_new_tokens: the largest number of tokens that a row may get.
+        max_new_tokens: maximum number of new tokens for each row.
         max_len: positions that the model can hold; None means as many as are needed.
         eos: a row that draws this token, or one of these tokens, is finished.
 
@@ -256,17 +256,17 @@ def penalise_repeats(
         raise ValueError(f"repetition_penalty must be above 0 and finite, got {penalty}")
     seen = logits.gather(-1, ids)
     lower = torch.where(seen < 0, seen * penalty, seen / penalty)
-    lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # what was possible stays possible
+    lower = lower.clamp(min=torch.finfo(logits.dtype).min)  # a possible token stays possible
     return logits.scatter(-1, ids, lower.masked_fill(seen == -math.inf, -math.inf))
 
 # %% ../../nbs/inference/01_sampling.ipynb #stop-code
 def until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
-    """Yield the pieces of a text up to the first stop string, which is left out.
+    """Yield the pieces of a text up to the first stop string, which is not included.
 
-    The first stop string is the one that is complete first; of those that end together, it is the
-    longest. The result therefore does not depend on how the text is cut into pieces. After the stop
-    string, nothing more is taken from `pieces`. An end of the text that could begin a stop string
-    is held back until this is ruled out.
+    The first stop string is the one that is complete first; if several end together, it is the
+    longest of them. The result therefore does not depend on how the text is split into pieces.
+    After the stop string, nothing more is taken from `pieces`. If the end of the text could be the
+    beginning of a stop string, it is held back until this is ruled out.
     """
     if isinstance(stop, str) or not all(stop):
         raise ValueError(f"stop must be a list of strings that are not empty, got {stop!r}")
@@ -290,7 +290,7 @@ def _until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
 
 # %% ../../nbs/inference/01_sampling.ipynb #unequal-code
 def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
-    "Pad prompts on the left to one batch for `LeftPadded`; return it and their lengths."
+    "Pad prompts on the left into one batch for `LeftPadded`; return it and their lengths."
     lengths = [len(prompt) for prompt in prompts]
     if not all(lengths):
         raise ValueError("a prompt is empty; give it a token to begin with")
@@ -315,7 +315,7 @@ class _PaddedState:
 
 
 class LeftPadded(nn.Module):
-    """A model that reads one batch of prompts from `pad_left` as if each row came by itself.
+    """A model that reads a batch of prompts from `pad_left` as if each row were alone.
 
     `model.step` must take `pos` and `mask`. A full context cannot be shortened: pass no `max_len`.
     """
@@ -327,7 +327,7 @@ class LeftPadded(nn.Module):
     def start(
         self, batch_size: int, max_len: int, src: Tensor | None = None, src_mask: Any = None
     ) -> _PaddedState:
-        "The state of the wrapped model, which can be started only once."
+        "Return the state of the wrapped model, which can be started only once."
         if self.started or batch_size != len(self.padding):
             rows = len(self.padding)
             raise ValueError(f"made for one start of {rows} rows; a full context cannot be left")
@@ -337,7 +337,7 @@ class LeftPadded(nn.Module):
     def step(
         self, ids: Int[Tensor, "B T"], state: _PaddedState, *, last: int | None = None
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids, or only the `last` of them; those after padding mean nothing."
+        "Return logits for the next T ids or the `last` of them; those at padding are meaningless."
         before, padding = state.length, state.padding[:, None]
         state.length += ids.shape[1]
         place = torch.arange(state.length, device=ids.device)

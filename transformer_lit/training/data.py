@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 # %% ../../nbs/training/02_data.ipynb #batch
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
-    "Rows of ids as one table, padded on the right to the length of the longest."
+    "Stack rows of ids into a tensor, padded on the right to the length of the longest row."
     if not rows:
         raise ValueError("there are no rows to pad")
     longest = max(map(len, rows))
@@ -31,13 +31,13 @@ class PairBatch:
     "A batch of sentence pairs. `tgt_in` is `tgt_out` shifted right by one, after the begin token."
 
     src: Int[Tensor, "B S"]
-    src_mask: Bool[Tensor, "B S"] | None  # True = a token; None when no row is padded
+    src_mask: Bool[Tensor, "B S"] | None  # True = a token; None if no row is padded
     tgt_in: Int[Tensor, "B T"]
     tgt_out: Int[Tensor, "B T"]
     tgt_mask: Bool[Tensor, "B T"]  # True = a token
 
     def to(self, device: torch.device | str) -> "PairBatch":
-        "The same batch on another device."
+        "Move the batch to a device."
         move = (v if v is None else v.to(device) for v in vars(self).values())
         return PairBatch(*move)
 
@@ -45,7 +45,7 @@ class PairBatch:
 def collate(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, pad_id: int, bos: int, eos: int
 ) -> PairBatch:
-    "Pairs of id lists, without special tokens, as one `PairBatch`; the source ends with `eos` too."
+    "Make a `PairBatch` from pairs of id lists without special tokens; sources get an `eos` too."
     src = [[*source, eos] for source, _ in pairs]
     tgt = [[bos, *target, eos] for _, target in pairs]
     src_mask = pad([[1] * len(row) for row in src], 0).bool()
@@ -61,7 +61,7 @@ def collate(
 def bucket_by_length(
     lengths: Sequence[tuple[int, int]], max_tokens: int, *, seed: int | None = None
 ) -> list[list[int]]:
-    """Indices of pairs in batches of similar length, at most `max_tokens` per side with padding.
+    """Group pairs of similar length; each side has at most `max_tokens` cells, with padding.
 
     Every index is in exactly one batch. `seed` shuffles pairs of equal length and the order of
     batches; None keeps them sorted. A pair longer than `max_tokens` raises `ValueError`.
@@ -89,18 +89,18 @@ def bucket_by_length(
 # %% ../../nbs/training/02_data.ipynb #text-batch
 @dataclass(frozen=True)
 class TextBatch:
-    "Blocks of running text; `targets` is `ids` moved one step on."
+    "Blocks of running text; `targets` is `ids` shifted by one place."
 
     ids: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
 
     def to(self, device: torch.device | str) -> "TextBatch":
-        "The same batch on another device."
+        "Move the batch to a device."
         return TextBatch(self.ids.to(device), self.targets.to(device))
 
 
 def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[TextBatch]:
-    "All whole blocks of `length` tokens, once and in order, as batches for an evaluation."
+    "Return all whole blocks of `length` tokens, once and in order, as batches for an evaluation."
     if length < 1 or batch_size < 1:
         raise ValueError(f"length and batch_size must be positive, got {length=}, {batch_size=}")
     count = (len(ids) - 1) // length
@@ -115,13 +115,13 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
 
 # %% ../../nbs/training/02_data.ipynb #text-stream
 def _in_one_process() -> None:
-    "`ValueError` if a `DataLoader` has several workers, because each would give every batch."
+    "Raise `ValueError` if a `DataLoader` has several workers: each would return every batch."
     if (worker := get_worker_info()) and worker.num_workers > 1:
         raise ValueError("several workers would each give every batch; take num_workers=1 or 0")
 
 
 class TextStream(IterableDataset):
-    """An endless, repeatable stream of blocks: each epoch at a new offset and in a new order.
+    """An endless, repeatable stream of blocks: each epoch has a new offset and a new order.
 
     `position` is (epoch, batch) of the next batch; set it to resume. The order depends only on
     `seed` and the epoch. The last batch of an epoch may be smaller. A `DataLoader` takes the stream
@@ -142,7 +142,7 @@ class TextStream(IterableDataset):
         self.position = (0, 0)
 
     def epoch(self, number: int) -> Int[Tensor, "M"]:
-        "Where the blocks of an epoch begin, in the order in which they are returned."
+        "Return where the blocks of an epoch begin, in the order in which the stream returns them."
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         offset = int(torch.randint(self.length, (), generator=generator))
         starts = torch.arange(offset, len(self.ids) - self.length, self.length)
@@ -165,7 +165,7 @@ class TextStream(IterableDataset):
 
 # %% ../../nbs/training/02_data.ipynb #stream
 class PairStream(IterableDataset):
-    """An endless, repeatable stream of batches: in each epoch every pair once, in a new order.
+    """An endless, repeatable stream of batches: each epoch returns every pair once, in a new order.
 
     `position` is (epoch, batch) of the next batch. Set it, and the stream goes on from there, so
     that a training run can be resumed. The order depends only on `seed` and the epoch. A
@@ -196,7 +196,7 @@ class PairStream(IterableDataset):
         self.position = (0, 0)
 
     def epoch(self, number: int) -> list[list[int]]:
-        "The batches of an epoch, as indices of pairs."
+        "Return the batches of an epoch, as lists of pair indices."
         lengths = [(len(target) + 1, len(source) + 1) for source, target in self.pairs]
         return bucket_by_length(lengths, self.max_tokens, seed=self.seed * 1_000_003 + number)
 
@@ -216,7 +216,7 @@ class PairStream(IterableDataset):
 def fixed_batches(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]], max_tokens: int, **special: int
 ) -> list[PairBatch]:
-    "All pairs once, sorted by length, for an evaluation. `special` is passed on to `collate`."
+    "All pairs once, sorted by length, for an evaluation. `special` is passed to `collate`."
     lengths = [(len(target) + 1, len(source) + 1) for source, target in pairs]
     batches = bucket_by_length(lengths, max_tokens)
     return [collate([pairs[i] for i in rows], **special) for rows in batches]

@@ -29,8 +29,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        # With create_graph=True the result below would silently count as a constant, and torch's
-        # `once_differentiable` reports this only if `grad` itself has a gradient.
+        # With create_graph=True, the result below would silently be treated as a constant, and
+        # torch's `once_differentiable` reports this only if `grad` itself requires a gradient.
         if torch.is_grad_enabled():
             raise RuntimeError("the gradient of cross_entropy cannot be differentiated again")
         log_probs, targets = ctx.saved_tensors
@@ -70,11 +70,11 @@ def cross_entropy(
     if logits.shape[:-1] != targets.shape:  # a reshape alone would accept T B for B T
         raise ValueError(f"logits {tuple(logits.shape)} do not fit targets {tuple(targets.shape)}")
     if keep is not None:
-        if keep.dtype != torch.bool:  # integers would be taken as row numbers and miscounted
+        if keep.dtype != torch.bool:  # integers would be used as row indices and miscounted
             raise ValueError(f"keep is {keep.dtype}, not bool; give keep.bool()")
         logits, targets = logits[keep], targets[keep]
     logits, targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
     logits = logits.to(
         torch.promote_types(logits.dtype, torch.float32)
-    )  # half precision is too coarse
+    )  # half precision isn't precise enough
     return _SmoothedCrossEntropy.apply(logits, targets, smoothing), targets.numel()

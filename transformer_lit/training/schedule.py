@@ -22,12 +22,12 @@ def paper_schedule(d_model: int, warmup: int = 4000) -> Callable[[int], float]:
 
 
 def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
-    "The learning rate at a step from 1: linear up to `peak` at step `warmup`, then as 1/√step."
+    "The learning rate, for steps from 1: linear up to `peak` at step `warmup`, then as 1/√step."
     return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
 
 # %% ../../nbs/training/03_schedule.ipynb #cosine
 def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Callable[[int], float]:
-    """The rate at a step from 1: linear up to `peak`, then half a cosine down to `final · peak`.
+    """The rate, for steps from 1: linear up to `peak`, then half a cosine down to `final · peak`.
 
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
 

@@ -26,12 +26,12 @@ def mean_gradient(
 ) -> tuple[Tensor, int]:
     """Put the gradient of the mean loss over all tokens into `model`; return the sum and the count.
 
-    `losses` holds the summed loss of each batch and its number of tokens. Without any tokens there
-    is no mean, and the gradient is 0.
+    `losses` holds the summed loss of each batch and its number of tokens. If there are no tokens,
+    there is no mean, and the gradient is 0.
     """
     total, tokens = torch.zeros(()), 0
     for loss, count in losses:  # noqa: F402
-        loss.backward()  # gradients add up
+        loss.backward()  # adds to `.grad`
         total, tokens = total.to(loss.device) + loss.detach(), tokens + count
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     total, tokens = world.add(total, tokens, gradients)
@@ -41,7 +41,7 @@ def mean_gradient(
 # %% ../../nbs/training/04_trainer.ipynb #mean-loss
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    "Inside, the model is in eval mode; afterwards, each module has its old mode again."
+    "Put the model in eval mode inside the block; restore the mode of each module afterwards."
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -66,7 +66,7 @@ def mean_loss(model: nn.Module, losses: Iterable[tuple[Tensor, int]]) -> float:
 # %% ../../nbs/training/04_trainer.ipynb #parts
 @dataclass(frozen=True)
 class StepLog:
-    "What one optimiser step did."
+    "A record of one optimiser step."
 
     step: int  # from 1
     loss: float  # nats per token, before the step
@@ -77,7 +77,7 @@ class StepLog:
 
 
 def _clear(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    "Clear all gradients; model and optimiser may each have some that the other lacks."
+    "Clear all gradients; the model and the optimiser may each hold some that the other doesn't."
     model.zero_grad(set_to_none=True)
     optimizer.zero_grad(set_to_none=True)
 
@@ -86,7 +86,7 @@ def _not_finite(model: nn.Module, loss: Tensor) -> str:
     """What first became nan or infinite: a weight, otherwise the loss, otherwise a gradient.
 
     In the backward pass, a nan spreads from later tensors to earlier ones. Of several gradients,
-    the one that was registered last is therefore named.
+    the message therefore names the one that was registered last.
     """
     named = list(model.named_parameters())
     places = [(f"the weight {name}", p) for name, p in named] + [("the loss", loss)]
@@ -100,8 +100,9 @@ class Trainer:
     """Runs optimiser steps; it knows nothing about the model, the data set or files.
 
     `step(model, batch)` returns the summed loss and the number of tokens. The gradients of
-    `accumulate` batches are added and divided by all their tokens, so the result is that of one big
-    batch. With `dtype=torch.bfloat16` it computes under autocast, and the weights stay in fp32.
+    `accumulate` batches are added up and divided by the number of all their tokens, which gives the
+    same result as one big batch. With `dtype=torch.bfloat16`, the trainer computes under autocast,
+    and the weights stay in fp32.
 
     Example:
         >>> model = Llama(LlamaConfig(53, d_model=32, n_layers=1, n_heads=2, d_ff=64))
@@ -115,11 +116,11 @@ class Trainer:
     model: nn.Module
     step: Step
     optimizer: torch.optim.Optimizer
-    schedule: Callable[[int], float]  # the learning rate at a step from 1
+    schedule: Callable[[int], float]  # the learning rate at a step, counted from 1
     batches: Iterable[Any]  # each has `.to(device)`
     _: KW_ONLY
-    clip: float | None = None  # bound of the global gradient norm
-    accumulate: int = 1  # batches for one optimiser step
+    clip: float | None = None  # maximum global norm of the gradient
+    accumulate: int = 1  # batches per optimiser step
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32  # float32, or bfloat16 for autocast
     world: World = ALONE
@@ -160,12 +161,12 @@ class Trainer:
         with self.world.round(len(batches)):
             shares = map(self.world.share, batches)
             total, tokens = mean_gradient(self.model, self.losses(shares), world=self.world)
-        if not tokens:  # a step that changes nothing, and does not count
+        if not tokens:  # nothing was learned, so the step isn't counted
             _clear(self.model, self.optimizer)
             return StepLog(self.done, math.nan, lr, 0.0, 0, time.perf_counter() - began)
         weights = list(self.model.parameters())
         length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
-        if not math.isfinite(norm := float(length)):  # before it reaches a weight
+        if not math.isfinite(norm := float(length)):  # stop before it reaches a weight
             bad = _not_finite(self.model, total)
             advice = "lower the learning rate, or go back to a checkpoint"
             raise InputError(f"step {self.done + 1}: {bad} is not finite; {advice}")
@@ -174,13 +175,13 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
-        _clear(self.model, self.optimizer)  # so that a validation can use their memory
+        _clear(self.model, self.optimizer)  # so that a validation run can use their memory
         self.done += 1
-        loss = float(total) / tokens  # waits for a GPU, so the clock is read after the work
+        loss = float(total) / tokens  # waits for the GPU, so the clock is read after the work
         return StepLog(self.done, loss, lr, norm, tokens, time.perf_counter() - began)
 
     def losses(self, batches: Iterable[Any], step: Step | None = None) -> Iterator[Any]:
-        "The summed loss and the tokens of each batch, computed when they are asked for."
+        "Yield the summed loss and the number of tokens of each batch, computed on demand."
         plain = self.dtype == torch.float32
         for batch in batches:
             with nullcontext() if plain else torch.autocast(self.device.type, self.dtype):
