@@ -101,13 +101,13 @@ _STEPS = """
 15 generate sampling.7 inference/sampling
     With temperature=1.0 and top_p=1.0.
 16 dequantise answers.3 capstones/it_answers
-    packed: n 20, bytes of Q4_1 blocks; returns n 32 in float32.
+    Turn packed: n 20, the bytes of Q4_1 blocks, into n 32 numbers in float32.
 17 open_llama answers.4 capstones/it_answers
-    A Decoder of the sizes in c, with the tensors of a GGUF file.
+    Build a Decoder with the sizes in c and the tensors of a GGUF file.
 18 encode answers.5 capstones/it_answers
-    The ids of a text: special tokens, and byte pairs by rank.
+    The ids of a text, with special tokens and with byte pairs merged by rank.
 19 answer answers.6 capstones/it_answers
-    Gives the ids of the answer, one at a time, up to <|im_end|>.
+    Yield the ids of the answer, one at a time, up to <|im_end|>.
 """
 _ROW = re.compile(r"^(\d+) (\w+)\.?(\w*) (\S+) (\S+)\n    (.+)$", re.M)
 STEPS = {  # by exercise, in the order of the book

@@ -178,7 +178,7 @@ def _search(
     "The best hypotheses for each row of source ids."
     tokenizer, model = translator.tokenizer, translator.model
     batch = collate([(row, []) for row in rows], **_special(tokenizer)).to(translator.device)
-    # Twice the source is plenty. Each sentence has its own limit, so that no neighbour matters.
+    # Twice the source is plenty. Each sentence has its own limit, so its neighbours don't matter.
     longest = [min(2 * len(row) + 10, translator.max_len) for row in rows]
     return beam_search(
         model,

@@ -73,7 +73,7 @@ def readable(token: str) -> str:
 
 # %% ../../nbs/text/01_tokenizer.ipynb #checks
 def _unicode(text: str) -> str:
-    "`text`, unless it contains half a surrogate pair, as badly read files do: it isn't in UTF-8."
+    "Return `text`, unless it contains half a surrogate pair, which UTF-8 cannot encode."
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -83,7 +83,7 @@ def _unicode(text: str) -> str:
 
 
 def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
-    "`ids` as a list, if all of them are in a vocabulary of that size; -1 is not an id."
+    "Return `ids` as a list, if all of them are in a vocabulary of that size; -1 is not an id."
     ids = list(ids)
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
         raise ValueError(f"id {outside[0]} is outside the vocabulary of {vocab_size} tokens")
