@@ -680,7 +680,7 @@ def recipes_hidden():
 
 def recipes_prolong():
     short, long = (lit.cosine(0.01, 5, steps) for steps in (1500, 3000))
-    return {"a training of 3,000": short(1000) < 0.9 * long(1000), "it is": short(1500) == 0}
+    return {"a run of 3,000": short(1000) < 0.9 * long(1000), "it is": short(1500) == 0}
 
 
 def results_own_rate():
