@@ -151,12 +151,12 @@ def test_each_quote_stands_in_its_text():
 
 def test_our_own_errata_say_what_stood_and_what_is_so():
     errata = (ROOT / "book/errata.md").read_text(encoding="utf-8")
-    entries = re.findall(r"^- \*Said:\* (.+)$", errata, re.M)
+    entries = re.findall(r"^- \*Claim:\* (.+)$", errata, re.M)
     assert len(entries) > 25
     for entry in entries:
-        said, so = entry.split(" *So it is:* ")
+        said, so = entry.split(" *Correction:* ")
         assert said and "{doc}`/nbs/" in so, entry
-    assert errata.index("## You found an error?") < errata.index("*Said:*")
+    assert errata.index("## You found an error?") < errata.index("*Claim:*")
     for page in ("README.md", "book/use.md"):  # who comes from the sources is told of the clinic
         assert "errata clinic" in (ROOT / page).read_text(encoding="utf-8")
 
