@@ -498,7 +498,8 @@ def costs(root):
         put(root, "Memory, GB per second", keys)
         times.append(float(re.search(r"the cache takes (\S+) ms, so no step", said(root))[1]))
     assert abs(times[1] / times[0] - 1 / 2) < 0.01
-    held = f"{cache_bytes(32, 32, 128, 2**17, batch=4) / 1e9:.0f} GB. The two need more than 80 GB"
+    held = f"{cache_bytes(32, 32, 128, 2**17, batch=4) / 1e9:.0f} GB. "
+    held += "Weights and cache need more than 80 GB"
     more = {"Tokens in a text": "End", "Texts at once": "ArrowRight ArrowRight"}
     yield more, f"4 texts of 131,072 tokens take {held}"
     less = {
@@ -506,7 +507,10 @@ def costs(root):
         "Bits of a weight": "4",
         "Bits of a cached number": "8",
     }  # with its own heads
-    yield {**less, "Texts at once": "Home", "Tokens in a text": "Home"}, "The two fit into 8 GB"
+    yield (
+        {**less, "Texts at once": "Home", "Tokens in a text": "Home"},
+        "Weights and cache fit into 8 GB",
+    )
     assert "4.02 GB" in said(root)
 
 
@@ -755,7 +759,7 @@ def test_a_long_caption_can_be_stopped_and_one_too_long_is_not_cut(page):
     german, status = root.locator("output"), root.locator("[role=status]")
     for text, said in (
         ("", "nothing to translate"),
-        ("a " * 300, "300 tokens, the model takes 255"),
+        ("a " * 300, "300 tokens, but the model takes at most 255"),
         ("A man " * 80, "Stopped."),
     ):
         put(root, "English sentence", f"{text}\n")

@@ -31,7 +31,7 @@ export function mount(root) {
     const { length, batch, bits, held, rate } = chosen;
     const [all, each] = [(parameters(model) * bits) / 8, cacheBytes(model, length, batch, held / 8)];
     const fits = MACHINES.find((size) => all + each <= size * 1e9);
-    const room = fits ? `The two fit into ${fits} GB` : `The two need more than ${MACHINES.at(-1)} GB`;
+    const room = fits ? `Weights and cache fit into ${fits} GB` : `Weights and cache need more than ${MACHINES.at(-1)} GB`;
     weights.style.width = `${(100 * all) / (all + each)}%`;
     cache.style.width = `${(100 * each) / (all + each)}%`;
     weights.textContent = all > each / 4 ? "weights" : "";
