@@ -41,7 +41,7 @@ async function check(file, body, expected) {
   const digest = await globalThis.crypto.subtle?.digest("SHA-256", body);
   const found = digest && [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   if (digest && found !== expected)
-    throw new Error(`${file} doesn’t belong to this model: it is damaged, or from another edition. Reload the page`);
+    throw new Error(`${file} is not the file of this model: it is damaged, or from another edition. Reload the page`);
 }
 
 async function load({ name }, told) {
