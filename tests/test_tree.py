@@ -79,7 +79,7 @@ def test_the_table_of_what_opens_has_a_row_for_each_family():
     assert "Llama 3 <tree-llama-3>" in gives["LlamaForCausalLM"][0]
     for name, words in (
         ("GPT2LMHeadModel", "writes and chats"),
-        ("MarianMTModel", "your code cuts the texts"),
+        ("MarianMTModel", "your code tokenizes the texts"),
         ("RobertaModel", "encodes texts"),
     ):
         assert words in gives[name][1]
