@@ -57,9 +57,9 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
     devices = sorted({r.device for r in group})
     machines = {device: [r.minutes for r in group if r.device == device] for device in devices}
     length = first.config.get("length")  # of a block: longer blocks by themselves lower a loss
-    rows = "each line alone" if first.config.get("lines") else f"blocks of {length}"
+    rows = "each line by itself" if first.config.get("lines") else f"blocks of {length}"
     if first.task in ("instruct", "reason"):
-        rows = "each question alone"
+        rows = "each question by itself"
     counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
     return {
         "training": f"`{name}`",
