@@ -1,10 +1,10 @@
-"""The contents of the book, and the card of each chapter: pass, minutes, needs, level.
+"""The contents of the book, and the card of each chapter: its pass, minutes, needs and level.
 
-    python book/cards.py    # counts the minutes anew and writes them
+    python book/cards.py    # counts the minutes again and writes them
 
-A card stands in its notebook's metadata and reads
-{"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "core"}: `needs` are chapters by
-part and topic, without their number, so that a new order changes no card.
+A card is part of its notebook's metadata and looks like this:
+{"pass": 1, "minutes": 35, "needs": ["attention/masks"], "level": "core"}: `needs` names
+chapters by part and topic, without their numbers, so that no card changes with the order.
 """
 
 import ast
@@ -18,48 +18,48 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-WORDS, LINES = 120, 6  # read in a minute: words of text, lines of code
+WORDS, LINES = 120, 6  # how many words of text or lines of code are read in a minute
 LEVELS = ("core", "deep", "reference")
-OPENING = "book/parts/"  # where the pages lie that open a part
+OPENING = "book/parts/"  # the folder of the pages that open a part
 NOW = "book/now"  # what a reader can do at the end of the first pass
 FOLDED = re.compile(r"^#\|\s*(hide|code-fold:\s*true|eval:\s*false|export exercises)\b", re.M)
 DIRECTIVES = re.compile(r"^(#\||# NBVAL_).*$", re.M)
 HEADING = re.compile(r"^##\s+(.*)$", re.M)
-FOLDS = {  # sections that show their title alone until they are opened, and what the bar says
+FOLDS = {  # sections that show only their title until they are opened, with the text of the bar
     "Workshop": "Open the workshop (second pass)",
     "Often confused": "Open what is often confused",
 }
-# a widget's text is read only where the widget cannot run
+# a widget's text is only read if the widget can't run
 ASIDE = re.compile(r"<details>.*?</details>|^(`{3,})\{widget\}.*?^\1", re.M | re.S)
 
 
 def settings(root: Path = ROOT) -> configparser.SectionProxy:
-    "The one section of settings.ini, where the repository's address stands."
+    "The only section of settings.ini, which contains the address of the repository."
     found = configparser.ConfigParser()
     found.read(root / "settings.ini", encoding="utf-8")
     return found["DEFAULT"]
 
 
 def pythons(root: Path = ROOT) -> str:
-    "Which Python, as every page says it; soupsieve, a tool of the site, asks for 3.11.5."
+    "The supported versions of Python, as every page names them; soupsieve needs 3.11.5."
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     oldest, too_new = re.fullmatch(r">=([\d.]+),<3\.(\d+)", project["requires-python"]).groups()
     return f"Python {oldest} to 3.{int(too_new) - 1} (at least 3.11.5 to build the book)"
 
 
-@functools.cache  # the book asks for the same contents some thousand times
+@functools.cache  # the build asks for the same contents some thousand times
 def _parsed(text: str) -> dict:
     return yaml.safe_load(text)
 
 
 def contents(root: Path = ROOT) -> list[tuple[str, list[str]]]:
-    "The parts of the book in their order, each by its name with all of its pages."
+    "The parts of the book in order, each with its name and all its pages."
     toc = _parsed((root / "book/_toc.yml").read_text())
     return [(p.get("caption", ""), [c["file"] for c in p["chapters"]]) for p in toc["parts"]]
 
 
 def numbered(pages: list[str]) -> list[str]:
-    "The pages of a part that have a number: all but the one that opens it."
+    "The pages of a part that have a number: all except the one that opens it."
     return [page for page in pages if not page.startswith(OPENING)]
 
 
@@ -78,13 +78,13 @@ def numbers(root: Path = ROOT) -> dict[str, str]:
 
 
 def chapters(root: Path = ROOT) -> dict[str, Path]:
-    "Every notebook of the book in its order: `attention/masks` -> its file."
+    "Every notebook of the book, in order: `attention/masks` -> its file."
     files = [page for _, pages in contents(root) for page in pages]
     return {chapter_name(f): root / f"{f}.ipynb" for f in files if f.startswith("nbs/")}
 
 
 def page(path: Path, root: Path = ROOT) -> str:
-    "The page of a notebook's file: `nbs/attention/02_masks`."
+    "The page of a notebook, such as `nbs/attention/02_masks`."
     return path.relative_to(root).with_suffix("").as_posix()
 
 
@@ -95,13 +95,13 @@ def chapter_name(path: str | Path) -> str:
 
 
 def first_pass(root: Path = ROOT) -> list[str]:
-    "The pages of the first pass in their order: its chapters, and what a reader can do now."
+    "The pages of the first pass, in order: its chapters, and the page book/now."
     found = {page(path, root): card(path)["pass"] for path in chapters(root).values()}
     return [one for _, pages in contents(root) for one in pages if found.get(one, one) in (1, NOW)]
 
 
 def main_line(cells: list[dict]) -> list[dict]:
-    "The cells that are read open: without the sections that are folded."
+    "The cells outside the sections that are folded."
     kept, folded = [], False
     for cell in cells:
         if cell["cell_type"] == "markdown" and (found := HEADING.search("".join(cell["source"]))):
@@ -111,7 +111,7 @@ def main_line(cells: list[dict]) -> list[dict]:
 
 
 def words(cells: list[dict]) -> int:
-    "Words of the main line, without hints and solutions, which fold too, and without widgets."
+    "Words of the main line, without widgets and without folds such as hints and solutions."
     texts = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "markdown")
     return sum(len(ASIDE.sub("", text).split()) for text in texts)
 
@@ -125,7 +125,7 @@ def _asserts(statement: ast.stmt) -> bool:
 
 
 def _names(statements: list[ast.stmt], kind: type) -> set[str]:
-    "The names that statements read (`ast.Load`) or give a value (`ast.Store`)."
+    "The names that statements read (`ast.Load`) or assign to (`ast.Store`)."
     nodes = (node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name))
     return {node.id for node in nodes if isinstance(node.ctx, kind)}
 
@@ -133,7 +133,7 @@ def _names(statements: list[ast.stmt], kind: type) -> set[str]:
 def without_checks(code: str) -> tuple[str, str]:
     """The code of an open cell as a reader sees it, and its assertions, which are folded below it.
 
-    An assertion stays where a later statement gives one of its names another value.
+    An assertion stays in place if a later statement assigns to one of its names.
     """
     body, cut = ast.parse(code).body, set()
     for place, one in enumerate(body):
@@ -145,24 +145,24 @@ def without_checks(code: str) -> tuple[str, str]:
 
 
 def lines(cells: list[dict]) -> int:
-    "Lines of code of the main line that are shown open, without blank lines."
+    "Lines of code that the main line shows open, without blank lines."
     sources = ("".join(c["source"]) for c in main_line(cells) if c["cell_type"] == "code")
     shown = (without_checks(DIRECTIVES.sub("", s))[0] for s in sources if not FOLDED.search(s))
     return sum(bool(line.strip()) for source in shown for line in source.split("\n"))
 
 
 def minutes(cells: list[dict]) -> int:
-    "How long a chapter takes, in fives; at least 5."
+    "How many minutes a chapter takes, rounded to fives; at least 5."
     return max(5, 5 * round((words(cells) / WORDS + lines(cells) / LINES) / 5))
 
 
 def card(path: Path) -> dict | None:
-    "The card of a chapter, as it stands."
+    "The card of a chapter, as it is in the file."
     return json.loads(path.read_text())["metadata"].get("chapter")
 
 
 def main(root: Path = ROOT) -> None:
-    "Count the minutes of every chapter anew and write them into its card."
+    "Count the minutes of every chapter again and write them into its card."
     for path in chapters(root).values():
         notebook = json.loads(path.read_text())
         found = notebook["metadata"].setdefault(

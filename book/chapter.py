@@ -1,7 +1,7 @@
-"""What becomes of a chapter on its way to a page: STEPS, at the end, in their order.
+"""The steps that turn a chapter into a page: see STEPS, at the end, where they are in order.
 
-A notebook is changed in memory when Sphinx reads it; the file is left alone. The cells of an
-exercise are found here too: the site, the copies and the handout show each in its own way.
+A notebook is changed in memory when Sphinx reads it; the file isn't touched. This module also finds
+the cells of an exercise, which the site, the copies and the handout show in different ways.
 """
 
 import ast
@@ -45,7 +45,7 @@ def source(cell: dict) -> str:
 
 
 def split(text: str) -> tuple[dict[str, str], str]:
-    "The first lines of a cell, `#| key: value`, which say what becomes of it, and its code."
+    "The directives of a cell (its first lines, `#| key: value`) and its code."
     lines, found = text.split("\n"), {}
     while lines and (match := DIRECTIVE.match(lines[0])):
         found[match[1]] = match[2]
@@ -58,9 +58,9 @@ def markdown(id: str, text: str) -> dict:
 
 
 # --- exercises ------------------------------------------------------------------------------------
-# An exercise is up to three cells: the statement, whose metadata says what kind of exercise it is,
-# with its hint and the solution's text in folds; the blank; and for a build or a repair the
-# solution, which is exported and has its check above it. A question's answer is data.
+# An exercise has up to three cells: the statement, whose metadata contains the kind of exercise,
+# with the hint and the text of the solution in folds; the blank; and, for a build or a repair, the
+# solution, which is exported and has its check above it. The answer to a question is data.
 
 WIDTH = 79  # columns that a page shows without scrolling
 CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
@@ -68,7 +68,7 @@ CHECKS = re.compile(r"#\| export exercises\.(\w+)\n")
 
 @dataclass
 class Exercise:
-    "An exercise as a notebook has it; the places are numbers of cells, None where missing."
+    "An exercise as a notebook has it; places are indices of cells, or None if there is no cell."
 
     id: str
     title: str
@@ -81,7 +81,7 @@ class Exercise:
     blank: str = ""
     solution_place: int | None = None
     solution: str = ""  # its code, as it is shown
-    hints: dict[str, str] = field(default_factory=dict)  # what is said of mistakes, and of which
+    hints: dict[str, str] = field(default_factory=dict)  # hint -> its mistake
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Exercise:
 
     @property
     def asked(self) -> str:
-        "What a copy of the notebook shows: heading, kind and time, statement and hint."
+        "What a copy of the notebook shows: heading, kind, time, statement and hint."
         told = f"*{self.kind} · {self.minutes} minutes · {self.mark}*"
         return f"### {self.id} · {self.title}\n\n{told}\n\n{self.statement}"
 
@@ -134,13 +134,13 @@ def shown(value: object) -> str:
 
 
 def question(id: str) -> Question | None:
-    "The answer to a question and its hints; None for a build or a repair."
+    "The answer to a question and its hints, or None for a build or a repair."
     path = ROOT / f"transformer_lit/exercises/{id.partition('.')[0]}.toml"
     return read_questions(path).get(id)
 
 
 def solution(text: str) -> tuple[str | None, str, dict[str, str]]:
-    "Of a cell with a solution: whose it is, its code without its checks, and their hints."
+    "From a cell with a solution: its exercise, its code without the checks, and their hints."
     code = split(text)[1]
     parts = [one for one in ast.parse(code).body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
     for one in parts:
@@ -157,7 +157,7 @@ def solution(text: str) -> tuple[str | None, str, dict[str, str]]:
 
 
 def hints(code: str) -> list[str]:
-    'What checks say of mistakes: `wrong["…"] = …`, `hint = "…"`.'
+    'The hints that checks give: `wrong["…"] = …`, `hint = "…"`.'
     found = []
     for node in ast.walk(ast.parse(code)):
         for target in node.targets if isinstance(node, ast.Assign) else ():
@@ -169,7 +169,7 @@ def hints(code: str) -> list[str]:
 
 
 def others(one: Exercise) -> str:
-    "What is said of typical mistakes, as a list."
+    "The hints on typical mistakes, as a list."
     if not one.hints:
         return ""
     rows = (f"- {value and f'{value}: '}{hint}" for hint, value in one.hints.items())
@@ -186,7 +186,7 @@ def topics(cells: list[dict]) -> set[str]:
 
 @dataclass
 class Page:
-    "A chapter while it becomes a page; `name` is such as nbs/attention/02_masks."
+    "A chapter while it becomes a page; `name` looks like nbs/attention/02_masks."
 
     name: str
     notebook: dict
@@ -201,13 +201,13 @@ class Page:
         return self.notebook["metadata"]["chapter"]["pass"] == 1
 
     def above(self, cell: dict, new: dict) -> None:
-        "Add a cell above another; above an exercise, where that one is its blank."
+        "Add a cell above another one, or above the whole exercise if the other cell is its blank."
         place = next(n for n, one in enumerate(self.cells) if one is cell)
         blanks = {one.place + 1: one.place for one in exercises(self.cells)}
         self.cells.insert(blanks.get(place, place), new)
 
     def below(self, heading: str, text: str) -> bool:
-        "Add a text at the end of the section's first cell; whether there is one."
+        "Add a text at the end of the section's first cell; returns whether there is one."
         for cell in self.cells:
             if cell["cell_type"] == "markdown" and source(cell).startswith(f"## {heading}"):
                 cell["source"] = f"{source(cell)}\n\n{text}"
@@ -216,7 +216,7 @@ class Page:
 
 
 def facts(notebook: dict) -> list[str]:
-    "What a card says in words: the pass, the time, the exercises where there are any."
+    "A card in words: the pass, the time, and the exercises if there are any."
     card, asked = notebook["metadata"]["chapter"], exercises(notebook["cells"])
     count, minutes = len(asked), sum(one.minutes for one in asked)
     said = ["**First pass**" if card["pass"] == 1 else "Second pass", f"{card['minutes']} minutes"]
@@ -233,7 +233,7 @@ def colab(name: str, root: Path = ROOT) -> str:
 
 @functools.cache
 def days(root: Path) -> dict[str, str]:
-    "The day of each chapter's last commit; nothing without a history."
+    "The day of each chapter's last commit; empty without a history."
     command = ["git", "log", "--format=%x00%cd", "--date=format:%-d %B %Y", "--name-only", "--"]
     told = subprocess.run([*command, "nbs"], cwd=root, capture_output=True, text=True).stdout
     found: dict[str, str] = {}
@@ -269,7 +269,7 @@ def box(page: Page) -> None:
 
 @functools.cache
 def clinic(root: Path) -> dict[str, list[str]]:
-    "What the errata clinic says of each chapter: links to its entries."
+    "For each chapter, links to the entries of the errata clinic that it settles."
     found: dict[str, list[str]] = {}
     for one in sources.statements(root):
         for name in one["chapters"]:
@@ -280,7 +280,7 @@ def clinic(root: Path) -> dict[str, list[str]]:
 
 def clinic_links(page: Page) -> None:
     if links := clinic(page.root).get(page.name):
-        said = f"*Statements about this, tested in the errata clinic:* {', '.join(links)}."
+        said = f"*The errata clinic tests statements about this:* {', '.join(links)}."
         page.below("Often confused", said) or page.below("Summary", said)
 
 
@@ -295,7 +295,7 @@ EXPORT = re.compile(r"#\| export$", re.M)
 
 
 def exported(cells: list[dict]) -> tuple[str | None, list[str]]:
-    "The module that a chapter exports, and its public functions and classes; None where none."
+    "The module that a chapter exports (or None), and its public functions and classes."
     code = [source(cell) for cell in cells if cell["cell_type"] == "code"]
     module = MODULE.search("\n".join(code))
     tree = ast.parse("\n".join(text for text in code if EXPORT.match(text)))
@@ -307,14 +307,14 @@ def exported(cells: list[dict]) -> tuple[str | None, list[str]]:
 
 @functools.cache
 def entries(root: Path = ROOT) -> list[tuple[list[str], list[str]]]:
-    "Of each entry of the glossary the English and the Chinese term, and the chapters it leads to."
+    "For each entry of the glossary: its English and Chinese terms, and its chapters."
     text = (root / "book/glossary.md").read_text(encoding="utf-8")
     found = re.search(r"```{glossary}\n(.*?)```", text, re.S)[1].strip().split("\n\n")
     return [(e.split("\n")[:2], re.findall(r"\{doc\}`/(nbs/[^`]+)`", e)) for e in found]
 
 
 def glossary(root: Path = ROOT) -> dict[str, list[str]]:
-    "The English terms of the glossary, each with the chapters that its entry leads to."
+    "The English terms of the glossary, each with the chapters that its entry links to."
     return {terms[0]: pages for terms, pages in entries(root)}
 
 
@@ -344,12 +344,13 @@ def records_behind(page: Page) -> None:
 
 
 WHERE = (
-    '\n\n<p class="where-to-write">You write in a copy of this notebook: the links below the title '
-    "open one, as a file or in Colab. There the cell below each statement answers you.</p>"
+    '\n\n<p class="where-to-write">Write your answers in a copy of this notebook; the links below '
+    "the title open one, as a file or in Colab. There, run the cell below each statement to check "
+    "your answer.</p>"
 )
 ENTRY = re.compile(r"(S\d|A)\.\d+ · ")  # of the clinic
 CARD_END = "</details></div>"
-CARD = re.compile(rf"{CARD_END}(?:<!-- (\S+) -->)?$")  # with the id where the page runs the answer
+CARD = re.compile(rf"{CARD_END}(?:<!-- (\S+) -->)?$")  # with the id if the page runs the answer
 
 
 def exercise_cards(page: Page) -> None:
@@ -367,7 +368,7 @@ def exercise_cards(page: Page) -> None:
             where = "" if below == where else where  # said once
             opening = f'<details class="solution" id="solution-{one.name}">'
             opening += f"<summary>Solution of {one.id}</summary>\n\n{one.text}\n\n"
-            # the line to type in stands for the blank
+            # the input field replaces the blank
             cells += [cell] if answers.in_page(one) else [cell, page.cells[place + 1]]
             cells.append(markdown(f"text-{place}", opening))
             if one.solution:
@@ -397,12 +398,12 @@ def only_imports(code: str) -> bool:
 
 
 def stores(code: CodeType) -> set[str]:
-    "The names that compiled code gives a value."
+    "The names that compiled code assigns to."
     return {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
 
 
 def loads(code: CodeType) -> set[str]:
-    "The global names that compiled code reads, in its functions and classes too."
+    "The global names that compiled code reads, also in its functions and classes."
     reads = "LOAD_NAME", "LOAD_GLOBAL"
     found = {one.argval for one in dis.get_instructions(code) if one.opname in reads}
     for inner in code.co_consts:
@@ -411,7 +412,7 @@ def loads(code: CodeType) -> set[str]:
 
 
 def names(code: str) -> tuple[set[str], set[str]]:
-    "The names that a cell takes from before it, and those that it gives."
+    "The names that a cell takes from earlier cells, and the names that it defines."
     body, asked, given = ast.parse(code).body, set(), set(dir(builtins))
     parts = [compile(ast.Module([one], []), "<cell>", "exec") for one in body]
     whole = set().union(*map(stores, parts))
@@ -424,7 +425,7 @@ def names(code: str) -> tuple[set[str], set[str]]:
 
 
 def open_code(cells: list[dict]) -> list[tuple[dict, str]]:
-    "The cells whose code a page shows, each with what is seen of it."
+    "The cells whose code a page shows, each with the visible part of its code."
     typed = [cells[one.place + 1] for one in exercises(cells) if answers.in_page(one)]
     kept = [c for c in cards.main_line(cells) if c["cell_type"] == "code" and c not in typed]
     shown = [cell for cell in kept if not cards.FOLDED.search(source(cell))]
@@ -442,14 +443,14 @@ def import_line(start: str, given: list[str]) -> str:
 
 
 def room(line: str) -> tuple[int, bool, str]:
-    "Where an import stands among others: Python's own, those of others, ours."
+    "The sort key of an import: first Python's own, then those of others, then ours."
     top = re.match(r"\w+ (\w+)", line)[1]
     group = 0 if top in sys.stdlib_module_names else 1 + (top == "transformer_lit")
     return group, line.startswith("from"), line
 
 
 def own_imports(page: Page) -> None:
-    "Where open cells use what a folded cell defines and exports, its import is above the first."
+    "If open cells use a name that a folded cell exports, the first one gets its import above it."
     module, folded, given = exported(page.cells)[0], set(), set()
     for cell in page.cells:
         if EXPORT.match(source(cell)) and cards.FOLDED.search(source(cell)):
@@ -468,10 +469,10 @@ def own_imports(page: Page) -> None:
 
 
 def open_imports(page: Page) -> None:
-    """Above the first open cell stand the imports that open cells need.
+    """Put the imports that open cells need above the first open cell.
 
-    The cell that makes them is folded: it brings what figures and checks need, too. A page may
-    leave them there, with `#| imports: folded`.
+    The cell with all imports is folded, because it also has those of figures and checks. A page can
+    leave the imports there, with `#| imports: folded`.
     """
     if any("imports" in split(source(cell))[0] for cell in page.cells):
         return
@@ -501,7 +502,7 @@ CHECKED = re.compile(r"^# Checked by: (.+?)\.*$", re.M)
 
 
 def fold_name(cell: dict, code: str) -> str:
-    "What is written on a fold: its purpose."
+    "The text on a fold: its purpose."
     outputs, body = cell.get("outputs", []), ast.parse(code).body
     defined = [one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
     names = [name for name in defined if not name.startswith("_")] or defined
@@ -524,7 +525,7 @@ def fold_name(cell: dict, code: str) -> str:
 
 
 def tags(told: dict[str, str], code: str) -> list[str]:
-    "The cell tags that stand for the directives."
+    "The cell tags for the directives."
     gives_away = told.get("export", "").startswith("exercises.")
     found = {
         "remove-cell": "hide" in told or gives_away or not code.strip(),
@@ -572,7 +573,7 @@ def fold_checks(page: Page) -> None:
 
 
 def in_one_fold(cells: list[dict], name: str) -> list[dict]:
-    "Code cells below one bar; a single one keeps its own."
+    "Code cells below one shared bar; a single cell keeps its own bar."
     if len(cells) == 1:
         return cells
     for cell in cells:
@@ -585,10 +586,10 @@ SHARED = {"checks": "Checks", "exported": "Exported code", "helpers": "Code that
 
 
 def share_folds(page: Page) -> None:
-    """Folded cells share bars: the checks of a section, its exported code, a page's helpers.
+    """Folded cells share bars: the checks of a section, its exported code, the helpers of a page.
 
-    Helpers of a folded section stay in it, and its checks need no bar of their own. The code of a
-    figure is a link to the notebook, and what a cell printed stays where it is.
+    The helpers of a folded section stay in it, and its checks need no bar. Instead of the code of a
+    figure, there is a link to the notebook. The output of a cell stays where it is.
     """
     known = cards.settings(page.root)
     link = f" [Code]({known['git_url']}/blob/{known['branch']}/{page.name}.ipynb)"
@@ -606,7 +607,7 @@ def share_folds(page: Page) -> None:
             kind = "checks" if bar.startswith("Check") else "helpers"
             kind = "exported" if "exported" in meta["tags"] else kind
             inside = heading.startswith((*cards.FOLDS,))
-            if inside and kind == "checks":  # who opens the section wants to see them
+            if inside and kind == "checks":  # a reader who opens the section wants to see them
                 meta["tags"].remove("hide-input")
                 places.append(cell)
                 continue
@@ -618,7 +619,7 @@ def share_folds(page: Page) -> None:
             places.append(where)
             continue
         places.append(cell)
-    for where, cells in shared.items():  # helpers where the first stands, others where the last
+    for where, cells in shared.items():  # helpers go first, others last
         all = [n for n, place in enumerate(places) if place == where]
         places[all[0 if where[1] == "helpers" else -1]] = in_one_fold(cells, SHARED[where[1]])
     page.notebook["cells"] = []
@@ -631,7 +632,7 @@ LINK = re.compile(r"\{doc\}`([^`<>]+)`")
 
 @functools.cache
 def short_name(path: Path) -> str:
-    "What a link says: the title of a page up to its colon; nothing where there is no page."
+    "The text of a link: the title of a page up to its colon; empty if there is no page."
     if path.with_suffix(".ipynb").exists():
         text = source(json.loads(path.with_suffix(".ipynb").read_text())["cells"][0])
     else:
@@ -641,7 +642,7 @@ def short_name(path: Path) -> str:
 
 
 def name_links(text: str, docname: str, root: Path) -> str:
-    "Links read as short names, not as whole titles inside a sentence."
+    "Links show short names instead of whole titles inside a sentence."
 
     def named(match: re.Match) -> str:
         path = match[1]
@@ -659,19 +660,19 @@ def short_links(page: Page) -> None:
 
 
 STEPS = (
-    box,  # below the title: pass, time, needs, exercises, copies, day; in a part's first, the map
-    clinic_links,  # below Often confused, or the summary: what the clinic settles
+    box,  # below the title: pass, time, needs, exercises, copies, day, perhaps the map
+    clinic_links,  # below Often confused, or the summary: statements that the clinic tests
     foot,  # below the summary: the exported names in the reference, the terms in the glossary
     quiz,  # below the summary: the chapter's questions
-    clinic_labels,  # the clinic's entries get labels, to which these links lead
-    letter_pages,  # in the Notation's table: which pages of the first pass use a letter
+    clinic_labels,  # the clinic's entries get labels, which are the targets of these links
+    letter_pages,  # in the table of the Notation: which pages of the first pass use a letter
     open_imports,  # above the first open cell: the imports that open cells need
-    exercise_cards,  # statement, hint, blank or a line for a value, and the solution in a fold
-    records_behind,  # below the summary: the records that are read here
-    directives,  # lines such as `#| hide` become tags and metadata that MyST-NB understands
-    fold_checks,  # the last assertions of an open cell stand in a fold below it
-    share_folds,  # checks of a section share one, helpers another; a figure's code is a link
-    short_links,  # a link reads as a short name
+    exercise_cards,  # statement, hint, blank or input field, and the solution in a fold
+    records_behind,  # below the summary: the records that the chapter reads
+    directives,  # lines such as `#| hide` become tags and metadata for MyST-NB
+    fold_checks,  # the last assertions of an open cell move into a fold below it
+    share_folds,  # the checks of a section share a fold, helpers another; a figure's code is a link
+    short_links,  # a link shows a short name
 )
 
 
@@ -685,15 +686,15 @@ def on_source_read(app, docname, text):
         text[0] = name_links(text[0], docname, Path(app.confdir))
 
 
-# --- what is done to a page once it is read -------------------------------------------------------
+# --- what happens to a page after it is read ------------------------------------------------------
 
 
 def fold_sections(app, doctree, docname):
-    "A section of `cards.FOLDS` or an entry of the clinic shows only its title until it is opened."
+    "Sections of `cards.FOLDS` and entries of the clinic show only their titles until opened."
     for section in list(doctree.findall(nodes.section)):
         title = section[0].astext()
         bars = [bar for start, bar in cards.FOLDS.items() if title.startswith(start)]
-        bars += ["The statement, its source, and what is so"] * bool(ENTRY.match(title))
+        bars += ["The statement, its source, and what is true"] * bool(ENTRY.match(title))
         if docname.startswith("nbs/") and bars:
             opening = f'<details class="workshop"><summary>{bars[0]}</summary>'
             section.insert(1, nodes.raw("", opening, format="html"))
@@ -711,7 +712,7 @@ def frame_exercises(app, doctree, docname):
 
 
 def lead_back(app, doctree, docname):
-    "In the reference, the number of the chapter beside each name."
+    "In the reference, add the number of the chapter to each name."
     if not docname.startswith("book/api/"):
         return
     pages, numbers = {n: cards.page(path) for n, path in cards.chapters().items()}, cards.numbers()
@@ -725,27 +726,27 @@ def lead_back(app, doctree, docname):
 
 
 def hide_docs_of_types(app, what, name, found, options, lines):
-    "In the reference, an attribute without a docstring does not show that of its type, as of str."
+    "In the reference, an attribute without a docstring doesn't show that of its type."
     if what == "attribute" and "\n".join(lines).strip() == inspect.getdoc(type(found)):
         lines.clear()
 
 
 def plain_signature(app, what, name, found, options, signature, returns):
-    "Of a function of the command, without what stands beside each option's type."
+    "The signature of a function of the command, reduced to the types of the options."
     if what != "function" or "Annotated" not in (signature or ""):
         return None
     known, plain = inspect.signature(found), []
     values = dict(zip(reversed(known.parameters), reversed(found.__defaults__ or ())))
     for one in known.parameters.values():
         kind = next(iter(get_args(one.annotation)), one.annotation)
-        value = values.get(one.name, one.default)  # Sphinx reads it off the source, by bytes
+        value = values.get(one.name, one.default)  # Sphinx reads it from the source
         value = value if type(value) in (str, int) else one.default
         plain.append(one.replace(annotation=kind, default=value))
     return str(known.replace(parameters=plain, return_annotation=known.empty)), returns
 
 
 def lead_to_copy(app, pagename, templatename, context, doctree):
-    "The button at the top of a chapter that downloads it brings its copy."
+    "The download button at the top of a chapter downloads the copy."
     buttons = [b for group in context.get("header_buttons", []) for b in group.get("buttons", [])]
     for button in buttons if pagename.startswith("nbs/") else ():
         if button.get("label") == "download-source-button":
@@ -753,7 +754,7 @@ def lead_to_copy(app, pagename, templatename, context, doctree):
 
 
 def notation_card(app):
-    "The notation's table of letters as HTML, without links and names of its page."
+    "The Notation's table of letters as HTML, without links and ids."
     if not hasattr(app, "notation_card"):
         page = app.env.get_and_resolve_doctree(letters.TABLE, app.builder)
         sections = [s for s in page.findall(nodes.section) if s[0].astext().startswith("Letters")]
@@ -764,14 +765,14 @@ def notation_card(app):
 
 
 def add_notation(app, pagename, templatename, context, doctree):
-    "The notation opens as a card on every page that has formulas, signatures or names of models."
+    "Add the Notation as a card to every page that may have formulas or signatures."
     if pagename.startswith(("nbs/", "book/")) and pagename not in (letters.TABLE, "book/intro"):
         opening = '<details class="notation-card" data-pagefind-ignore><summary>Notation</summary>'
         context["body"] += f"{opening}<div tabindex='0'>{notation_card(app)}</div></details>"
 
 
 def footer(root: Path) -> str:
-    "The licence, the day of the last change, the repository."
+    "The licence, the day of the last change, and a link to the repository."
     known = cards.settings(root)
     command = ["git", "log", "-1", "--format=%cd", "--date=format:%-d %B %Y"]
     day = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.strip()
@@ -781,11 +782,11 @@ def footer(root: Path) -> str:
 
 
 def add_addresses(app, config):
-    "The repository's address, for the buttons and links of the theme."
+    "Set the address of the repository for the buttons and links of the theme."
     found = cards.settings(Path(app.confdir))
     config.html_theme_options |= {
         "repository_url": found["git_url"],
-        "repository_branch": COPIES,  # of the notebooks that Colab opens
+        "repository_branch": COPIES,  # the branch with the notebooks that Colab opens
         "launch_buttons": {"colab_url": "https://colab.research.google.com"},
         "extra_footer": footer(Path(app.confdir)),
     }
@@ -796,5 +797,5 @@ def add_addresses(app, config):
 
 
 def drop_builtins(_, env) -> None:
-    "An attribute whose value is Python's own has no page of source code."
+    "Drop the source page of builtins, which attributes with builtin values would link to."
     getattr(env, "_viewcode_modules", {}).pop("builtins", None)

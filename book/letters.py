@@ -1,7 +1,7 @@
-"""The single letters of the first pass's formulas, and the Notation's table, which has them all.
+"""The letters in the formulas of the first pass, and the Notation's table, which has them all.
 
-A letter is a Latin or Greek one, or one in a style of its own, as in `\\mathcal{L}`; an index is a
-letter, too. Words in `\\text`, `\\mathrm` and `\\operatorname` are none.
+A letter is Latin or Greek, or it has its own style, as in `\\mathcal{L}`. Indices count as letters;
+words in `\\text`, `\\mathrm` and `\\operatorname` don't.
 """
 
 import json
@@ -35,7 +35,7 @@ def formulas(cells: list[dict]) -> list[str]:
 
 
 def pages(root: Path = cards.ROOT) -> dict[str, list[str]]:
-    "Each letter of the first pass, with the pages whose formulas use it; the table's is none."
+    "Each letter of the first pass, with the pages whose formulas use it, except the table's page."
     found: dict[str, list[str]] = {}
     for page in cards.first_pass(root):
         if page not in (cards.NOW, TABLE):
@@ -54,7 +54,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def with_pages(text: str, root: Path = cards.ROOT) -> str:
-    "The table with a column more: the first pages that use a letter, and whether there are others."
+    "The table with one more column: the first pages that use a letter, and '…' if there are more."
     used, numbers = pages(root), cards.numbers(root)
 
     def row(match: re.Match) -> str:

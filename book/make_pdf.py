@@ -1,7 +1,7 @@
 """Print the book from its built site: `python book/make_pdf.py SITE TARGET [--first-pass]`.
 
-Chromium joins all articles in the order of the contents into one page (print.js), with folds open
-and links within the book, and prints it. The contents get their numbers when all are known.
+Chromium joins all articles into one page, in the order of the contents (print.js), with folds open
+and links that stay within the book, and prints it. The contents get their page numbers at the end.
 """
 
 import argparse
@@ -21,10 +21,10 @@ sys.path.insert(0, str(ROOT / "book/_ext"))
 import cards  # noqa: E402
 from browser import find_chromium  # noqa: E402
 
-ALWAYS = ("book/glossary", "book/bibliography")  # where links lead to, also of the first pass
-# bars of the first pass that stay shut on paper: how they begin
+ALWAYS = ("book/glossary", "book/bibliography")  # targets of links, also in the first pass
+# how the bars begin that stay closed on paper in the first pass
 SHUT = ("Check", "Code of the ", "Code that ", "Imports", "Open the workshop", "Records ", "Where ")
-PAPER = {"width": 673, "height": 994}  # pixels that A4 leaves between the margins: 178 by 263 mm
+PAPER = {"width": 673, "height": 994}  # pixels between the margins of A4: 178 by 263 mm
 PRINT = {
     "format": "A4",
     "margin": {"top": "16mm", "right": "16mm", "bottom": "18mm", "left": "16mm"},
@@ -41,7 +41,7 @@ FILL = """(numbers) => {
 
 
 def contents(root: Path, first_pass: bool = False) -> list[tuple[str, str]]:
-    "Each page in the order of the contents, with the name of the part that it belongs to."
+    "Each page in the order of the contents, with the name of its part."
     pages = [("book/intro", "")]
     for place, (caption, files) in enumerate(cards.contents(root), 1):
         name = f"{cards.part_name(place, caption)} · {caption}"
@@ -50,7 +50,7 @@ def contents(root: Path, first_pass: bool = False) -> list[tuple[str, str]]:
 
 
 def is_first(root: Path, page: str) -> bool:
-    "Whether it is read in the first pass, or looked up from there."
+    "Whether a page belongs to the first pass, or is looked up from it."
     chapter = page.startswith("nbs/")
     return cards.card(root / f"{page}.ipynb")["pass"] == 1 if chapter else page in ALWAYS
 
@@ -61,7 +61,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 
 def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) -> None:
-    "Write the book to `target`, whole or not at all."
+    "Write the book to `target`, completely or not at all."
     known, pages = cards.settings(root), contents(root, first_pass)
     base = known["doc_host"] + known["doc_baseurl"]
     name = "The first pass" if first_pass else "The whole book"
@@ -89,7 +89,7 @@ def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) 
         server.shutdown()
     for printed, filled in zip(book.pages, front.pages):
         printed.merge_page(filled)
-    outline = {"": None}  # the parts, and in them the chapters
+    outline = {"": None}  # the parts, with their chapters
     for (_, part), title, start in zip(pages, titles, starts, strict=True):
         if part not in outline:
             outline[part] = book.add_outline_item(title=part, page_number=start - 1)
@@ -103,7 +103,7 @@ def make(site: Path, target: Path, first_pass: bool = False, root: Path = ROOT) 
 
 
 def numbers(book: PdfWriter, pages: list[tuple[str, str]]) -> list[int]:
-    "The page that each chapter begins on, from 1: where the links of the contents lead."
+    "The page number, from 1, on which each chapter begins."
     places = {page.indirect_reference.idnum: n for n, page in enumerate(book.pages, 1)}
     named = book.root_object["/Dests"]
     return [places[named[f"/{page}--"][0].indirect_reference.idnum] for page, _ in pages]
@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("site", type=Path, help="the built site, _build/html")
     parser.add_argument("target", type=Path, help="the file to write")
-    parser.add_argument("--first-pass", action="store_true", help="its chapters alone")
+    parser.add_argument("--first-pass", action="store_true", help="print only the first pass")
     given = parser.parse_args()
     make(given.site.resolve(), given.target, given.first_pass)
 

@@ -1,8 +1,8 @@
 """Write the prose of all chapters to transformer_lit/data/book.txt: `python book/make_text.py`.
 
-The file is an edition: a training learns from it, so it changes only when somebody runs this again.
-Chapters come in the order of the book, each behind a separator and its path. Code, displayed
-formulas, tables and exercises' frames are left out, and a reference leaves its text.
+The file is an edition: models are trained on it, so it changes only when someone runs this again.
+Chapters come in the order of the book, each after a separator and its path. Code, displayed
+formulas, tables and the frames of exercises are left out, and references are reduced to their text.
 """
 
 import cards

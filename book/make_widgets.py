@@ -2,10 +2,10 @@
 
     captions.json   the tokenizer that the chapter on tokenizers trains on its twelve captions
     table.json      the model of ten words in the chapter on beam search
-    next.json       what the shipped writer of plays gives each character after some beginnings
-    moments.json    what the four models of the ten minutes say, at seven moments, as recorded
+    next.json       the logits of the shipped model of Shakespeare's plays after some prompts
+    moments.json    the recorded answers of the four models of the ten minutes, at seven moments
 
-Cells of the chapters are run for it, so that the widgets show what stands there.
+Some cells of the chapters are run for this, so that the widgets show what the chapters show.
 """
 
 import json
@@ -22,7 +22,7 @@ from transformer_lit.text.tokenizer import BPETokenizer
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "book/_static/widgets/data"
 MERGES = 61
-# sure of the next character, less sure, and hardly at all
+# sure of the next character, less sure, and hardly sure at all
 BEGINNINGS = ("?\n\nGREMIO:\nGood morrow, neighbou", "ROMEO:\nI will not s", "JULIET:\nO ")
 
 
@@ -37,7 +37,7 @@ def run_cells(notebook: str, *ids: str) -> dict:
 
 
 def captions() -> dict:
-    "A tokenizer file, as the page's own tokenizer reads it."
+    "A tokenizer file that the page's own tokenizer can read."
     names = run_cells("nbs/text/01_tokenizer.ipynb", "captions")
     trained = BPETokenizer.train(names["captions"], 259 + MERGES)
     described = json.loads(trained.backend.to_str())
@@ -47,13 +47,13 @@ def captions() -> dict:
 
 
 def table() -> dict:
-    "For each beginning the words that may follow; and the word that ends."
+    "The words that can follow each prefix, and the word that ends a sentence."
     names = run_cells("nbs/inference/02_beam.ipynb", "table")
     return {"end": names["END"], "table": names["table"]}
 
 
 def following() -> dict:
-    "The characters, and for each beginning their logits, to four places."
+    "The characters, and their logits after each prompt, rounded to four places."
     writer = load("shakespeare")
     places = []
     for text in BEGINNINGS:
@@ -64,11 +64,11 @@ def following() -> dict:
     return {"characters": writer.tokenizer.characters, "places": places}
 
 
-LONGEST = 60  # letters; no number is as long
+LONGEST = 60  # letters; no number is that long
 
 
 def moments() -> dict:
-    "The new numbers, from small to large; for each model its losses and what it says for them."
+    "The new numbers, from small to large, and the losses and answers of each model."
     first, *rows = read_measurement(ROOT / "results/measurements/ten_minutes.json").rows
     values = {number_in_english(n): n for n in range(100_000)}
     order = sorted(range(len(first["new"])), key=lambda i: values[first["new"][i][0]])

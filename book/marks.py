@@ -1,8 +1,8 @@
-"""What each exercise is to a reader, written to transformer_lit/data: `python book/marks.py`.
+"""Write the mark of each exercise to transformer_lit/data: `python book/marks.py`.
 
-must: it is a step of the reader's own file. should: it is one of the other core exercises of the
-first pass. could: all else. The file lists all exercises in the order of the book, for `check` and
-for the pages.
+must: a step of the reader's own file. should: another core exercise of the first pass. could: all
+other exercises. The file lists all exercises in the order of the book, for `check` and for the
+pages.
 """
 
 import json
@@ -19,7 +19,7 @@ OWN = {*STEPS}
 
 
 def mark(one: chapter.Exercise, card: dict) -> str:
-    "By the rule above."
+    "The mark of an exercise, by the rule above."
     if one.id in OWN:
         return "must"
     return "should" if card["pass"] == 1 and one.level == "core" else "could"

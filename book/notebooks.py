@@ -1,16 +1,16 @@
-"""The chapters as notebooks for plain Jupyter: what the site alone resolves becomes text and links.
+"""The chapters as notebooks for plain Jupyter: what only the site resolves becomes text and links.
 
-    python book/notebooks.py copies [FOLDER]     # each stands alone: for Colab, GitHub, any Jupyter
-    python book/notebooks.py handout [FOLDER]    # for a class: blanks, and nothing of a solution
-    python book/notebooks.py verdicts FOLDER     # runs what a class handed in: verdicts as JSON
+    python book/notebooks.py copies [FOLDER]     # runnable on their own: Colab, GitHub, Jupyter
+    python book/notebooks.py handout [FOLDER]    # for a class: blanks, without solutions
+    python book/notebooks.py verdicts FOLDER     # runs what students handed in: verdicts as JSON
     python book/notebooks.py run FOLDER [PAGE …] # runs all cells of copies; 1 if one fails
 
-FOLDER is _build/copies or _build/handout where none is named. In a copy all links lead to the site,
-solutions are folded and the first cell brings what the notebook needs; the site makes the copies
-too, with an archive, and they are published on a branch of the repository. In a handout chapters
-lead to each other, nothing has been run, and a folder waits for what students hand in; the package
-must be installed where its notebooks run. A weekly job calls `run` in an environment with other
-versions of packages, such as Colab's, in which it has installed the package from a wheel.
+FOLDER is _build/copies or _build/handout by default. In a copy, all links lead to the site, the
+solutions are folded, and the first cell installs what the notebook needs. Building the site makes
+the copies too, with an archive, and they are published on a branch of the repository. In a handout,
+chapters link to each other, nothing has been run, and there is a folder for what students hand in;
+its notebooks need the package to be installed. A weekly job calls `run` in an environment with
+other versions of packages, such as Colab's, in which it has installed the package from a wheel.
 """
 
 import ast
@@ -54,16 +54,16 @@ from transformer_lit.exercises import find_exercise  # noqa: E402
 from transformer_lit.exercises.my_transformer import STEPS, check_file, write_starter  # noqa: E402
 
 ARCHIVE = "notebooks.zip"
-DAY = (2026, 1, 1, 0, 0, 0)  # of every file of the archive, so that equal copies are equal archives
-RECORDS = "../../results"  # where a chapter looks for what was measured
+DAY = (2026, 1, 1, 0, 0, 0)  # of every file of the archive, so that equal copies pack equally
+RECORDS = "../../results"  # where a chapter looks for records
 START = """\
-# Run this cell first. It brings what the notebook needs; a second time it does nothing.
+# Run this cell first. It installs what the notebook needs. Running it again does nothing.
 import importlib.util
 """
 START_RECORDS = """\
 from pathlib import Path
 
-if not Path("../../results").is_dir():  # what was measured lies in the repository
+if not Path("../../results").is_dir():  # the records are in the repository
     course = Path.home() / "{name}"
     if not (course / "results").is_dir():
         !git init -q "{{course}}"
@@ -82,9 +82,9 @@ for package in {others}:
 
 @functools.cache
 def addresses(root: Path = ROOT) -> dict[str, str]:
-    """`pages`, the site of the course, `code`, its repository, `commit`, what copies are made of.
+    """`pages`: the site of the course, `code`: its repository, `commit`: the source of the copies.
 
-    A branch would bring whatever it holds later. Without a history it is the tag of the version.
+    A branch might have changed by then. Without a history, `commit` is the tag of the version.
     """
     found = cards.settings(root)
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
@@ -104,14 +104,14 @@ LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 
 @dataclass
 class Book:
-    "What the roles of all chapters point to."
+    "The targets of the roles in all chapters."
 
     root: Path
-    alone: bool  # all links lead to the site; else chapters lead to each other
+    alone: bool  # all links lead to the site; otherwise chapters link to each other
     titles: dict[str, str] = field(default_factory=dict)  # nbs/attention/02_masks -> its title
     numbers: dict[str, tuple[str, str]] = field(default_factory=dict)  # label -> page, number
     works: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # names, year, address
-    terms: dict[str, str] = field(default_factory=dict)  # in small letters -> as it is spelled
+    terms: dict[str, str] = field(default_factory=dict)  # in lower case -> as it is spelled
 
     def __post_init__(self):
         self.pages = addresses(self.root)["pages"]
@@ -122,7 +122,7 @@ class Book:
         return f"[{text}]({os.path.relpath(f'{page}.ipynb', Path(here).parent)})"
 
     def title(self, page: str) -> str:
-        "What a chapter, or another page of the site, is called."
+        "The title of a chapter or of another page of the site."
         if page not in self.titles:
             return (self.root / f"{page}.md").read_text(encoding="utf-8").split("\n")[0][2:]
         return self.titles[page]
@@ -141,7 +141,7 @@ class Book:
         return f"({'; '.join(said)})" if inside else ", ".join(said)
 
     def role(self, role: str, text: str | None, target: str, here: str) -> str:
-        "What a role becomes on a page."
+        "The text that replaces a role on a page."
         if role == "doc":
             page = os.path.normpath(Path(here).parent / target)
             page = target[1:] if target.startswith("/") else page
@@ -161,7 +161,7 @@ class Book:
             named = NAMED.fullmatch(match[2])
             return self.role(match[1], *(named.groups() if named else (None, match[2])), here)
 
-        def told(match):  # what stands there until the site's program runs
+        def told(match):  # the text of a widget without JavaScript
             at = f"On [the book's site]({self.pages}/{here}.html)"
             said = match[2].replace("On the book's site", at)
             return said.replace("you can try it here", "you can try it")
@@ -170,7 +170,7 @@ class Book:
         return LABEL.sub("", ROLE.sub(resolved, WIDGET.sub(told, text)))
 
     def cells(self, cells: list[dict], here: str) -> Iterator[dict]:
-        "The cells of a page: what the site folds is collapsed, a caption stands below its figure."
+        "The cells of a page: what the site folds is collapsed, and captions are below figures."
         for cell in cells:
             if cell["cell_type"] != "code":
                 yield with_text(cell, self.text(source(cell), here))
@@ -233,14 +233,14 @@ def without_solutions(cells: list[dict]) -> list[dict]:
 
 
 def restated(cells: list[dict], text: Callable[[chapter.Exercise], str]) -> list[dict]:
-    "The cells without solutions; each statement of an exercise is what `text` makes of it."
+    "The cells without solutions, in which `text` gives each exercise its statement."
     texts = {cells[one.place]["id"]: text(one) for one in chapter.exercises(cells)}
     kept = without_solutions(cells)
     return [with_text(c, texts[c["id"]]) if c["id"] in texts else c for c in kept]
 
 
 def folded(cells: list[dict]) -> list[dict]:
-    "The cells with each solution in one fold: text, code and what others wrote."
+    "The cells with each solution in one fold: text, code and typical mistakes."
 
     def text(one):
         code = f"```python\n{one.solution}\n```\n\n" if one.solution else ""
@@ -251,7 +251,7 @@ def folded(cells: list[dict]) -> list[dict]:
 
 
 def asked(cells: list[dict]) -> list[dict]:
-    "The cells as nobody has run them, without what gives an answer away."
+    "The cells without outputs and without anything that gives an answer away."
     fresh = {"outputs": [], "execution_count": None}
     kept = restated(cells, lambda one: one.asked)
     return [cell | fresh if cell["cell_type"] == "code" else cell for cell in kept]
@@ -261,16 +261,16 @@ def asked(cells: list[dict]) -> list[dict]:
 
 
 def chapters(root: Path = ROOT) -> Iterator[tuple[str, dict]]:
-    "Every chapter: its page and its notebook."
+    "The page and the notebook of every chapter."
     for path in cards.chapters(root).values():
         yield cards.page(path, root), json.loads(path.read_text(encoding="utf-8"))
 
 
 def write(out: Path, made: dict[str, dict], readme: str, ours: bool, more=lambda new: None):
-    "Notebooks, the records that they read and a README; whole or not at all, over our own alone."
+    "Write notebooks, records and a README, completely or not at all; replaces only our own."
     if out.exists():
         if not ours:
-            raise InputError(f"{out} is there and holds other things; name another folder")
+            raise InputError(f"{out} exists and contains other files; name another folder")
         remove_folder(out)
     with atomic_path(out) as new:
         for page, notebook in made.items():
@@ -280,7 +280,7 @@ def write(out: Path, made: dict[str, dict], readme: str, ours: bool, more=lambda
             place.write_text(text, encoding="utf-8")
         shutil.copytree(ROOT / "results", new / "results")
         (new / "README.md").write_text(readme, encoding="utf-8")
-        shutil.copy(ROOT / "AGENTS.md", new)  # for an assistant that a reader asks
+        shutil.copy(ROOT / "AGENTS.md", new)  # for readers who ask an AI assistant
         more(new)
 
 
@@ -296,7 +296,7 @@ TOLD = re.compile(r"`pip install ([\w ]+)`")
 
 
 def others(cells: list[dict], root: Path = ROOT) -> list[str]:
-    "What the cells need beside our package: what they import, and what the page says to install."
+    "The packages that cells need besides ours: those that they import or say to install."
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["evaluation"], *extras["figures"]]
@@ -313,7 +313,7 @@ def others(cells: list[dict], root: Path = ROOT) -> list[str]:
 
 
 def start(cells: list[dict], page: str, root: Path = ROOT) -> dict:
-    "The first cell of a copy: it installs packages and gets records, where they are missing."
+    "The first cell of a copy, which installs packages and gets records if they are missing."
     found, where = cards.settings(root), addresses(root)
     needed, more = any(RECORDS in source(cell) for cell in cells), others(cells, root)
     text = (START + START_RECORDS if needed else START) + START_PACKAGE
@@ -325,7 +325,7 @@ def start(cells: list[dict], page: str, root: Path = ROOT) -> dict:
 
 
 def copy(page: str, notebook: dict, root: Path = ROOT) -> dict:
-    "A chapter that stands alone."
+    "A chapter that runs on its own."
     known = book(True, root)
     title, *cells = known.cells(folded(notebook["cells"]), page)
     said = f"*This notebook is a page of a book: [{known.title(page)}]({known.pages}/{page}.html).*"
@@ -335,7 +335,7 @@ def copy(page: str, notebook: dict, root: Path = ROOT) -> dict:
 
 
 def write_copies(out: Path, root: Path = ROOT) -> None:
-    "All copies, and beside their folder the archive."
+    "Write all copies, and the archive next to their folder."
     ours = (out / "nbs").is_dir() and not (out / "settings.ini").exists()
     made = {page: copy(page, notebook, root) for page, notebook in chapters(root)}
     write(out, made, readme("copies", root), ours)
@@ -353,13 +353,13 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def run(folder: Path, *pages: str) -> Iterator[tuple[str, str | None]]:
-    """Run copies where they lie, all or these: each page with the error that it ends in, if any.
+    """Run copies in their folder, all or only these: each page, with its error or None.
 
-    As "Run all" does: each in a kernel of this Python, with its packages and an empty home.
+    This is what "Run all" does: each runs in a kernel of this Python, with an empty home folder.
     """
     paths = [folder / f"{page}.ipynb" for page in pages] or sorted(folder.glob("nbs/*/*.ipynb"))
     if not paths:
-        raise InputError(f"no notebooks in {folder}; write them: notebooks.py copies {folder}")
+        raise InputError(f"no notebooks in {folder}; to write them: notebooks.py copies {folder}")
     for path in paths:
         notebook, error = nbformat.reads(read_text(path), 4), None
         where = {"metadata": {"path": str(path.parent)}}
@@ -377,7 +377,7 @@ def run(folder: Path, *pages: str) -> Iterator[tuple[str, str | None]]:
 
 
 def lesson(page: str, notebook: dict, root: Path = ROOT) -> dict:
-    "A chapter for a class; below its title what the site's box says."
+    "A chapter for a class; below its title are the facts from the site's box."
     files, (first, *cells) = cards.chapters(root), asked(notebook["cells"])
     needs = [cards.page(files[name], root) for name in notebook["metadata"]["chapter"]["needs"]]
     needs = ["needs " + ", ".join(f"{{doc}}`/{need}`" for need in needs)] if needs else []
@@ -388,7 +388,7 @@ def lesson(page: str, notebook: dict, root: Path = ROOT) -> dict:
 
 
 def handout_readme(root: Path = ROOT) -> str:
-    "How a student begins, in which order, and what to hand in."
+    "The README: how to begin, in which order to read, and what to hand in."
     files, known = cards.chapters(root), book(False, root)
     first = []
     for number, (name, card) in enumerate(ways.first_pass(root).items(), 1):
@@ -407,7 +407,7 @@ def handout_readme(root: Path = ROOT) -> str:
 
 
 def write_handout(out: Path, root: Path = ROOT) -> None:
-    "The whole handout. One that submissions lie in is not replaced."
+    "Write the whole handout. A handout that contains submissions is not replaced."
 
     def more(new):
         write_starter(new / "my_transformer.py")
@@ -419,7 +419,7 @@ def write_handout(out: Path, root: Path = ROOT) -> None:
     write(out, made, handout_readme(root), found == {"README.md"}, more)
 
 
-# --- what comes back ------------------------------------------------------------------------------
+# --- submissions ----------------------------------------------------------------------------------
 
 
 RUN = """
@@ -449,7 +449,7 @@ shell.history_manager.enabled = False
 with open(notebook, encoding="utf-8") as file:
     cells = json.load(file)["cells"]
 for number, cell in enumerate(cells, 1):
-    if cell["cell_type"] == "code":  # the next one runs, whatever this one raises
+    if cell["cell_type"] == "code":  # the next cell runs, even if this one raises
         result = shell.run_cell("".join(cell["source"]))
         if error := result.error_before_exec or result.error_in_exec:
             send({"raised": f"cell {number}: {explained(error)}"})
@@ -457,10 +457,10 @@ for number, cell in enumerate(cells, 1):
 
 
 def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
-    """Run a notebook that was handed in, in a process and a folder: its verdicts, the last of each.
+    """Run a submitted notebook in its own process and a folder: the last verdict of each exercise.
 
-    `error` says why there may be more of them: it is no notebook, it did not end in time, it ended
-    the process, or the first cell that raised something.
+    `error` is the reason why verdicts may be missing: the file is not a notebook, it did not end in
+    time, it ended the process, or a cell raised something (the first such cell is named).
     """
     try:
         cells = read_table(path)["cells"]
@@ -483,8 +483,8 @@ def notebook_verdicts(path: Path, folder: Path, seconds: float = 600) -> dict:
 
 
 def verdicts(folder: Path) -> dict[str, dict]:
-    "By student: what `my_transformer.py` is worth, and the verdicts of each notebook."
-    # notebooks find the records of the handout from where they stood in it
+    "For each student: the result of `my_transformer.py`, and the verdicts of each notebook."
+    # run where the handout had the notebooks, so that they find its records
     found, where = {}, next((folder.parent / "nbs").glob("*/"), folder)
     for student in sorted(p for p in folder.iterdir() if p.is_dir()):
         own = found[student.name] = {"thread": None, "notebooks": {}}
@@ -501,15 +501,15 @@ USAGE = "usage: notebooks.py copies|handout [FOLDER], verdicts FOLDER, or run FO
 
 
 def main(args: list[str]) -> int:
-    "2 for what the user can correct, 1 for a copy that ends in an error."
+    "Exits with 2 for an error that the user can correct, 1 if a copy ends in an error."
     try:
         match args:
             case ["copies", *folder] if len(folder) < 2:
                 write_copies(out := Path(*folder or [ROOT / "_build/copies"]))
-                print(f"notebooks in {out}, all of them in {out.parent / ARCHIVE}")
+                print(f"wrote notebooks to {out}, and an archive of them to {out.parent / ARCHIVE}")
             case ["handout", *folder] if len(folder) < 2:
                 write_handout(out := Path(*folder or [ROOT / "_build/handout"]))
-                print(f"handout in {out}")
+                print(f"wrote the handout to {out}")
             case ["verdicts", folder]:
                 print(json.dumps(verdicts(Path(folder)), indent=1))
             case ["run", folder, *pages]:
@@ -527,7 +527,7 @@ def main(args: list[str]) -> int:
 
 
 def bring_copies(app):
-    "The site has them too."
+    "Add the copies to the site."
     write_copies(Path(app.outdir, chapter.COPIES))
 
 

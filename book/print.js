@@ -1,5 +1,5 @@
-// The articles of the site as one page to print, run in a page of the site: `[pages, lines, base, shut]`.
-// Folds whose bar begins with a word of `shut` are left out, the others open.
+// Joins the articles of the site into one page to print. Runs in a page of the site, with `[pages, lines, base, shut]`.
+// Folds whose bar begins with a word of `shut` are left out; the others are open.
 async ([pages, lines, base, shut]) => {
   const make = (tag, more = {}, ...inside) => {
     const made = Object.assign(document.createElement(tag), more);
@@ -13,7 +13,7 @@ async ([pages, lines, base, shut]) => {
     const home = new URL(path, location.origin);
     const text = await (await fetch(home)).text();
     const article = new DOMParser().parseFromString(text, "text/html").querySelector("article.bd-article");
-    if (!article) throw new Error(`${path} has no article; build the book anew (make book)`);
+    if (!article) throw new Error(`${path} has no article; build the book again: make book`);
     article.id = anchor(path);
     for (const gone of article.querySelectorAll("script, button, .headerlink")) gone.remove();
     for (const fold of article.querySelectorAll("details")) {

@@ -1,4 +1,4 @@
-"""Which records a chapter reads, and how to measure them again: a fold on its page."""
+"""A fold on the page of a chapter: which records it reads, and how to measure them again."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ import cards
 
 READ = re.compile(r'(\w[\w{}*-]*)\.json"|name=f?"(\w[\w{}*-]*)"')
 BAKEOFF = re.compile(r'\["bakeoff"\] == "(\w+)"')
-FOLD = """<details class="records"><summary>Records behind this page</summary>
+FOLD = """<details class="records"><summary>Records used on this page</summary>
 
 | record | measure it again | commit |
 |---|---|---|
@@ -36,7 +36,7 @@ def read_by(cells: list[dict], root: Path = cards.ROOT) -> dict[str, list[Path]]
 
 @functools.cache
 def day(commit: str, root: Path) -> str:
-    "When a commit was made; empty where the history is missing."
+    "The day of a commit; empty if the history is missing."
     command = ["git", "show", "-s", "--format=%cs", commit]
     return subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.strip()
 
@@ -59,6 +59,6 @@ def row(title: str, paths: list[Path], root: Path) -> str:
 
 
 def fold(cells: list[dict], root: Path = cards.ROOT) -> str:
-    "The table of a chapter; empty where it reads no records."
+    "The table of a chapter; empty if it reads no records."
     rows = [row(title, paths, root) for title, paths in read_by(cells, root).items()]
     return FOLD.format(rows="\n".join(rows)) if rows else ""

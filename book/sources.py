@@ -2,8 +2,8 @@
 
 python book/sources.py
 
-The first come from book/sources.yml and the places that the clinic's entries name; the second from
-the notebooks of the clinic, their texts and the outputs of their cells.
+The tables of sources.md come from book/sources.yml and from the places that the clinic's entries
+name. Those of clinic.md come from the texts and outputs of the clinic's notebooks.
 """
 
 import json
@@ -21,7 +21,7 @@ TEXTS = {
     "S2": "a blog post",
     "S3": "a lecture",
 }
-PAGES = {  # nbs/sources/ -> the text whose statements the page has
+PAGES = {  # page in nbs/sources/ -> the text whose statements it tests
     "01_primer_text": TEXTS["S0"],
     "02_reading": TEXTS["S1"],
     "03_blog": TEXTS["S2"],
@@ -46,7 +46,7 @@ def texts(root: Path = ROOT) -> list[dict]:
 
 
 def places(sections: list[dict]) -> list[str]:
-    "What each section is called: 1.2(3) where there are numbers, or its heading; no white space."
+    "The name of each section: its number, such as 1.2(3), or its heading, without white space."
     found, chapter = [], ""
     for row in sections:
         number = re.match(r"([\d.]*)(\(\d\))?", row["heading"])
@@ -58,7 +58,7 @@ def places(sections: list[dict]) -> list[str]:
 
 
 def section(called: str, sections: list[dict]) -> int:
-    "The number of the section that an entry of the clinic means: 1.2(3), 前馈层 (feed-forward)."
+    "The index of the section that an entry of the clinic names: 1.2(3), 前馈层 (feed-forward)."
     known, name = places(sections), re.sub(r"\s", "", called)
     if number := re.match(r"\d[\d.]*(\(\d\))?", name):
         return known.index(number[0])
@@ -72,7 +72,7 @@ def section(called: str, sections: list[dict]) -> int:
 
 
 def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
-    "Text and number of the section -> the entries of the clinic whose `**Source.**` names it."
+    "Text and index of a section -> the entries of the clinic whose `**Source.**` names it."
     found: dict[tuple[str, int], list[str]] = {}
     sections = {text["text"]: text["sections"] for text in texts(root)}
     for path in sorted((root / "nbs/sources").glob("*.ipynb")):
@@ -86,7 +86,7 @@ def sourced(root: Path = ROOT) -> dict[tuple[str, int], list[str]]:
 
 
 def quotes(text: str) -> list[tuple[str, str, str, str]]:
-    "What the Source lines of a cell quote: text, place, and a formula or a phrase."
+    "The quotes in the Source lines of a cell: text, place, and a formula or a phrase."
     return [
         (name, place, *quote.groups(""))
         for name, place, rest in SOURCE.findall(text)
@@ -95,12 +95,12 @@ def quotes(text: str) -> list[tuple[str, str, str, str]]:
 
 
 def stands_in(quote: str, text: str) -> bool:
-    "Whether a quote is in a text, white space apart."
+    "Whether a text contains a quote, apart from white space."
     return "".join(quote.split()) in "".join(text.split())
 
 
 def statements(root: Path = ROOT) -> list[dict]:
-    "Every entry of the clinic: name, page, texts, mark, title, chapters that settle it, size."
+    "Every entry of the clinic: name, page, texts, mark, title, chapters that settle it, error."
     found = []
     for page in PAGES:
         cells = json.loads((root / f"nbs/sources/{page}.ipynb").read_text())["cells"]
@@ -118,7 +118,7 @@ def statements(root: Path = ROOT) -> list[dict]:
 
 
 def entries(names: list[str]) -> str:
-    "Entries, each a link to its place in the clinic."
+    "Links to entries of the clinic."
     return ", ".join(f"{{ref}}`{name} <{label(name)}>`" for name in names) or "–"
 
 
@@ -146,7 +146,7 @@ def table(text: dict, clinic: dict[tuple[str, int], list[str]]) -> str:
 
 
 def count(rows: list[dict]) -> str:
-    "How many entries each page has of each kind, in Markdown."
+    "The number of entries of each kind on each page, in Markdown."
     heads = [f"{mark} {name}" for mark, name in KINDS.items()]
     lines = [f"| Page | {' | '.join(heads)} | all |", "|---|" + "--:|" * (len(KINDS) + 1)]
     for page in (*PAGES, None):
@@ -182,7 +182,7 @@ def filled(page: str, name: str, text: str) -> str:
 
 
 def made(root: Path = ROOT) -> dict[str, str]:
-    "Both pages as they should be: name of the file -> text."
+    "The two pages as they should be: name of the file -> text."
     rows, clinic = statements(root), sourced(root)
     tables = {
         "book/sources.md": {text["text"]: table(text, clinic) for text in texts(root)},
@@ -196,7 +196,7 @@ def made(root: Path = ROOT) -> dict[str, str]:
 
 
 def main(root: Path = ROOT) -> None:
-    "Write both pages anew."
+    "Write the two pages again."
     for name, text in made(root).items():
         (root / name).write_text(text)
 

@@ -1,4 +1,4 @@
-"""Tables that are made when the book is built: of exercises, and of the records in results/.
+"""Tables that are made when the book is built: tables of exercises and of the records in results/.
 
     ```{exercise-table}
     ```                     all of them: name, title, kind, mark, minutes, chapter
@@ -27,7 +27,7 @@ STEP = {id: step.name for id, step in STEPS.items()}
 
 # --- records --------------------------------------------------------------------------------------
 
-SCORES = {  # the first that a record has: its name, its digits, how it was taken
+SCORES = {  # the first one that a record has counts: its name, its digits, how it was measured
     "bleu": ("BLEU", ".2f", ", beam {beam}"),
     "exact": ("exact", ".1%", ", beam {beam}"),
     "perplexity": ("perplexity", ".2f", " at hidden tokens"),
@@ -42,7 +42,7 @@ COLUMNS = (
 
 
 def score(seeds: Sequence[dict]) -> str:
-    "What the metrics of one training's seeds say."
+    "The score over the seeds of one training run."
     name = next(name for name in SCORES if name in seeds[0])
     called, form, how = SCORES[name]
     said = f"{called} {over_seeds([m[name] for m in seeds], form)}{how.format(**seeds[0])}"
@@ -52,14 +52,14 @@ def score(seeds: Sequence[dict]) -> str:
 
 
 def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
-    "What the table says of the seeds of a training."
+    "The row of a training run, with all its seeds."
     first, metrics = group[0], [r.metrics for r in group]
     devices = sorted({r.device for r in group})
     machines = {device: [r.minutes for r in group if r.device == device] for device in devices}
-    length = first.config.get("length")  # of a block: longer ones alone lower a loss
-    rows = "each line alone" if first.config.get("lines") else f"blocks of {length}"
+    length = first.config.get("length")  # of a block: longer blocks by themselves lower a loss
+    rows = "each line by itself" if first.config.get("lines") else f"blocks of {length}"
     if first.task in ("instruct", "reason"):
-        rows = "each question alone"
+        rows = "each question by itself"
     counted = first.metrics.get("signature", "").replace("|", " ")  # a bar would end the cell
     return {
         "training": f"`{name}`",
@@ -75,7 +75,7 @@ def record_row(name: str, group: Sequence[Result]) -> dict[str, str]:
 
 
 def result_table(results: Iterable[Result], columns: Sequence[str] = COLUMNS) -> str:
-    "The records as a Markdown table: a row for each training, with the mean of its seeds."
+    "The records as a Markdown table: a row for each training run, with the mean of its seeds."
     trainings: dict[str, list[Result]] = {}
     for r in sorted(results, key=lambda r: r.seed):
         trainings.setdefault(r.name.removesuffix(f"-seed{r.seed}"), []).append(r)
@@ -93,7 +93,7 @@ def with_table(page: str, results: Iterable[Result]) -> str:
 
 
 def written(root: Path = cards.ROOT) -> Iterator[tuple[str, list[chapter.Exercise]]]:
-    "Every chapter that has exercises, in the book's order: its page, the exercises."
+    "The page of every chapter that has exercises, in the book's order, and the exercises."
     for path in cards.chapters(root).values():
         notebook = json.loads(path.read_text(encoding="utf-8"))
         if found := chapter.exercises(notebook["cells"]):
@@ -101,7 +101,7 @@ def written(root: Path = cards.ROOT) -> Iterator[tuple[str, list[chapter.Exercis
 
 
 def exercise_table(root: Path = cards.ROOT) -> Iterator[str]:
-    "A row for each exercise; its name leads to it."
+    "A row for each exercise; its name links to it."
     numbers = cards.numbers(root)
     yield from (
         "| exercise | title | kind | mark | minutes | chapter |",
@@ -117,7 +117,7 @@ def exercise_table(root: Path = cards.ROOT) -> Iterator[str]:
 
 
 def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
-    "A table of kinds by marks: how many, and their minutes."
+    "A table of kinds by marks: the number of exercises, and their minutes."
     found = [one for _, exercises in written(root) for one in exercises]
     yield from (f"| kind | {' | '.join(MARKS)} | all | minutes |", "|---|--:|--:|--:|--:|--:|")
     for kind in (*KINDS, "all"):
@@ -128,7 +128,7 @@ def exercise_count(root: Path = cards.ROOT) -> Iterator[str]:
 
 
 def made(directive, lines, name):
-    "A table, made anew when a chapter has changed."
+    "A table that is made again when a chapter has changed."
     for path in cards.chapters().values():
         directive.env.note_dependency(str(path))
     return [nested(directive, lines, name)]
@@ -143,12 +143,12 @@ def count_of_exercises(directive):
 
 
 def results(directive):
-    "The records in results/, a row for each training, and of the columns those that fit a phone."
+    "The records in results/: a row for each training run, with the columns that fit a phone."
     columns = ("training", "score", "parameters", "minutes")
     lines = result_table(read_results(cards.ROOT / "results"), columns).splitlines()
     table = nested(directive, lines)
     for one in table.findall(nodes.table):
-        one["classes"].append("results")  # its names may break at a hyphen
+        one["classes"].append("results")  # names may wrap at a hyphen
     return table.children
 
 

@@ -78,8 +78,8 @@ def test_the_table_of_what_opens_has_a_row_for_each_family():
     gives = {name.strip("`"): (models, what) for name, models, what in rows}
     assert "Llama 3 <tree-llama-3>" in gives["LlamaForCausalLM"][0]
     for name, words in (
-        ("GPT2LMHeadModel", "writes and chats"),
-        ("MarianMTModel", "your code cuts the texts"),
+        ("GPT2LMHeadModel", "generates text and chats"),
+        ("MarianMTModel", "your code tokenizes the texts"),
         ("RobertaModel", "encodes texts"),
     ):
         assert words in gives[name][1]

@@ -1,7 +1,7 @@
-"""Exercises whose answer is a value are answered in the page, which remembers what was right.
+"""Exercises whose answer is a value are answered in the page, which remembers right answers.
 
-Below the statement stands a line to type in, which book/_static/questions.js judges by what
-`as_data` gives.
+Below the statement is an input field. book/_static/questions.js judges what is typed there, with
+the data from `as_data`.
 """
 
 import json
@@ -20,12 +20,12 @@ def in_page(one):
 
 
 def anchor(one):
-    "As docutils writes the label of an exercise."
+    "The label of an exercise, as docutils writes it."
     return f"exercise-{one.name}".replace("_", "-")
 
 
 def packed(data):
-    "Data as an attribute of HTML, with its marks, on one line."
+    "Data as an HTML attribute, with its quotation marks, on one line."
     text = escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     return f"'{text.replace('&quot;', chr(34))}'"  # JSON is full of double quotes
 
@@ -33,7 +33,7 @@ def packed(data):
 def as_data(one: Question):
     """What book/_static/questions.js needs to judge a value as `check` does.
 
-    Values are Python's text, which tells 1 from 1.0 and knows nan.
+    Values are written as in Python, which distinguishes 1 from 1.0 and has nan.
     """
     return {
         "key": repr(one.answer),
@@ -46,7 +46,7 @@ def as_data(one: Question):
 
 
 def form(one):
-    "The line to type in: HTML without an empty line."
+    "The input field: HTML without an empty line."
     data = as_data(find_exercise(one.id))
     name, _, blank = re.search(r"^(\w+) = ([^#\n]*)", one.blank, re.M)[0].partition(" = ")
     hint = f' placeholder="{escape(blank.strip())}"' if blank.startswith("[") else ""

@@ -5,6 +5,6 @@ import shutil
 
 
 def find_chromium() -> str | None:
-    "The browser that CHROMIUM names, or the system's; None where there is none."
+    "The browser named by CHROMIUM, or the system's; None if there is none."
     names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)

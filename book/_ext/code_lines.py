@@ -1,5 +1,5 @@
-"""Each line of code is an element that knows how far it is indented: custom.css breaks a long one
-there, with a mark."""
+"""Each line of code is an element with its indentation, so that custom.css can wrap long lines at
+that indentation, with a mark."""
 
 import re
 
@@ -15,7 +15,7 @@ def line(text):
 
 
 def mark_lines(app, pagename, templatename, context, doctree):
-    "In the pages that are written; those of the package's source have marks of their own."
+    "Mark lines in pages with a source; pages of the package's source have their own marks."
     if doctree is not None:
         context["body"] = CODE.sub(
             lambda code: "".join(map(line, code[1].split("\n"))), context["body"]

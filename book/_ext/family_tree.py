@@ -21,13 +21,13 @@ from transformer_lit.models.gpt import DecoderOnly
 from transformer_lit.models.hf_build import FAMILIES
 from transformer_lit.models.transformer import EncoderDecoder, Transformer, TransformerConfig
 
-SECTIONS = {"Encoder and decoder": (1,), "The encoder alone": (0,), "The decoder alone": (2, 3, 4)}
-NULL = ("Position", "Nothing")  # plugs that do nothing
+SECTIONS = {"Encoder and decoder": (1,), "Encoder only": (0,), "Decoder only": (2, 3, 4)}
+NULL = ("Position", "Nothing")  # plug-ins that do nothing
 
 
 @dataclass(frozen=True)
 class Entry:
-    "One model of the family; book/family.yml says what is what."
+    "One model of the family; book/family.yml explains the fields."
 
     name: str
     cites: str
@@ -51,11 +51,11 @@ ROWS = yaml.safe_load((cards.ROOT / "book/family.yml").read_text(encoding="utf-8
 TREE = sorted((Entry(**row) for row in ROWS), key=lambda entry: entry.date)
 
 
-# --- what the code says -------------------------------------------------------------------------
+# --- what the code knows ------------------------------------------------------------------------
 
 
 def build(entry: Entry) -> nn.Module | None:
-    "A small model of that family; None where this book builds none."
+    "A small model of that family, or None if this book builds none."
     if entry.name == "Transformer":
         sizes = {"d_model": 12, "n_heads": 2, "d_ff": 17, "n_layers": 1}
         return Transformer(TransformerConfig(vocab_size=31, **sizes))
@@ -67,7 +67,7 @@ def build(entry: Entry) -> nn.Module | None:
 
 
 def parts(model: nn.Module) -> dict[str, list[str]]:
-    "The chapters that a model needs, in the book's order, each with the names that it takes there."
+    "The chapters that a model needs, in the book's order, each with the names it uses from there."
     found: dict[str, list[str]] = {}
     for part in model.modules():
         plugs = (getattr(part, name, None) for name in ("residual", "attend", "window"))
@@ -94,7 +94,7 @@ def chapter_link(name: str) -> str:
 
 
 def written(entry: Entry) -> list[str]:
-    "An entry as lines of the page."
+    "The lines of the page for an entry."
     came = f", from {entry.parent}" if entry.parent else ""
     head = f"**{entry.name}** ({entry.date[:4]}){came} {{cite:p}}`{entry.cites}`. {entry.text}"
     lines = [f"({entry.label})=", head, ""]
@@ -113,7 +113,7 @@ def written(entry: Entry) -> list[str]:
 
 
 def matrix() -> tuple[list[tuple[str, str]], dict[str, set[tuple[str, str]]]]:
-    "What tells the models apart, as (chapter, name) in the book's order, and what each one has."
+    "What distinguishes the models, as (chapter, name) in book order, and what each of them has."
     models = {entry.name: build(entry) for entry in TREE}
     taken = {name: parts(model) for name, model in models.items() if model is not None}
     has = {name: {(c, n) for c, names in p.items() for n in names} for name, p in taken.items()}
@@ -124,7 +124,7 @@ def matrix() -> tuple[list[tuple[str, str]], dict[str, set[tuple[str, str]]]]:
 
 
 def table(address) -> str:
-    "The table as HTML; `address` gives that of a chapter."
+    "The table as HTML; `address` returns the address of a chapter."
     columns, has = matrix()
     heads = "".join(
         f'<th scope="col"><a href="{address(chapter)}">{escape(name)}</a></th>'
@@ -144,16 +144,16 @@ def table(address) -> str:
     )
 
 
-GIVES = {  # what `load_hf` returns, and what can be done with it
-    DecoderOnly: "a language model; `load` adds its tokenizer, and it writes and chats",
-    EncoderDecoder: "an encoder–decoder, from ids to logits; your code cuts the texts",
-    Bert: "an encoder; `load` opens a folder of sentence-transformers, which encodes texts",
+GIVES = {  # what `load_hf` returns, and what you can do with it
+    DecoderOnly: "a language model; `load` adds its tokenizer, so that it generates text and chats",
+    EncoderDecoder: "an encoder–decoder, from ids to logits; your code tokenizes the texts",
+    Bert: "an encoder; `load` opens a folder of sentence-transformers, which then encodes texts",
 }
 
 
 def opened() -> Iterator[str]:
-    "A row for each family of `load_hf`: its name in config.json, its models, what opens."
-    yield from ("| `architectures` in config.json | Models | What opens |", "|---|---|---|")
+    "A row for each family of `load_hf`: its name in config.json, its models, what is opened."
+    yield from ("| `architectures` in config.json | Models | What you get |", "|---|---|---|")
     for name in FAMILIES:
         entries = [e for e in TREE if e.config and e.config["architectures"] == [name]]
         gives = next(text for kind, text in GIVES.items() if isinstance(build(entries[0]), kind))
@@ -162,19 +162,19 @@ def opened() -> Iterator[str]:
 
 
 def family_opened(directive):
-    "What `load_hf` opens."
+    "The families that `load_hf` opens."
     return [nested(directive, opened(), "family-opened")]
 
 
 def family_parts(directive):
-    "Which model has which part."
+    "The table of models and their parts."
     files, uri = cards.chapters(), directive.env.app.builder.get_relative_uri
     drawn = table(lambda name: uri(directive.env.docname, cards.page(files[name])))
     return [raw(drawn)]
 
 
 def family_tree(directive):
-    "The entries by kind, each kind in the order of time."
+    "The entries by kind, and in order of time within each kind."
     lines = []
     for title, columns in SECTIONS.items():
         lines += ["", f"*{title}*", ""]

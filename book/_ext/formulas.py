@@ -1,6 +1,6 @@
-"""Formulas: KaTeX draws them while the book is built, in the Node.js that Playwright brings.
+"""Formulas: KaTeX renders them while the book is built, in the Node.js that Playwright brings.
 
-What it cannot draw stops the build. A page without formulas does without their style.
+A formula that KaTeX can't render stops the build. Pages without formulas don't load KaTeX's style.
 """
 
 import html
@@ -21,19 +21,19 @@ def draw(latex, display):
     while True:
         try:
             return katex.render_latex(latex, OPTIONS | {"displayMode": display})
-        except ConnectionRefusedError:  # Node.js is there, and does not listen yet
+        except ConnectionRefusedError:  # Node.js has started, but doesn't listen yet
             continue
 
 
 SIGN = re.compile(r"[.,;:!?)]+(?!\w)")
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}]|[^\\{}]+", re.DOTALL)
 GATHERED = re.compile(r"\s*\\begin{gathered}(.*)\\end{gathered}\s*", re.DOTALL)
-GAP = re.compile(r"^\s*\[\w+\]")  # between two rows: custom.css has one for all
+GAP = re.compile(r"^\s*\[\w+\]")  # the gap between two rows; custom.css has one gap for all
 OPENS, CLOSES = {"{", r"\begin", r"\left"}, {"}", r"\end", r"\right"}
 
 
 def parts(latex, sign):
-    "What stands between the signs of a formula that are outside all braces and environments."
+    "Split a formula at a sign, but only outside of braces and environments."
     found, depth = [""], 0
     for token in TOKEN.findall(latex):
         depth += (token in OPENS) - (token in CLOSES)
@@ -45,16 +45,16 @@ def parts(latex, sign):
 
 
 def display(latex, draw=draw):
-    "A displayed formula; what stands side by side is drawn apart, so that it may wrap."
+    "A displayed formula; parts that are side by side are rendered apart, so that they can wrap."
     if rows := GATHERED.fullmatch(latex):
         drawn = (display(GAP.sub("", row), draw) for row in parts(rows[1], r"\\"))
         return f'<span class="katex-display katex-rows">{"".join(drawn)}</span>'
     drawn = "".join(draw(part, True) for part in parts(latex, r"\qquad"))
-    return drawn.replace('</span><span class="katex-display">', "")  # one display of them all
+    return drawn.replace('</span><span class="katex-display">', "")  # one display for all parts
 
 
 def take_signs(app, doctree, name):
-    "A sign after a formula becomes a part of it, so that no line begins with a full stop."
+    "Punctuation after a formula becomes part of it, so that no line begins with a full stop."
     for node in [*doctree.findall(nodes.math)]:
         inside, place = node.parent, node.parent.index(node) + 1
         after = inside[place] if place < len(inside) else None
@@ -64,7 +64,7 @@ def take_signs(app, doctree, name):
 
 
 def visit_math(writer, node):
-    "The sign goes into the last box of the formula: within one, no line ends."
+    "The sign goes into the last box of the formula, because lines don't wrap inside a box."
     drawn, sign = draw(node.astext(), False), node.get("sign", "")
     last = len(drawn) - len("</span></span></span>")
     said = f'<span class="sign">{html.escape(sign)}</span>' if sign else ""
@@ -73,7 +73,7 @@ def visit_math(writer, node):
 
 
 def visit_display(writer, node):
-    "The number stands before the formula: custom.css puts it at the end of the line."
+    "The number is written before the formula; custom.css moves it to the end of the line."
     writer.body.append(writer.starttag(node, "div", CLASS="math"))
     if node["number"]:
         writer.body.append(f'<span class="eqno">({get_node_equation_number(writer, node)})')
@@ -87,7 +87,7 @@ RENDERERS = (visit_math, None), (visit_display, None)
 
 
 def keep_style(app, pagename, templatename, context, doctree):
-    "KaTeX's own for a page with formulas; the extension's never: custom.css has its rules."
+    "Load KaTeX's style only on pages with formulas; custom.css replaces the extension's style."
     dropped = "katex-math" if 'class="katex' in context.get("body", "") else "katex"
     context["css_files"] = [css for css in context["css_files"] if dropped not in str(css.filename)]
 
@@ -98,13 +98,13 @@ ATTENTION = ("nbs/attention/", "nbs/position/")
 
 
 def colour(body):
-    "Query, key and value in their colours, which custom.css has."
+    "Give query, key and value the classes whose colours custom.css defines."
     return LETTER.sub(
         lambda found: found[0].replace("mathnormal", f"mathnormal tl-{found[3].lower()}"), body
     )
 
 
 def colour_page(app, pagename, templatename, context, doctree):
-    "In the chapters of attention q, k and v are what they are called; elsewhere v may be anything."
+    "Colour q, k and v in the chapters on attention; elsewhere, v may mean something else."
     if pagename.startswith(ATTENTION) and "body" in context:
         context["body"] = colour(context["body"])

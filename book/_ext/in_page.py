@@ -1,8 +1,8 @@
 """Python in the page: what its worker fetches, written into the site.
 
-`archive.zip` holds the files that book/page/contents.py lists. `about.json` has the archive's hash,
-what book/_static/editor.js puts the reader's `my_transformer.py` together from, and what the book's
-own file learns at the page's size.
+`archive.zip` contains the files that book/page/contents.py lists. `about.json` has the hash of the
+archive, the pieces from which book/_static/editor.js assembles the reader's `my_transformer.py`,
+and the losses that the book's own file reaches at the size that the page uses.
 """
 
 import io
@@ -18,11 +18,11 @@ from transformer_lit.course.files import read_json, sha256
 from transformer_lit.exercises.my_transformer import _HEAD, STEPS
 
 RECORD = Path(__file__).parents[2] / "results/measurements/living_page.json"
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first day that a zip file can name
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first day that a zip file can represent
 
 
 def archive() -> bytes:
-    "A zip file of `contents.files()`: the same bytes at each build."
+    "A zip file of `contents.files()`, with the same bytes in each build."
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         for name, data in contents.files().items():
@@ -32,7 +32,7 @@ def archive() -> bytes:
 
 
 def write(app):
-    "The archive and what is known of it, beside the worker."
+    "Write the archive and its data next to the worker."
     packed, folder = archive(), Path(app.outdir, "_static/python")
     steps = [[step.id, step.name, step.number] for step in STEPS.values()]
     ladder = {}

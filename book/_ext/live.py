@@ -1,10 +1,10 @@
-"""Widgets: parts of a page that JavaScript fills, with something to read where it does not run.
+"""Widgets: parts of a page that JavaScript fills, with something to read if it doesn't run.
 
     ```{widget} translate           book/_static/widgets/translate.js fills it
     :ask: Load it (4 MB)            optional: nothing is loaded before this button is pressed
     :model: multi30k-en-de          optional, for `translate`: which shipped translator it opens
-    :by: kind, chapter              for the widget `filter`: columns of the table that it holds
-    what stands there until then
+    :by: kind, chapter              for the widget `filter`: columns of its table
+    what is shown until then
     ```
 
 The weights are the package's own files, copied into the site; nothing is converted.
@@ -18,14 +18,14 @@ from shown import nested, raw
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "book/_static"
-CAPTIONS = "multi30k-en-de"  # the translator that is meant where none is named
+CAPTIONS = "multi30k-en-de"  # the translator that is used if none is named
 MODELS = (
     CAPTIONS,
     "everyday-en-de",
     "running-sum",
     "shakespeare",
     "stories",
-)  # those that the widgets name
+)  # the models that the widgets use
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
@@ -40,7 +40,7 @@ def opening(name, ask="", by="", model=""):
 
 def widget(directive):
     "A place that a module in book/_static/widgets fills; its content is shown until then."
-    directive.assert_has_content()  # without JavaScript the page says something, too
+    directive.assert_has_content()  # so that there is something to read without JavaScript
     inside = nested(directive, directive.content)
     return [
         raw(opening(*directive.arguments, **directive.options)),
@@ -50,7 +50,7 @@ def widget(directive):
 
 
 def copy_models(app):
-    "The shipped models, as they are, into the folder of the site's static files."
+    "Copy the shipped models, as they are, to the folder of the site's static files."
     for name in MODELS:
         target = Path(app.outdir, "_static/live/models", name)
         target.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """Questions on each part: plain text to read, and forms that book/_static/questions.js judges.
 
     ```{quiz} attention     the questions of a part, from book/quizzes.yml
-    ```{quiz} attention/masks  those of a chapter
-    ```{quiz-score}         a table of the parts; questions.js adds what was answered
+    ```{quiz} attention/masks  the questions of a chapter
+    ```{quiz-score}         a table of the parts; questions.js adds the reader's results
 
-The script is loaded where there is a question, and nowhere else. A chapter's own stand below its
-summary, too.
+The script is loaded only on pages with questions. The questions of a chapter also appear below its
+summary.
 """
 
 import functools
@@ -40,11 +40,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Question:
-    "A question of a part; `chapter` settles it."
+    "A question of a part; `chapter` explains its answer."
 
     id: str
     chapter: str
-    level: str  # as of an exercise: core or extra
+    level: str  # core or extra, as for exercises
     text: str
     choices: tuple[Choice, ...]
     code: str = ""  # shown below the text
@@ -71,7 +71,7 @@ def read(file=FILE):
 
 @functools.cache
 def of_chapters():
-    "The questions that each chapter settles."
+    "The questions whose answers each chapter explains."
     found = {}
     for one in (one for questions in read().values() for one in questions):
         found.setdefault(one.chapter, []).append(one)
@@ -110,7 +110,7 @@ def answer(directive, question):
         yield inline(directive, choice.why, "quiz-why")
         yield raw("</li>")
     path = cards.chapters()[question.chapter].relative_to(ROOT).with_suffix("")
-    yield raw("</ul><p>Settled in ")
+    yield raw("</ul><p>Explained in ")
     yield inline(directive, f"{{doc}}`/{path}`.")
     yield raw("</p></details>")
 
@@ -131,13 +131,13 @@ def asked(directive, number, part, question):
 
 
 def quiz(directive):
-    "The questions of a part or a chapter, with answers to choose from, all of them explained."
+    "The questions of a part or a chapter, with choices, all of which are explained."
     directive.env.note_dependency(str(FILE))
     known, name = read() | of_chapters(), directive.arguments[0]
     if name not in known:
-        raise directive.error(f"no questions on {name!r}; there are some on {', '.join(known)}")
+        raise directive.error(f"no questions on {name!r}, only on {', '.join(known)}")
     part, alone = name.partition("/")[::2]
-    silent = " data-pagefind-ignore" if alone else ""  # they are found on the page of all
+    silent = " data-pagefind-ignore" if alone else ""  # found on the page with all questions
     found = [raw(f'<div class="quiz" data-quiz-part="{part}"{silent}>')]
     for number, question in enumerate(known[name], 1):
         found += asked(directive, number, part, question)
@@ -145,7 +145,7 @@ def quiz(directive):
 
 
 def score(directive):
-    "A table of the parts with links to their questions, on the page that holds them all."
+    "A table of the parts with links to their questions, on the page with all questions."
     directive.env.note_dependency(str(FILE))
     caption, parts = titles(), read()
     rows = "".join(
@@ -163,14 +163,14 @@ def score(directive):
     ]
 
 
-SCRIPTS = {  # and the marks of pages that need them
+SCRIPTS = {  # and the marks by which pages that need them are recognised
     "questions.js": ('class="quiz"', "data-judge", "data-index"),
     "editor.js": ('class="exercise-card" data-exercise',),
 }
 
 
 def add_scripts(app, pagename, templatename, context, doctree):
-    "The scripts, on pages that ask or count, and nowhere else."
+    "Add the scripts, only to pages with questions, answers or counts."
     found = list(doctree.findall(nodes.raw)) if doctree is not None else ()
     for script, marks in SCRIPTS.items():
         if any(mark in node.astext() for node in found for mark in marks):

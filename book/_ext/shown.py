@@ -1,4 +1,4 @@
-"What directives put on a page."
+"Nodes that directives put on a page."
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -9,7 +9,7 @@ def raw(html):
 
 
 def nested(directive, lines, name=""):
-    "Lines of Markdown as a part of the page."
+    "Lines of Markdown as part of the page."
     node = nodes.container(classes=[name] if name else [])
     directive.state.nested_parse(StringList(list(lines)), directive.content_offset, node)
     return node

@@ -1,7 +1,7 @@
-"""What every page of the site carries beside its text, and the pages that no source writes.
+"""What every page of the site has besides its text, and the pages that have no source.
 
-Parts and chapters are numbered, and with them figures, formulas and exercises: 3.2 is the second
-chapter of the third part, (3.2.4) its fourth formula; the appendix is A.
+Parts and chapters are numbered, and figures, formulas and exercises with them: 3.2 is the second
+chapter of the third part, and (3.2.4) is its fourth formula. The appendix is A.
 """
 
 import re
@@ -23,7 +23,7 @@ class ChapterNumbers(TocTreeCollectorWithStyles):
     "Numbers the entries of the contents by part."
 
     def assign_section_numbers(self, env):
-        "Gives back the documents whose number changed."
+        "Returns the documents whose number has changed."
         former, env.toc_secnumbers = env.toc_secnumbers, {}
         parts = list(env.get_doctree(env.config.root_doc).findall(addnodes.toctree))
         for place, part in enumerate(parts, 1):
@@ -39,7 +39,7 @@ class ChapterNumbers(TocTreeCollectorWithStyles):
 
 
 def parts(env):
-    "The parts: number, name, the page that opens it (or none), its chapters with their titles."
+    "The parts: number, name, opening page (or ''), chapters with their titles."
     for place, part in enumerate(env.get_doctree(env.config.root_doc).findall(addnodes.toctree), 1):
         pages = [page for _, page in part["entries"]]
         opening = next((page for page in pages if page.startswith(OPENING)), "")
@@ -52,18 +52,18 @@ def parts(env):
 
 
 def later(page):
-    "The sign of a chapter of the second pass."
+    "The mark of a chapter of the second pass."
     chapter = page.startswith("nbs/")
     return " (2)" if chapter and cards.card(cards.ROOT / f"{page}.ipynb")["pass"] == 2 else ""
 
 
 def give_parts(app, pagename, templatename, context, doctree):
-    "What the contents beside each page are made of: sbt-sidebar-nav.html."
+    "Pass the contents next to each page to sbt-sidebar-nav.html."
     context["book_parts"] = app.book_parts
 
 
 def give_next(app, pagename, templatename, context, doctree):
-    "The next page of the first pass, for the first page and those of this pass: prev-next.html."
+    "Pass the next page of the first pass to prev-next.html, on the pages of this pass."
     pages = [app.config.root_doc, *cards.first_pass()]
     if pagename in pages[:-1]:
         page = pages[pages.index(pagename) + 1]
@@ -79,13 +79,13 @@ def read_parts(app, builder):
 
 
 def give_addresses(app, config):
-    "Where the site stands, for those who share it."
+    "The addresses of the site and its picture, for previews on other sites."
     config.ogp_site_url = config.html_baseurl
     config.ogp_image = f"{config.html_baseurl}_static/card.png"
 
 
 def drop_card(app, pagename, templatename, context, doctree):
-    "The card of a chapter does not describe it."
+    "Remove the card of a chapter from its description."
     for card in list(doctree.findall(nodes.container)) if doctree else ():
         if "chapter-card" in card["classes"]:
             card.parent.remove(card)
@@ -95,18 +95,18 @@ HAN = re.compile(r'<dt id="([^"]*)">(?=[^<]*[\u4e00-\u9fff])')
 
 
 def mark_chinese(app, pagename, templatename, context, doctree):
-    "The language of the Chinese names: it decides on a screen reader's voice, and on the font."
+    "Mark the language of Chinese names: it decides the font and a screen reader's voice."
     if pagename == "book/glossary":
         context["body"] = HAN.sub(r'<dt id="\1" lang="zh-Hans">', context["body"])
 
 
-# --- soon there ---------------------------------------------------------------------------------
+# --- loading ------------------------------------------------------------------------------------
 
 
 def defer_scripts(app, pagename, templatename, context, doctree):
-    """Scripts run in their order once the text is there, and do not hold it up.
+    """Scripts run in order after the text has loaded, so that they don't delay it.
 
-    What the theme writes into the page is dropped: no page holds a script, see policy.html.
+    Inline scripts of the theme are dropped: no page contains a script, see policy.html.
     """
     scripts = context.get("script_files", [])
     scripts[:] = [script for script in scripts if getattr(script, "filename", None)]
@@ -114,9 +114,9 @@ def defer_scripts(app, pagename, templatename, context, doctree):
         script.attributes["defer"] = "defer"
 
 
-# --- pages that no source writes ----------------------------------------------------------------
+# --- pages without a source ---------------------------------------------------------------------
 
 
 def add_missing(app):
-    "The page for an address that leads nowhere: shown at any depth, it links from the top."
+    "The page for addresses that don't exist. It is shown at any depth, so its links are absolute."
     return [("404", {"base": app.config.html_baseurl}, "missing.html")]

@@ -1,8 +1,9 @@
-"""The search: Pagefind's index of what stands in the articles, read by search.js.
+"""The search: Pagefind's index of the articles, which search.js reads.
 
-Sphinx's own is switched off: it ranks the glossary and the API above the chapters. A page is found
-first by its title, by the words of book/search.yml and by the glossary's entries that lead to it,
-then by its headings and its text. Formulas are read as one would type them.
+Sphinx's own search is switched off, because it ranks the glossary and the API above the chapters. A
+page is found first by its title, by its words in book/search.yml and by the glossary's entries that
+link to it, then by its headings and its text. Formulas are indexed in the form in which one would
+type them.
 """
 
 import html
@@ -32,7 +33,7 @@ SAID = {"log", "ln", "exp", "sin", "cos", "tanh", "max", "min", "arg"}
 TEX = re.compile(r'(<annotation encoding="application/x-tex">)(.*?)(?=</annotation>)', re.S)
 KIND = re.compile(
     r"(?:<strong>)?[\w -]+(?:</strong>)? · \d+ minutes · [\w ]+"
-)  # says nothing of a page
+)  # the same on every page
 INSIDE = r'(?:<span id="[^"]*"></span>|<div class="exercise-card">)'
 HEADING = re.compile(rf'(<section[^>]* id="([^"]+)"[^>]*>\s*(?:{INSIDE}\s*)*<h\d)')
 ARTICLE = '<article class="bd-article"'
@@ -69,7 +70,7 @@ def linear(formula):
 
 
 def _sign(command):
-    "What stands for a command of TeX; nothing for one that only sets sizes and gaps."
+    "The sign for a TeX command; empty for commands that only set sizes and gaps."
     return SIGNS.get(command[1], command[1] if command[1] in SAID else " ")
 
 
@@ -89,7 +90,7 @@ def results_page(app):
 
 
 def known_words(env):
-    "The words of titles and terms, to which a slip is corrected, and where a name is explained."
+    "The words of titles and terms, to which typos are corrected, and the address of each name."
     titles = [title.astext() for title in env.titles.values()]
     listed = [word for words in looked_for().values() for word in words]
     words = {word.lower() for said in titles + listed for word in re.findall(r"[A-Za-z]{4,}", said)}
@@ -101,14 +102,14 @@ def known_words(env):
 
 
 def kind(page):
-    "What a page is: its weight depends on it."
+    "The kind of a page, which decides its weight."
     if page.startswith("nbs/"):
         return "Appendix" if page.startswith("nbs/base/") else "Chapter"
     return "API" if page.startswith("book/api") else "Page"
 
 
 def prepared(text, **meta):
-    "The HTML of a page as Pagefind is to read it."
+    "The HTML of a page in the form that Pagefind should read."
     text = TEX.sub(
         lambda found: f"{found[1]} {html.escape(linear(html.unescape(found[2])))} ", text
     )
@@ -119,7 +120,7 @@ def prepared(text, **meta):
     weight = WEIGHTS[meta["kind"]]
     start = text.index(">", text.index(ARTICLE)) + 1
     body = f'{text[:start]}{said}<div data-pagefind-weight="{weight}">{text[start:]}'
-    body = HEADING.sub(r'\1 id="\2"', body)  # a hit leads to its section
+    body = HEADING.sub(r'\1 id="\2"', body)  # a result links to its section
     return KIND.sub("", body.replace("</article>", "</div></article>"))
 
 
@@ -144,7 +145,7 @@ def index(site, pages):
 
 
 def write(app):
-    "The index of all pages, beside the page of results."
+    "Write the index of all pages, next to the page of results."
     words, numbers = looked_for(), cards.numbers(ROOT)
     titles = {page: app.env.titles[page].astext() for page in app.env.found_docs}
     pages = [

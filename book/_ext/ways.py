@@ -1,4 +1,4 @@
-"Ways through the book: paths that are computed from the chapters' cards, a map, the parts' pages."
+"Ways through the book: paths computed from the chapters' cards, a map, the pages of the parts."
 
 import json
 import re
@@ -13,14 +13,14 @@ from transformer_lit.models.hf_build import FAMILIES
 
 ROOT = cards.ROOT
 LABEL = re.compile(r"^\$\$ \(eq-", re.M)
-MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # a link is the name of a chapter
+MAP = (ROOT / "book/map.svg").read_text(encoding="utf-8")  # its links are names of chapters
 
 
 # --- paths --------------------------------------------------------------------------------------
 
 
 def path_to(goals, root=ROOT):
-    "The goals and all chapters that they need, in the book's order: name -> card."
+    "The goals and all chapters that they need, in the order of the book: name -> card."
     order = {name: cards.card(path) for name, path in cards.chapters(root).items()}
     found, waiting = set(), list(goals)
     while waiting:
@@ -47,7 +47,7 @@ def chosen(goals, root=ROOT):
 
 
 def practice(path, root=ROOT):
-    "How long the exercises of a path take by their labels."
+    "How long the exercises of a path take, according to their labels."
     files = cards.chapters(root)
     books = (json.loads(files[name].read_text(encoding="utf-8")) for name in path)
     return hours(sum(one.minutes for book in books for one in chapter.exercises(book["cells"])))
@@ -63,7 +63,7 @@ def length(path):
 
 
 def say_counts(app, config):
-    "What the first page counts."
+    "Set the numbers on the first page."
     first, path = "nbs/start/00_ten_minutes", first_pass()
     books = [json.loads(file.read_text(encoding="utf-8")) for file in cards.chapters().values()]
     cells = [cell for book in books for cell in book["cells"]]
@@ -82,7 +82,7 @@ def say_counts(app, config):
 
 
 def reading_path(directive):
-    "The chapters of a path, as `chosen` names it."
+    "The chapters of a path, in the form that `chosen` takes."
     path, files = chosen(directive.arguments[0].split()), cards.chapters()
     times = f"{length(path)} to read, {practice(path)} of exercises"
     summary = f"<details><summary>{len(path)} chapters, {times}</summary>"
@@ -98,7 +98,7 @@ def reading_path(directive):
 
 
 def drawn_map(link, part=""):
-    "The map as SVG; `link` gives the address of a chapter, boxes of `part` are marked."
+    "The map as SVG; `link` returns the address of a chapter; the boxes of `part` are marked."
 
     def leads(match):
         here = " here" if match[1].startswith(f"{part}/") else ""
@@ -109,7 +109,7 @@ def drawn_map(link, part=""):
 
 
 def map_here(env, part=""):
-    "The map with links from the page that is being read; empty for a part that it does not show."
+    "The map with links from the present page; empty for a part that isn't on the map."
     files, address = cards.chapters(), env.app.builder.get_relative_uri
     if part and f'href="{part}/' not in MAP:
         return ""
@@ -125,7 +125,7 @@ def drawing(directive):
 
 
 def transformer_map(directive):
-    "The map; with a part as argument it is folded, and the part is marked."
+    "The map; if a part is named, the map is folded and the part is marked."
     drawn = map_here(directive.env, *directive.arguments)
     if drawn and directive.arguments:
         drawn = f'<details class="map"><summary>Where you are</summary>{drawn}</details>'
@@ -136,12 +136,12 @@ def transformer_map(directive):
 
 
 def lead(text):
-    "The sentence below the title of a page; empty where there is none."
+    "The sentence below the title of a page; empty if there is none."
     return next((line[2:] for line in text.split("\n")[:4] if line.startswith("> ")), "")
 
 
 def part_lines(opening, root=ROOT):
-    "The pages of a part that the page `opening` opens: how long they take, and a line on each."
+    "The pages of the part that `opening` opens: how long they take, and a line for each."
     pages = next(cards.numbered(pages) for _, pages in cards.contents(root) if opening in pages)
     numbers, lines, minutes = cards.numbers(root), [], {1: [], 2: []}
     for page in pages:
@@ -170,7 +170,7 @@ def part(directive):
     return [raw(map_here(directive.env, Path(page).name)), lines]
 
 
-# --- what was answered --------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------
 
 
 def asked(root=ROOT):
@@ -185,7 +185,7 @@ def asked(root=ROOT):
 
 
 def progress(directive):
-    "How many were done, as `check` says it, and a link to the next: questions.js, places.js."
+    "How many exercises are done, and a link to the next one: questions.js, places.js."
     up = "../" * directive.env.docname.count("/")
     links = [[id, up + page] for id, page in asked().items()]
     (id, address), n = links[0], len(links)
@@ -193,8 +193,8 @@ def progress(directive):
         raw(
             f'<p class="answers-progress" data-index={answers.packed(links)}>'
             f"<strong>0 of {n}</strong> exercises of the first pass"
-            f'<span>, next: <a href="{address}">{id}</a></span>. Counted in this browser only. '
-            "<label>What <code>check</code> accepted is counted too once you open your "
+            f'<span>, next: <a href="{address}">{id}</a></span>. Counted only in this browser. '
+            "<label>To count what <code>check</code> has accepted, open your "
             '<code>my_progress.json</code>: <input type="file" accept=".json"></label></p>'
             '<p class="continue" hidden>You were last at <a></a>.</p>'
         )

@@ -1,4 +1,4 @@
-// The colours that a reader chose, or those of the system, before anything is painted: a later change would fade.
+// Set the colours that the reader chose, or those of the system, before anything is painted. A later change would be seen.
 {
   const { dataset } = document.documentElement;
   const chosen = (what) => localStorage.getItem(what) || "auto";

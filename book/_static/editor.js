@@ -1,8 +1,8 @@
-// Builds and repairs of the first pass are written and checked in the page, by Python in a worker (python/worker.js),
-// which is started by the first press and never before. What is typed is remembered in this browser's storage alone.
+// Readers write and check the builds and repairs of the first pass in the page. Python runs in a worker (python/worker.js),
+// which the first press of a button starts. What a reader types is stored only in this browser.
 {
-  const LIMIT = 10; // seconds that a check may take
-  const [DRAFTS, ANSWERS] = ["transformer_lit.drafts", "transformer_lit.answers"]; // id -> text; the second one: what passed
+  const LIMIT = 10; // seconds that a check can take
+  const [DRAFTS, ANSWERS] = ["transformer_lit.drafts", "transformer_lit.answers"]; // two maps from id to text; the second one has the answers that passed
   const base = new URL("python/", document.currentScript.src);
 
   const make = (tag, attributes = {}, ...children) => {
@@ -15,19 +15,19 @@
     try {
       return { ...JSON.parse(localStorage.getItem(key)) };
     } catch {
-      return {}; // forbidden, or not ours
+      return {}; // storage is forbidden, or the entry isn't ours
     }
   };
   const keep = (key, id, text) => {
     try {
       localStorage.setItem(key, JSON.stringify({ ...kept(key), [id]: text }));
-    } catch {} // forbidden, or full
+    } catch {} // storage is forbidden or full
   };
 
   // ---- Python: one worker for all cards of the page ----
   let worker;
   let asked = 0;
-  const waiting = new Map(); // n -> {hear, end}; `hear` is told when Python has begun, and how many steps it has done
+  const waiting = new Map(); // n -> {hear, end}; `hear` is called when Python has started, and then with the number of steps done
   const stop = (said) => {
     worker?.terminate();
     worker = undefined;
@@ -39,7 +39,7 @@
     new Promise((end) => {
       if (!worker) {
         worker = new Worker(new URL("worker.js", base), { type: "module" });
-        worker.addEventListener("error", () => stop({ error: "Python did not load. Try again." }));
+        worker.addEventListener("error", () => stop({ error: "Python couldn’t be loaded. Try again." }));
         worker.addEventListener("message", ({ data: { n, ...said } }) => {
           if (said.error) return stop({ error: `Python stopped: ${said.error}. Try again.` });
           if (said.started || said.done) return waiting.get(n)?.hear(said.done);
@@ -51,12 +51,12 @@
       worker.postMessage({ n: asked, ...what });
     });
 
-  // ---- my_transformer.py: of each part the last version that passed, in the order of the file ----
+  // ---- my_transformer.py: the last version of each part that passed, in the order of the file ----
   const own = async (id, text) => {
     const { head, steps, ladder } = await (await fetch(new URL("about.json", base))).json();
     const texts = { ...kept(ANSWERS), [id]: text };
     const parts = new Map([["", head]]);
-    for (const [exercise, name] of steps) if (texts[exercise]) parts.set(name, texts[exercise]); // a later one replaces it where it was
+    for (const [exercise, name] of steps) if (texts[exercise]) parts.set(name, texts[exercise]); // a later version takes the place of an earlier one
     const file = [...parts.values()].map((part) => part.trim()).join("\n\n\n") + "\n";
     const step = steps.find(([exercise]) => exercise === id)[2];
     return { file, step, expected: ladder[step] };
@@ -68,12 +68,12 @@
     setTimeout(() => URL.revokeObjectURL(href), 1000);
   };
 
-  // ---- typing: a line begins where the one above does, Tab indents, and after Escape it leaves ----
+  // ---- typing: a new line is indented like the one above, Tab indents, and after Escape it leaves the editor ----
   const typing = (area) => {
     let leaves = false;
     const put = (from, to, text) => {
       area.setSelectionRange(from, to);
-      document.execCommand("insertText", false, text); // so that it can be undone
+      document.execCommand("insertText", false, text); // so that the reader can undo it
     };
     area.addEventListener("blur", () => (leaves = false));
     area.addEventListener("keydown", (event) => {
@@ -108,23 +108,23 @@
     return make("div", { class: `verdict ${state.replace(" ", "-")}` }, head, ` ${line}`, ...(state === "not here" ? notebook() : []), ...below);
   };
 
-  // What a model at the page's size has learned; `expected`: nats a letter of the book's file, for each seed.
+  // What a model of the page's size has learned; `expected`: the nats per letter that the book's file reaches, for each seed.
   const learned = (step, expected, { line, missing, said, untrained, nats, unit, before, after, sample }) => {
     if (line) return [make("p", {}, line, ...(missing ? notebook() : []))];
     const short = (number) => number.toFixed(2);
     const more = unit === "nats a letter" ? "" : ` ${unit[0].toUpperCase()}${unit.slice(1)}: ${before.toFixed(0)} → ${after.toFixed(0)}.`;
-    const book = `The book's file gets from ${short(Math.min(...expected))} to ${short(Math.max(...expected))} at this size, which is much smaller than that of “check --write”.`;
+    const book = `With the book’s file, a model of this size reaches ${short(Math.min(...expected))} to ${short(Math.max(...expected))}. The model of “check --write” is much larger.`;
     return [
       ...said.map((one) => make("p", {}, one)),
-      make("p", {}, make("strong", {}, `Step ${step}: ${short(untrained)} untrained → ${short(nats)} nats a letter on new stories.`), `${more} ${book}`),
-      make("pre", { "aria-label": "What the model writes" }, sample.trim()),
+      make("p", {}, make("strong", {}, `Step ${step}: ${short(untrained)} untrained → ${short(nats)} nats per letter on new stories.`), `${more} ${book}`),
+      make("pre", { "aria-label": "Text generated by the model" }, sample.trim()),
     ];
   };
 
   const mount = (card) => {
     const id = card.dataset.exercise;
     const name = id.replace(/\W/g, "-");
-    const cell = card.querySelector(":scope > .cell"); // the blank, which is shown on paper and without JavaScript
+    const cell = card.querySelector(":scope > .cell"); // the blank, which is shown in print and without JavaScript
     const [hint, solution] = ["hint", "solution"].map((what) => card.querySelector(`:scope > details.${what}`));
     const blank = cell.querySelector("pre").textContent.replace(/^check\(.*\)\s*$(?![^])/m, "").trimEnd();
     const area = make("textarea", { wrap: "off", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
@@ -138,7 +138,7 @@
 
     const lay = () => {
       const count = area.value.split("\n").length;
-      area.rows = count + 1; // and one for what scrolls
+      area.rows = count + 1; // and one line for the scroll bar
       numbers.textContent = Array.from({ length: count }, (_, i) => i + 1).join("\n");
     };
     const write = (text) => {
@@ -148,7 +148,7 @@
 
     let running = false;
     const python = async (pressed, busy, what, hear) => {
-      if (location.protocol === "file:") return { error: "A page opened as a file may not run Python. Run “make serve” and open the address that it prints." };
+      if (location.protocol === "file:") return { error: "Browsers don’t let a page run Python if it was opened as a file. Run “make serve” and open the address that it prints." };
       running = true;
       buttons.stop.hidden = false;
       for (const button of [buttons.run, buttons.train]) button?.setAttribute("aria-disabled", "true");
@@ -166,7 +166,7 @@
       let clock;
       const { verdict: said, error } = await python(buttons.run, "Checking …", { id, text }, () => {
         verdict.textContent = "Checking …";
-        const line = `It did not end within ${LIMIT} seconds, so it was stopped. Does a loop never end?`;
+        const line = `It did not end within ${LIMIT} seconds, so it was stopped. Is there a loop that never ends?`;
         clock = setTimeout(() => stop({ verdict: { id, state: "not yet", line, notes: [] } }), LIMIT * 1000);
       });
       clearTimeout(clock);
@@ -207,7 +207,7 @@
       again: pressed("Start again", () => {
         area.focus();
         area.select();
-        document.execCommand("insertText", false, blank); // so that it can be undone
+        document.execCommand("insertText", false, blank); // so that the reader can undo it
       }),
     };
     if ("step" in card.dataset) {
@@ -225,7 +225,7 @@
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
     });
     typing(area);
-    write(kept(DRAFTS)[id] ?? (kept(ANSWERS)[id] || blank)); // "" where a file of progress says that it passed
+    write(kept(DRAFTS)[id] ?? (kept(ANSWERS)[id] || blank)); // the answer is "" if only a progress file reports that it passed
     const editor = make(
       "div",
       { class: "editor" },

@@ -1,9 +1,9 @@
-// Repairs of the theme's markup that a screen reader would stumble over, links to what is folded, what scrolls,
-// notes of links, arrow keys, and the widgets' first step.
+// Fixes for parts of the theme's markup that confuse screen readers, links into collapsed sections, boxes that scroll,
+// notes on links, arrow keys, and the code that starts the widgets.
 {
   const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
 
-  // the name in an address's fragment, though a person may have typed a bare %
+  // the name in the fragment of an address, even if someone has typed a bare %
   const named = (hash) => {
     try {
       return decodeURIComponent(hash.slice(1));
@@ -13,12 +13,12 @@
   };
 
   const repair = () => {
-    // a label that differs from the text on the button ("Show code cell source", "Search Ctrl+K")
+    // labels that differ from the text on the button ("Show code cell source", "Search Ctrl+K")
     each("details > summary[aria-label]", (summary) => summary.removeAttribute("aria-label"));
     each(".search-button-field[aria-label]", (button) => button.removeAttribute("aria-label"));
-    // the icons of a button that has a label need no titles of their own
+    // icons don't need titles if their button has a label
     each(".theme-switch-button [title]", (icon) => icon.removeAttribute("title"));
-    // a list holds items, and the logo stands in a landmark
+    // a list contains list items, and the logo belongs in a landmark
     each(".citation-list > .citation", (entry) => entry.setAttribute("role", "listitem"));
     each(".bd-sidebar-primary .navbar-brand.logo", (logo) => {
       logo.parentElement.setAttribute("role", "region");
@@ -26,13 +26,13 @@
     });
   };
 
-  // the search is loaded when its field is opened, and then shows hits as one types
+  // the search is loaded when its field is opened; it then shows results while the reader types
   const { src } = document.currentScript;
   const open = document.getElementById("pst-search-dialog");
   if (open && !document.querySelector(".search-page"))
     open.addEventListener("focusin", () => document.body.append(Object.assign(document.createElement("script"), { src: new URL("search.js", src) })), { once: true });
 
-  // a link to something folded opens every fold around it
+  // a link to collapsed content opens every fold around it
   const unfold = () => {
     const target = document.getElementById(named(location.hash));
     let fold = target?.closest("details");
@@ -43,7 +43,7 @@
   window.addEventListener("hashchange", unfold);
   document.addEventListener("DOMContentLoaded", unfold);
 
-  // a widget is a module in widgets/ that fills its place; one that has much to load waits until it is asked
+  // a widget is a module in widgets/ that fills its place; a widget that loads a lot waits for its button
   const fill = (root) => {
     const note = document.createElement("p");
     note.className = "widget-note";
@@ -51,7 +51,7 @@
     const say = (text) => (note.textContent = text);
     const open = async () => {
       if (location.protocol === "file:") {
-        say("A page opened as a file may not load this. Run “make serve” and open the address that it prints.");
+        say("Browsers don’t let a page load this if it was opened as a file. Run “make serve” and open the address that it prints.");
         return;
       }
       try {
@@ -63,7 +63,7 @@
     };
     root.prepend(note);
     if (!root.dataset.ask) return open();
-    for (const told of root.querySelectorAll(":scope > p")) // here it is: what a notebook says of it is over
+    for (const told of root.querySelectorAll(":scope > p")) // the reader is on the site already, so the sentence for notebooks is shortened
       told.innerHTML = told.innerHTML.replace("On the book’s site, with JavaScript, you can", "Load it, and you can");
     const button = document.createElement("button");
     button.type = "button";
@@ -85,14 +85,14 @@
 
   document.addEventListener("DOMContentLoaded", repair);
 
-  // ---- what scrolls ----
-  // All sizes are read first and all classes written after: a read after a write would lay the page out again.
-  // What a closed fold hides is left alone: to ask for its size would lay it out.
+  // ---- boxes that scroll ----
+  // All sizes are read before any class is written, because reading after a write would force another layout.
+  // The content of a closed fold is skipped, because reading its size would lay it out.
   const SCROLLS = ".bd-article :is(figure, .cell_output:not(:has(figure)), .drawing, p, .katex-display, .pst-scrollable-table-container, .text_html, .family-parts)";
   const inside = (roots, selector) =>
     roots.flatMap((root) => [...root.querySelectorAll(selector)]).filter((it) => !it.closest("details:not([open])"));
 
-  // what scrolls can be reached with the keyboard, and it fades where more follows
+  // a box that scrolls can be reached with the keyboard, and it fades where there is more to see
   const measure = (box) => {
     const [all, seen] = [box.scrollWidth, box.clientWidth];
     return { wide: all > seen, more: box.scrollLeft + seen < all - 1 };
@@ -116,19 +116,19 @@
       cancelAnimationFrame(waiting);
       waiting = requestAnimationFrame(() => cueAll(document));
     });
-    // what was folded has a width only now; many folds that open at once are measured together
+    // the content of a fold gets its width when it opens; folds that open at the same time are measured together
     const opened = [];
     const cueOpened = () => cueAll(...opened.splice(0));
     const unfold = ({ target }) => target.open && opened.push(target) === 1 && setTimeout(cueOpened);
     document.addEventListener("toggle", unfold, true);
-    document.fonts.ready.then(() => cueAll(document)); // formulas have a width only now
+    document.fonts.ready.then(() => cueAll(document)); // only now do formulas have their width
   };
   window.addEventListener("load", start);
 
-  // ---- the note of a link to a term, a paper, a formula or a figure: for the pointer, and for the keyboard ----
-  const SHOWN = "[href*='glossary.html#'], [href*='#equation-'], [href*='#fig-']"; // the thing itself
+  // ---- the note on a link to a term, a paper, a formula or a figure, for the pointer and for the keyboard ----
+  const SHOWN = "[href*='glossary.html#'], [href*='#equation-'], [href*='#fig-']"; // links whose target itself is shown
   const NOTED = `.bd-article a:is([href*='bibliography.html#'], ${SHOWN}):not(.headerlink)`;
-  const pages = new Map(); // address -> its document, asked for once
+  const pages = new Map(); // address -> its document, which is fetched once
   const pageOf = ({ href, pathname }) => {
     if (pathname === location.pathname) return document;
     const address = href.split("#")[0];
@@ -166,11 +166,11 @@
     const link = target.closest?.(NOTED);
     if (!link) return;
     link.dataset.note ??= link.title;
-    link.removeAttribute("title"); // the browser's own would come on top
+    link.removeAttribute("title"); // otherwise the browser would show its own note as well
     hideNote();
     const mine = (note = document.createElement("div"));
     if (link.matches(SHOWN)) {
-      const thing = await recall(link).catch(() => {}); // a page opened as a file asks for no other
+      const thing = await recall(link).catch(() => {}); // a page opened as a file can't fetch another one
       if (!thing || note !== mine) return;
       note.append(thing);
     } else if (link.dataset.note) note.textContent = link.dataset.note;
@@ -184,7 +184,7 @@
   };
   for (const event of ["mouseover", "focusin"]) document.addEventListener(event, showNote);
   for (const event of ["mouseout", "focusout"]) document.addEventListener(event, ({ target }) => target.closest?.(NOTED) && hideNote());
-  // a finger cannot point: its first tap shows the note, and its second follows the link
+  // on a touch screen, the first tap shows the note and the second one follows the link
   let tapped;
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.(NOTED);
@@ -196,13 +196,13 @@
   const leave = () => (hideNote(), (tapped = undefined));
   document.addEventListener("scroll", leave, { passive: true });
 
-  // ---- paper is white, whatever the screen is ----
+  // ---- print on white, even if the screen is dark ----
   const { dataset } = document.documentElement;
   let onScreen;
   window.addEventListener("beforeprint", () => ([onScreen, dataset.theme] = [dataset.theme, "light"]));
   window.addEventListener("afterprint", () => (dataset.theme = onScreen));
 
-  // ---- what lies over the page is closed by a press beside it, by Escape, and by a link that was followed ----
+  // ---- a card or dialog over the page is closed by a click next to it, by Escape, and by following one of its links ----
   const closeCard = ({ target, key }) => {
     const card = document.querySelector(".notation-card[open]");
     if (card && (key === "Escape" || (!key && !card.contains(target)))) card.open = false;
@@ -213,7 +213,7 @@
   // ---- two of the theme's buttons ----
   document.addEventListener("click", ({ target }) => window[target.closest?.("[data-press]")?.dataset.press]?.());
 
-  // ---- arrow keys turn the page, where nothing else wants them ----
+  // ---- arrow keys turn the page unless something else uses them ----
   const OWN = "input, textarea, select, button, summary, dialog, [contenteditable], [role], [tabindex], .widget";
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hideNote();

@@ -1,5 +1,5 @@
-// Where a reader is: the page's entry in the contents in sight, a tick at each chapter that was read to its end (in the
-// map a thick green border), and on the first page the way back to the last one. Kept in this browser's storage alone.
+// Shows readers where they are: scrolls the contents to the entry of the page, ticks each chapter that was read to its end
+// (in the map, with a thick green border), and links the first page to the last page read. Stored only in this browser.
 {
   const KEY = "transformer_lit.places";
 
@@ -11,12 +11,12 @@
       try {
         const { last, read } = JSON.parse(localStorage.getItem(KEY));
         kept = { last: String(last), read: read.map(String) };
-      } catch {} // nothing there, forbidden, or not ours
+      } catch {} // no entry, storage is forbidden, or the entry isn't ours
     };
     const save = () => {
       try {
         localStorage.setItem(KEY, JSON.stringify(kept));
-      } catch {} // forbidden, or full
+      } catch {} // storage is forbidden or full
     };
     const show = () => {
       for (const entry of entries) entry.classList.toggle("read", kept.read.includes(entry.dataset.page));
@@ -44,14 +44,14 @@
       show();
     });
 
-    // a page whose end is in sight at once is not read yet
+    // a page whose end is visible at once isn't read yet
     const end = document.querySelector(".prev-next-area");
     if (here && end) {
       const fits = end.getBoundingClientRect().top < innerHeight;
       const seen = new IntersectionObserver(([{ isIntersecting }]) => {
         if (!isIntersecting) return;
         seen.disconnect();
-        load(); // another tab may have read, too
+        load(); // another tab may have changed the entry
         kept.read = [...new Set([...kept.read, here.dataset.page])];
         save();
         show();
@@ -68,5 +68,5 @@
     toSight();
     document.addEventListener("click", ({ target }) => target.closest?.(".primary-toggle") && setTimeout(toSight));
   };
-  window.addEventListener("load", start); // after the theme has scrolled the contents to where they were
+  window.addEventListener("load", start); // after the theme has restored the scroll position of the contents
 }

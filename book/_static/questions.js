@@ -1,12 +1,12 @@
-// Questions with answers to choose from, and exercises whose answer is a value, which is read and judged here as `check`
-// does it in Python. What was answered is remembered in this browser's storage alone. A plain script, so that it also
-// works on a page that was opened as a file; Sphinx adds it to pages that ask.
+// Multiple-choice questions, and exercises whose answer is a value. Values are parsed and judged here in the same way as
+// `check` does it in Python. Answers are stored only in this browser. This is a plain script, so that it also works on a
+// page that was opened as a file. Sphinx adds it to the pages that have questions.
 {
-  // ---- reading: a value is [kind, content]; kinds are int, float, bool, str, list, and open for what is not filled in
+  // ---- parsing: a value is [kind, content], where the kind is int, float, bool, str or list, or open for an unfilled blank
   const UNREAD = 'This cannot be read. Write a value as in Python: 0.5, 1/3, [1, 2], "word" or True.';
   const NUMBER = String.raw`(?:\d+(?:_\d+)*\.?(?:\d+(?:_\d+)*)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?(?![\p{L}\p{N}_.])`;
   const STRING = String.raw`"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'`;
-  const WORD = String.raw`[\p{L}_][\p{L}\p{N}_.]*(?: +[\p{L}_][\p{L}\p{N}_.]*)*`; // quotes may be left out
+  const WORD = String.raw`[\p{L}_][\p{L}\p{N}_.]*(?: +[\p{L}_][\p{L}\p{N}_.]*)*`; // the quotes can be left out
   const PIECE = new RegExp(`\\s*(?:(${NUMBER})|(${STRING})|(${WORD})|(\\.\\.\\.|\\*\\*|[-+*/()[\\],]))`, "uy");
   const NAMES = new Map([["True", ["bool", true]], ["False", ["bool", false]], ["None", ["open"]]]);
   NAMES.set("nan", ["float", NaN]).set("inf", ["float", Infinity]);
@@ -50,7 +50,7 @@
     const atom = () => {
       const [, number, string, word, sign] = pieces[place++] ?? fail();
       if (number) {
-        if (/^0[\d_]*[1-9][\d_]*$/.test(number)) fail(); // as Python: 007 is no number
+        if (/^0[\d_]*[1-9][\d_]*$/.test(number)) fail(); // as in Python, 007 isn't a number
         const kind = /[.eE]/.test(number) ? "float" : "int";
         const found = [kind, Number(number.replaceAll("_", ""))];
         return kind === "float" || Number.isFinite(found[1]) ? found : fail();
@@ -95,14 +95,14 @@
     return found.length === 1 && !comma ? found[0] : ["list", found];
   };
 
-  // ---- comparing: transformer_lit.course.exercises, function by function, for values ----
+  // ---- comparing: the functions of transformer_lit.course.exercises, one by one, for values ----
   const KINDS = { bool: "True or False", int: "a whole number", float: "a number", str: "a word" };
   const kindOf = ([kind, x]) => (kind === "list" ? `a list of ${x.length}` : KINDS[kind]);
   const bothLists = (a, b) => a[0] === "list" && b[0] === "list";
   const isOpen = ([kind, x]) => kind === "open" || (kind === "list" ? x.some(isOpen) : x === "" || x === "...");
 
   const general = ([, x]) => {
-    // as Python's format .6g
+    // like Python's format .6g
     if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x > 0 ? "inf" : "-inf";
     if (Object.is(x, -0)) return "-0";
     const [digits, power] = x.toExponential(5).split("e");
@@ -174,7 +174,7 @@
     });
   };
 
-  // the state and the line of `check`; "unread" is what Python would not run
+  // the state and the line of `check`; "unread" if Python could not run the answer
   const judge = ({ key, kind, tolerance, form, sought, known }, text) => {
     const open = { state: "open", line: `Fill the blank: ${form}.` };
     if (!text.trim()) return open;
@@ -197,8 +197,8 @@
     return { state: "not yet", line };
   };
 
-  // ---- what is remembered: under each key, by the name of what was asked ----
-  let lasting = true; // whether the browser stores anything; where it does not, it is known as long as the page is open
+  // ---- storage: under each key, entries by the name of the question ----
+  let lasting = true; // whether the browser stores anything; if not, entries last as long as the page is open
   const memory = (key, sound) => {
     const kept = {};
     const forget = () => Object.keys(kept).forEach((name) => delete kept[name]);
@@ -207,19 +207,19 @@
       try {
         text = localStorage.getItem(key);
       } catch {
-        lasting = false; // forbidden
+        lasting = false; // storage is forbidden
       }
       if (!lasting) return;
       forget();
       try {
         for (const [name, entry] of Object.entries(JSON.parse(text) ?? {})) if (sound(entry)) kept[name] = entry;
-      } catch {} // not ours: it counts for nothing
+      } catch {} // the entry isn't ours, so it is ignored
     };
     const save = () => {
       try {
         localStorage.setItem(key, JSON.stringify(kept));
       } catch {
-        lasting = false; // forbidden, or full
+        lasting = false; // storage is forbidden or full
       }
     };
     return { kept, load, save, forget };
@@ -234,10 +234,10 @@
     };
     const all = (selector) => [...document.querySelectorAll(selector)];
     const isTry = (one) => Array.isArray(one) && Number.isInteger(one[0]) && one[0] > 0 && typeof one[1] === "boolean";
-    const tries = memory("transformer_lit.quiz", isTry); // [how many, whether the last one was right]
+    const tries = memory("transformer_lit.quiz", isTry); // [how many tries, whether the last one was right]
     const answers = memory("transformer_lit.answers", (one) => typeof one === "string"); // the right answer, as typed
 
-    // What is asked: `judged` gives [state, what is said of it], and `keep` remembers what there is to remember.
+    // A question: `judged` returns [state, the parts of the verdict], and `keep` stores what should be remembered.
     const ask = ({ verdict, memory, judged, keep }) => {
       const say = (state, ...said) => {
         verdict.className = `quiz-verdict ${state}`;
@@ -247,14 +247,14 @@
         const [state, ...said] = judged();
         say(state, ...said);
         if (!state) return;
-        memory.load(); // another tab may have answered, too
+        memory.load(); // another tab may have stored answers meanwhile
         if (keep(state === "right")) memory.save();
         show();
       };
       return { check, hush: () => say("") };
     };
 
-    // ---- answers to choose from ----
+    // ---- multiple choice ----
     const question = (root) => {
       const { quiz: name, part, right } = root.dataset;
       const answer = root.querySelector(".quiz-answer");
@@ -290,20 +290,20 @@
         }
         hush();
         answer.open = false;
-        answer.hidden = true; // until something was tried
+        answer.hidden = true; // until an answer was tried
       };
       button.addEventListener("click", check);
       root.addEventListener("keydown", (event) => {
         if (event.key === "Enter" && event.target.matches("input")) check();
       });
-      root.addEventListener("change", hush); // it was about another choice
-      clear(); // a browser may fill in what was chosen before a reload
+      root.addEventListener("change", hush); // the verdict was about another choice
+      clear(); // a browser may restore the choice from before a reload
       return { part, state, show, clear };
     };
     const questions = all(".quiz-question").map(question);
 
     const table = (root) => {
-      for (const title of ["Solved", "At the first try"]) {
+      for (const title of ["Solved", "Solved on the first try"]) {
         root.querySelector("thead tr").append(make("th", { scope: "col" }, title));
         for (const row of root.querySelectorAll("[data-quiz-part]")) row.append(make("td", { class: "quiz-cell" }));
       }
@@ -334,7 +334,7 @@
       const keep = (good) => good && (answers.kept[form.dataset.exercise] = input.value);
       const { check, hush } = ask({ verdict, memory: answers, judged, keep });
       form.addEventListener("submit", (event) => (event.preventDefault(), check()));
-      input.addEventListener("input", hush); // it was about another answer
+      input.addEventListener("input", hush); // the verdict was about another answer
     }
 
     // ---- the counts ----
@@ -346,13 +346,13 @@
         const right = asked.map(({ state }) => state()).filter(([, good]) => good);
         const first = right.filter(([count]) => count === 1).length;
         const line = place.querySelector(":scope > .quiz-sum");
-        if (line) line.textContent = `${right.length} of ${asked.length} solved, ${first} at the first try.`;
+        if (line) line.textContent = `${right.length} of ${asked.length} solved, ${first} on the first try.`;
         place.querySelectorAll(":scope > .quiz-cell").forEach((cell, i) => (cell.textContent = [right.length, first][i]));
       }
       const where = lasting
-        ? "Counted in this browser alone, on this machine."
-        : "This browser stores nothing for this page: the count lasts until you leave it.";
-      for (const note of all(".quiz-score .quiz-note")) if (note.textContent !== where) note.textContent = where; // read aloud
+        ? "The counts are stored only in this browser, on this computer."
+        : "This browser doesn’t let the page store anything, so the counts last until you leave the page.";
+      for (const note of all(".quiz-score .quiz-note")) if (note.textContent !== where) note.textContent = where; // because it is read aloud
       for (const form of forms) {
         const right = answers.kept[form.dataset.exercise];
         form.classList.toggle("done", right !== undefined);
@@ -366,7 +366,7 @@
         if (next) [line.querySelector("a").textContent, line.querySelector("a").href] = next;
       }
     };
-    // what `check` keeps beside the reader's own file counts here, too
+    // the progress that `check` stores next to the reader's own file counts here, too
     for (const input of all(".answers-progress input"))
       input.addEventListener("change", async () => {
         const { passed } = await input.files[0].text().then(JSON.parse).catch(() => ({}));

@@ -1,12 +1,12 @@
-// The search, on the page of results and in the field that Ctrl+K opens: Pagefind finds, this shows. Its index is loaded
-// with the first query.
+// The search, on the page of results and in the field that Ctrl+K opens. Pagefind finds the pages, and this script shows
+// them. The index is loaded with the first query.
 {
   const LARGE = document.querySelector(".search-page");
   const SHOWN = LARGE ? 20 : 8;
   const RANKING = { metaWeights: { words: 20, title: 10, kind: 0, number: 0 } };
   const base = new URL("../", document.currentScript.src);
 
-  // words: what a slip is corrected to; names: of the package, each with its place in the reference
+  // words: the words to which typos are corrected; names: the names of the package, each with its address in the reference
   let loaded;
   const load = () => (loaded ??= (async () => {
     const [pagefind, known] = await Promise.all([
@@ -28,7 +28,7 @@
     add(item, "span", meta.kind, { className: "search-kind" });
     const [best] = sections.toSorted((a, b) => b.weighted_locations.length - a.weighted_locations.length);
     if (best?.anchor && best !== sections[0]) add(item, "a", best.title, { href: best.url, className: "search-section" });
-    add(item, "p").innerHTML = best?.excerpt ?? excerpt; // escaped by Pagefind, with <mark> around hits
+    add(item, "p").innerHTML = best?.excerpt ?? excerpt; // escaped by Pagefind, with <mark> around the matches
     return item;
   };
   const showName = ([name, place]) => {
@@ -37,7 +37,7 @@
     add(item, "span", "API", { className: "search-kind" });
     return item;
   };
-  // names of the package that begin with the query, the whole name first
+  // names of the package that begin with the query, the shortest first
   const named = (query, names) => {
     const said = query.trim().toLowerCase();
     if (!/^\w{4,}$/.test(said)) return [];
@@ -45,16 +45,16 @@
     return found.sort(([a], [b]) => a.length - b.length).slice(0, 3);
   };
 
-  // Pagefind shortens a word that it does not know until something fits: half of it must be there
+  // Pagefind shortens an unknown word until something matches; at least half of the word must be on the page
   const known = (query) => ({ raw_content: text, meta }) => {
     const all = `${text} ${meta.title} ${meta.words}`.toLowerCase();
     return query.toLowerCase().split(/[\s-]+/).every((word) => all.includes(word.slice(0, Math.ceil(word.length / 2))));
   };
 
-  // a page that lists the query among its words comes first
+  // pages that list the query among their words come first
   const lists = (query) => ({ meta }) => (meta.words ?? "").toLowerCase().split(" · ").includes(query.toLowerCase());
 
-  // a question is asked without the words that every question has
+  // the words that every question contains are left out
   const ASKING = new Set("a an and are between can difference do does explain for from get go how i in is it mean means me my not of on or should the this to understand versus vs want what when where which who why with work works you".split(" "));
   const asked = (query) => query.toLowerCase().replace(/[?!]/g, "").split(/\s+/).filter(Boolean);
   const meant = (query) => {
@@ -62,7 +62,7 @@
     return words.length ? words.join(" ") : query;
   };
 
-  // how many letters were added, left out, exchanged or turned round
+  // how many letters were added, left out, replaced or swapped
   const slips = (a, b) => {
     const rows = Array.from({ length: a.length + 1 }, (_, i) => [i]);
     for (let j = 0; j <= b.length; j++) rows[0][j] = j;
@@ -81,7 +81,7 @@
     return count <= (word.length < 8 ? 1 : 2) ? best : word;
   };
 
-  // every word of it stands there as it was typed
+  // the page contains every word as it was typed
   const says = (query) => ({ raw_content: text, meta }) => {
     const all = `${text} ${meta.title} ${meta.words}`.toLowerCase();
     return query.toLowerCase().split(/\s+/).every((word) => all.includes(word));
@@ -116,7 +116,7 @@
           else better = "";
         } else better = "";
         const several = plain.split(" ");
-        if (!found.length && several.length > 1) { // all words but one: which of them finds most?
+        if (!found.length && several.length > 1) { // leave out one word, so that as many pages as possible are found
           const fewer = several.map((_, i) => several.toSpliced(i, 1).join(" "));
           const tried = await Promise.all(fewer.map(look));
           const best = tried.reduce((a, b) => (b.found.length > a.found.length ? b : a));
@@ -125,19 +125,19 @@
             better = fewer[tried.indexOf(best)];
           }
         }
-        if (query !== field.value.trim()) return; // typed on
+        if (query !== field.value.trim()) return; // the reader has typed on
         const isMeant = lists(better || plain);
         const ours = named(query, names).map(showName);
         const first = found.filter(isMeant);
         list.replaceChildren(...first.map(show), ...ours, ...found.filter((page) => !isMeant(page)).map(show));
         const count = `${results.length} page${results.length > 1 ? "s" : ""}`;
-        const part = results.length > SHOWN ? `, the first ${SHOWN} of them here` : "";
+        const part = results.length > SHOWN ? `, of which the first ${SHOWN} are shown` : "";
         const instead = better && found.length ? ` for “${better}”` : "";
-        said.textContent = found.length || ours.length ? count + instead + part : `Nothing found for “${query}”. Try another word, or one in Chinese.`;
+        said.textContent = found.length || ours.length ? count + instead + part : `Nothing found for “${query}”. Try another word, in English or Chinese.`;
       } catch (error) {
         loaded = undefined;
         said.textContent = location.protocol === "file:"
-          ? "A page opened as a file may not load the index. Run “make serve” and open the address that it prints."
+          ? "Browsers don’t let a page load the index if it was opened as a file. Run “make serve” and open the address that it prints."
           : `The index did not load: ${error.message}. Try again.`;
       } finally {
         clearTimeout(late);
@@ -145,7 +145,7 @@
       document.documentElement.dataset.searched = query;
     };
     field.addEventListener("input", search);
-    // the arrows lead from the field to the hits, and from hit to hit
+    // the arrow keys lead from the field to the results, and from one result to the next
     field.closest("dialog, article").addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step) return;

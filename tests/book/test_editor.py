@@ -112,8 +112,10 @@ def test_a_step_is_trained_here_with_the_reader_s_function_and_as_torch_would(pa
     said = root.locator("[role=status]:has(pre)").inner_text(timeout=120_000)
     (tmp_path / OWN_FILE).write_text(solved_file(1), encoding="utf-8")
     found = grow(tmp_path / OWN_FILE, ["loss"], 1, scale=IN_PAGE)
-    numbers = f"{found['untrained']:.2f} untrained → {found['nats']:.2f} nats a letter"
-    assert said.startswith(f"Step 1: {numbers} on new stories. The book's file gets from 1.9")
+    numbers = f"{found['untrained']:.2f} untrained → {found['nats']:.2f} nats per letter"
+    assert said.startswith(
+        f"Step 1: {numbers} on new stories. With the book’s file, a model of this size reaches 1.9"
+    )
     assert said.endswith(found["sample"].strip())
     press(root, "Train it here")
     root.get_by_text("Training").wait_for()

@@ -78,7 +78,7 @@ def test_every_question_is_there_and_accepts_its_right_answer_and_no_other(quiz)
         n, first = len(questions), sum(question.right == 0 for question in questions)
         assert counts(quiz, part) == [[str(n), str(n), str(first)]]
         line = quiz.locator(f".quiz[data-quiz-part={part}] .quiz-sum").inner_text()
-        assert line == f"{n} of {n} solved, {first} at the first try."
+        assert line == f"{n} of {n} solved, {first} on the first try."
 
 
 @weekly

@@ -1,10 +1,10 @@
-// Beam search of one sentence: keep the few best beginnings, compare what is finished fairly.
+// Beam search for one sentence: keep the few best hypotheses, and compare finished ones fairly although their lengths differ.
 
 import { softmax } from "./layers.js";
 
 export const lengthPenalty = (length, alpha) => ((5 + length) / 6) ** alpha;
 
-// The `count` best of (logProb, row, token), best first, over all rows.
+// The `count` best candidates (logProb, row, token) over all rows, best first.
 export function candidates(logits, logProbs, count) {
   const best = [];
   logits.forEach((row, r) => {
@@ -20,15 +20,15 @@ export function candidates(logits, logProbs, count) {
   return best;
 }
 
-// {best, finished, steps, why}: the best hypothesis {ids, logProb, score}, all that finished, for each step what was
-// kept: {token, parent, logProb, ends, ids}, best first, where `parent` is the place of its beginning in the last step,
-// and why the search stopped: "bound", "gave up" or "nothing open".
+// Returns {best, finished, steps, why}: the best hypothesis {ids, logProb, score}; all finished hypotheses; for each step
+// the kept ones {token, parent, logProb, ends, ids}, best first, where `parent` is the index of its prefix in the step
+// before; and the reason why the search stopped: "bound", "gave up" or "nothing open".
 export function beamSearch(...given) {
   const search = searching(...given);
   for (let next; ; ) if ((next = search.next()).done) return next.value;
 }
 
-// The same, a step at a time: each yields the best beginning so far.
+// The same search, one step at a time. Each step yields the best prefix so far.
 export function* searching(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }) {
   const state = model.start(src);
   let open = [{ ids: [], logProb: 0, row: 0, place: -1 }];
@@ -39,7 +39,8 @@ export function* searching(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }
     finished.push(hypothesis);
     if (!best || hypothesis.score > best.score) best = hypothesis;
   };
-  // with fewer than `beam` finished a beginning is judged by its best possible future, then by what it is now
+  // with fewer than `beam` finished hypotheses, a prefix is judged by the best score it can still reach, later by its
+  // present score
   const over = () => {
     if (!open.length) return "nothing open";
     const loses = (length) => best && open[0].logProb / lengthPenalty(length, alpha) <= best.score;
@@ -60,7 +61,7 @@ export function* searching(model, src, { bos, eos, maxLen, beam = 5, alpha = 1 }
       nodes.push({ token, parent: open[row].place, logProb, ends, ids });
     }
     steps.push(nodes);
-    const full = grown[0]?.ids.length === maxLen; // out of room: what is open counts as it is
+    const full = grown[0]?.ids.length === maxLen; // out of room: unfinished hypotheses count as they are
     if (full) grown.forEach(({ ids, logProb }) => finish(ids, logProb, maxLen));
     open = full ? [] : grown;
     const why = over();

@@ -1,4 +1,4 @@
-// A model in a worker of its own, for the page.
+// A model for the page, in its own worker.
 
 export class Model {
   constructor() {
@@ -7,7 +7,7 @@ export class Model {
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     this.worker.addEventListener("message", ({ data: { id, ...data } }) => this.hear(id, data));
     this.worker.addEventListener("error", () => {
-      for (const { reject } of this.waiting.values()) reject(new Error("the model's worker could not start"));
+      for (const { reject } of this.waiting.values()) reject(new Error("the worker that runs the model could not start"));
     });
   }
 
@@ -19,7 +19,7 @@ export class Model {
     this.waiting.delete(id);
   }
 
-  // The answer to one of the worker's tasks; `told` hears of it in parts.
+  // The answer to one of the worker's tasks; `told` is called with its parts as they arrive.
   ask(task, message = {}, told = () => {}) {
     const id = (this.asked += 1);
     return new Promise((resolve, reject) => {
@@ -28,7 +28,7 @@ export class Model {
     });
   }
 
-  // The answer to the newest question alone; an earlier one gets undefined, whatever becomes of it.
+  // The answer to the newest question only. Earlier questions get undefined, even if they fail.
   async newest(...question) {
     const mine = (this.last = {});
     try {
@@ -44,7 +44,7 @@ export class Model {
   }
 }
 
-// A loaded model; `say` is told how far it is. What failed can be tried again.
+// Load a model; `say` shows the progress. After a failure, the reader can try again.
 export async function openModel(name, say) {
   const model = new Model();
   try {

@@ -3,13 +3,14 @@
 import { softmax } from "./layers.js";
 
 export const NAMES = ["rock", "paper", "scissors"];
-const D = 3; // numbers of a query and a key; a value is one number
+const D = 3; // size of the queries and keys; a value is a single number
 
-// A normal number from two uniform ones (Box and Muller).
+// A normally distributed number, computed from two uniform ones (Box and Muller).
 const normal = (random) => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 const matrix = (rows, columns, make) => Array.from({ length: rows }, () => Array.from({ length: columns }, make));
 
-// A round: three words in random order, what each is and its number; what it wants is the number of what beats it.
+// A round: three words in random order, each with its kind and a number. The wanted output of a word is the number of the
+// word that beats it.
 export function round(random) {
   const order = [0, 1, 2];
   for (let i = 2; i > 0; i--) {
@@ -21,7 +22,7 @@ export function round(random) {
   return { x, wanted: order.map((kind) => numbers[order.indexOf((kind + 1) % 3)]) };
 }
 
-// First weights: {q, k: 4 x 3, v: 4 x 1}; with `shared` queries and keys have one matrix.
+// The initial weights: {q, k: 4 x 3, v: 4 x 1}. With `shared`, queries and keys use the same matrix.
 export function first(random, shared) {
   const q = matrix(4, D, () => normal(random) / 2);
   const k = matrix(4, D, () => normal(random) / 2);
@@ -30,7 +31,7 @@ export function first(random, shared) {
 
 const project = (x, w) => x.map((row) => w[0].map((_, j) => row.reduce((sum, value, i) => sum + value * w[i][j], 0)));
 
-// The weights of each query, and the error and its gradients for some rounds.
+// The attention weights of each query; below, the error of some rounds and its gradients.
 export function attention(x, { q: wq, k: wk }) {
   const [q, k] = [project(x, wq), project(x, wk)];
   return q.map((row) => Array.from(softmax(k.map((key) => row.reduce((sum, n, d) => sum + n * key[d], 0) / Math.sqrt(D)))));
@@ -44,10 +45,10 @@ export function gradients(weights, rounds) {
     w.forEach((row, t) => {
       const miss = row.reduce((sum, share, s) => sum + share * v[s][0], 0) - wanted[t];
       error += miss ** 2 / count;
-      const out = (2 * miss) / count; // of the error by output t
+      const out = (2 * miss) / count; // the derivative of the error with respect to output t
       const mean = row.reduce((sum, share, s) => sum + share * v[s][0], 0);
       row.forEach((share, s) => {
-        const score = (out * share * (v[s][0] - mean)) / Math.sqrt(D); // by q·k
+        const score = (out * share * (v[s][0] - mean)) / Math.sqrt(D); // the derivative with respect to q·k
         for (let c = 0; c < 4; c++) {
           found.v[c][0] += out * share * x[s][c];
           for (let d = 0; d < D; d++) {
@@ -61,14 +62,14 @@ export function gradients(weights, rounds) {
   return { error, ...found };
 }
 
-// One step of gradient descent, in place; returns the error before it.
+// One step of gradient descent, in place. Returns the error before the step.
 export function descend(weights, rounds, rate) {
   const { error, ...found } = gradients(weights, rounds);
   for (const name of ["q", "k", "v"]) {
     weights[name].forEach((row, i) => row.forEach((_, j) => (row[j] -= rate * found[name][i][j])));
   }
-  return error; // where q and k are one matrix, both gradients were taken off it
+  return error; // if q and k are the same matrix, both gradients were subtracted from it
 }
 
-// What each of the three looks at: rows of a 3 x 3 table.
+// The attention weights of rock, paper and scissors, as the rows of a 3 x 3 table.
 export const looks = (weights) => attention(NAMES.map((_, kind) => [0, 1, 2, 3].map((c) => Number(c === kind))), weights);

@@ -1,8 +1,8 @@
-// The parts of both models, each for one position. A vector is a Float32Array, or a Float64Array where the weights are;
-// sums are kept in double precision.
+// The parts of the two kinds of model, each for one position. A vector is a Float32Array, or a Float64Array if the weights
+// are; sums are computed in double precision.
 
 export function dot(a, from, b, start, size) {
-  let one = 0, two = 0, three = 0, four = 0; // four sums: a processor need not wait for one
+  let one = 0, two = 0, three = 0, four = 0; // four independent sums, so that the processor doesn't have to wait for each addition
   let i = 0;
   for (; i + 3 < size; i += 4) {
     one += a[from + i] * b[start + i];
@@ -48,16 +48,16 @@ export function softmax(scores, temperature = 1) {
   return out;
 }
 
-// The largest derivative of a weight by a score: of w(δ − w), the entries on the diagonal are the largest.
+// The largest derivative of a weight with respect to a score: the largest entries of w(δ − w) are on the diagonal.
 export const steepest = (weights) => weights.reduce((most, weight) => Math.max(most, weight * (1 - weight)), 0);
 
-// The row of a table that `id` names, scaled.
+// The row of the embedding table for `id`, scaled.
 export function embed({ weight }, id, scale = 1) {
   const size = weight.shape[1];
   return weight.values.slice(id * size, (id + 1) * size).map((value) => value * scale);
 }
 
-// Attention of one query: softmax(q·k/√D)·v in each head. Query head h reads key head h // (H/K).
+// Attention for one query: softmax(q·k/√D)·v in each head. Query head h uses key/value head h // (H/K).
 // `weights` holds, for each head, the weight of each key.
 export function attend(q, { keys, values }, nHeads, nKvHeads = nHeads) {
   const D = q.length / nHeads;
@@ -87,7 +87,7 @@ export function gatedFeedForward({ gate_proj, up_proj, down_proj }, x) {
   return linear(down_proj, hidden);
 }
 
-// The sine and cosine of a position, in turn, with the rounding of the package; or with none, where `round` is the identity
+// The sines and cosines of a position, in turn, rounded as in the package, or not at all if `round` is the identity
 export function sinusoid(pos, size, round = Math.fround) {
   return Float64Array.from({ length: size }, (_, i) => {
     const angle = round(pos * round(Math.exp(round((i - (i % 2)) * round(-Math.log(10_000) / size)))));
@@ -106,7 +106,7 @@ export function rotate(x, pos, D, base) {
   });
 }
 
-// What a model remembers while it decodes: keys and values of each row and layer; `memory` is the source's.
+// What a model remembers while it decodes: the keys and values of each row and layer. `memory` holds those of the source.
 export class State {
   constructor(nLayers, memory = null) {
     this.memory = memory;
@@ -114,7 +114,7 @@ export class State {
     this.caches = [Array.from({ length: nLayers }, () => ({ keys: [], values: [] }))];
   }
 
-  // Keep, drop and repeat rows. Vectors are shared, lists are not.
+  // Keep, drop and repeat rows. The copies share their vectors, but not their lists.
   select(rows) {
     const copy = ({ keys, values }) => ({ keys: [...keys], values: [...values] });
     this.caches = rows.map((row) => this.caches[row].map(copy));

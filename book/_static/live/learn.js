@@ -1,11 +1,11 @@
 // A decoder that learns from rewards: the parts of layers.js with their gradients, and one step of GRPO.
-// A vector is {value, grad}; each part notes on a tape how a gradient comes back through it. All numbers are doubles.
+// A vector is {value, grad}, and each part records its backward pass on a tape. All numbers are doubles.
 
 import * as F from "./layers.js";
 import { Llama } from "./models.js";
 import { nextToken } from "./sampling.js";
 
-const [QUESTIONS, GROUP, DIGITS, LONGEST] = [8, 8, 8, 12]; // LONGEST: tokens of an answer
+const [QUESTIONS, GROUP, DIGITS, LONGEST] = [8, 8, 8, 12]; // LONGEST: the maximum number of tokens in an answer
 const [RATE, SLOW, SLOWER, EPS] = [3e-4, 0.9, 0.95, 1e-8]; // of Adam
 let tape = [];
 
@@ -53,25 +53,25 @@ function rmsNorm({ weight }, x, eps) {
   });
 }
 
-// Turned back by the same angle.
+// The gradient is rotated back by the same angle.
 function rotate(x, pos, D, base) {
   const back = (grad) => F.rotate(grad, -pos, D, base).forEach((g, i) => (x.grad[i] += g));
   return noted(F.rotate(x.value, pos, D, base), back);
 }
 
-// With as many heads of keys as of queries.
+// Here, there are as many key/value heads as query heads.
 function attend(q, cache, nHeads) {
-  const [keys, values] = [[...cache.keys], [...cache.values]]; // as many as there are now
+  const [keys, values] = [[...cache.keys], [...cache.values]]; // copies, because the cache grows
   const numbers = { keys: keys.map(({ value }) => value), values: values.map(({ value }) => value) };
   const { out, weights } = F.attend(q.value, numbers, nHeads);
   const back = (grad) => {
     const D = grad.length / nHeads;
     weights.forEach((row, head) => {
       const from = head * D;
-      const given = Float64Array.from(numbers.values, (v) => F.dot(grad, from, v, from, D)); // by each weight
+      const given = Float64Array.from(numbers.values, (v) => F.dot(grad, from, v, from, D)); // the derivative with respect to each weight
       const mean = F.dot(row, 0, given, 0, row.length);
       row.forEach((w, s) => {
-        const score = (w * (given[s] - mean)) / Math.sqrt(D); // by q·k
+        const score = (w * (given[s] - mean)) / Math.sqrt(D); // the derivative with respect to q·k
         for (let d = from; d < from + D; d++) {
           values[s].grad[d] += w * grad[d];
           keys[s].grad[d] += score * q.value[d];
@@ -99,13 +99,13 @@ const gatedFeedForward = ({ gate_proj, up_proj, down_proj }, x) =>
 
 const PARTS = { embed, linear, add, rmsNorm, rotate, attend, gatedFeedForward };
 
-// The last digit of the sum must follow the last ">", and then the end.
+// The last digit of the sum must come after the last ">", followed by the end.
 export function isRight(question, answer) {
   const sum = [...question.slice(0, -1)].reduce((total, digit) => total + Number(digit), 0);
   return new RegExp(`>${sum % 10}\\$$`).test(answer);
 }
 
-// Rewards less the mean of the group, over its deviation; 0 where all are the same.
+// The rewards minus their mean over the group, divided by their standard deviation; 0 if all are equal.
 export function advantages(rewards) {
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
   const deviation = Math.sqrt(rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0) / rewards.length);
@@ -129,7 +129,7 @@ export class Learner {
     this.steps = 0;
   }
 
-  // Answers to a question; `choose(logits, n)` gives the next token of answer n. A token comes with its logits.
+  // Answers to a question; `choose(logits, n)` returns the next token of answer n. Each token is stored with its logits.
   answers(question, number, choose) {
     const [ids, state] = [this.tokenizer.encode(question), this.model.start()];
     let first;
@@ -154,9 +154,9 @@ export class Learner {
     return answers.map((tokens, n) => ({ tokens, text: texts[n], reward: rewards[n], advantage: better[n] }));
   }
 
-  // The gradient of −Σ A log π / Z, from the answers back to every weight.
+  // The backward pass: the gradient of −Σ A log π / Z with respect to every weight.
   backward(answers) {
-    const divisor = answers.length * 20; // a constant
+    const divisor = answers.length * 20; // Z, a constant
     for (const { tokens, advantage } of answers) {
       for (const { token, logits } of tokens) {
         const pull = advantage / divisor;
@@ -166,7 +166,7 @@ export class Learner {
     while (tape.length) tape.pop()();
   }
 
-  // One step of Adam; the gradients are 0 again.
+  // One step of Adam. Afterwards the gradients are 0 again.
   update() {
     this.steps += 1;
     const [first, second] = [1 - SLOW ** this.steps, 1 - SLOWER ** this.steps];
@@ -180,7 +180,7 @@ export class Learner {
     }
   }
 
-  // Fresh questions, a group of answers to each, and one step. What it tells can be sent as a message.
+  // Draw new questions, sample a group of answers to each, and take one step. The result can be sent as a message.
   step(random = Math.random) {
     tape = [];
     const groups = Array.from({ length: QUESTIONS }, () => {

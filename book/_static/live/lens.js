@@ -1,14 +1,15 @@
-// The logit lens: what a model would say at each height, where the last height is what it says.
+// The logit lens: what a model would predict at each depth (`heights`). At the last depth this is the model's own
+// prediction.
 
 import { softmax } from "./layers.js";
 import { ranked } from "./sampling.js";
 
-// The entropy of what logits say, in bits.
+// The entropy of the distribution that logits give, in bits.
 export const bits = (logits) => softmax(logits).reduce((sum, p) => (p ? sum - p * Math.log2(p) : sum), 0);
 
-// logits: N V, a row for each height. `top` has the most probable tokens of the last one, and `token` in any case, each
-// with its probability at each height; `lens` the first choice and the entropy of each height; `since` is the height
-// from which the final first choice is there, and stays.
+// The logits have shape N V, with a row for each depth. `top` lists the most probable tokens of the last row, and `token`
+// in any case, each with its probability at every depth. `lens` has the first choice and the entropy at each depth.
+// `since` is the depth from which on the first choice is the final one.
 export function opened(logits, token, count = 10) {
   const chances = logits.map((row) => softmax(row));
   const firsts = logits.map((row) => ranked(row)[0]);

@@ -1,11 +1,12 @@
-// The loss of one token with label smoothing and a temperature: the formulas of chapter 7.1.
+// The loss of one token with label smoothing and a temperature: the formulas from chapter 7.1.
 
 const logSum = (scores) => {
   const largest = Math.max(...scores);
   return largest + Math.log(scores.reduce((sum, score) => sum + Math.exp(score - largest), 0));
 };
 
-// logits: V. Losses are in nats, `floor` is the least that the loss with smoothing can be; the gradient is by the logits.
+// The logits have shape V. Losses are in nats, `floor` is the smallest loss that smoothing allows, and the gradient is
+// taken with respect to the logits.
 export function tokenLoss(logits, target, smoothing = 0, temperature = 1) {
   const scores = logits.map((logit) => logit / temperature);
   const all = logSum(scores);
@@ -21,6 +22,6 @@ export function tokenLoss(logits, target, smoothing = 0, temperature = 1) {
   };
 }
 
-// The logit that gives token v the probability p while the other logits stay.
+// The logit that gives token v the probability p while the other logits don't change.
 export const logitFor = (logits, v, p, temperature = 1) =>
   temperature * (Math.log(p / (1 - p)) + logSum(logits.filter((_, u) => u !== v).map((logit) => logit / temperature)));

@@ -1,13 +1,13 @@
-// The two shipped models, composed of the parts. Names of weights are those of the package.
-// Both have what decoding needs: start(src) -> state, step(ids, state) -> logits of each row.
+// The two kinds of shipped model, built from the parts. Their weights have the same names as in the package.
+// The two classes have the methods that decoding needs: start(src) -> state, step(ids, state) -> logits of each row.
 
 import * as F from "./layers.js";
 
-// The encoder–decoder of 2017, with the norm before each sublayer. Parts are called by their names in the package:
-// `told` hears what each gave, and `cut` lists the heads of an attention that answer 0.
+// The encoder–decoder of 2017, with the norm before each sublayer. Parts have the same names as in the package: `told` is
+// called with the output of each part, and `cut` lists the heads of an attention whose output is set to 0.
 export class Transformer {
   constructor(weights, config) {
-    if (config.residual !== "pre") throw new Error(`the wiring ${config.residual} is not known here`);
+    if (config.residual !== "pre") throw new Error(`this page can only run pre-norm models, not the wiring ${config.residual}`);
     this.weights = weights;
     this.config = config;
     this.layers = [...Array(config.n_layers).keys()];
@@ -57,7 +57,7 @@ export class Transformer {
     return this.sum(`${layer}.ffn_residual`, x, this.tell(`${layer}.ffn`, F.feedForward(this.part(`${layer}.ffn`), normed)));
   }
 
-  // The source as the decoder sees it: keys and values for each decoder layer.
+  // The source as the decoder uses it: keys and values for each decoder layer.
   encode(src) {
     let x = src.map((id, pos) => this.embed("src", id, pos));
     for (const n of this.layers) {
@@ -98,7 +98,7 @@ export class Transformer {
     return logits;
   }
 
-  // What the parts gave while the model read a pair, position by position, of those whose name is wanted.
+  // The outputs of the parts with matching names, position by position, while the model reads a pair.
   watch(src, tgtIn, wanted) {
     const heard = {};
     this.told = (name, value) => wanted.test(name) && (heard[name] ??= []).push(value);
@@ -109,7 +109,8 @@ export class Transformer {
   }
 }
 
-// LLaMA: rotary positions, RMSNorm, gated feed-forward, grouped heads. Another set of parts may compute gradients, too.
+// LLaMA: rotary positions, RMSNorm, a gated feed-forward network, grouped heads. Another set of parts can be passed, for
+// example one that also computes gradients.
 export class Llama {
   constructor(weights, config, parts = F) {
     this.weights = weights;
@@ -121,7 +122,7 @@ export class Llama {
     return new F.State(this.config.n_layers);
   }
 
-  // What the first block reads, and what stands behind each block.
+  // The input of the first block, and the output of each block.
   heights(id, pos, caches) {
     const { n_layers, n_heads, n_kv_heads, d_model, rope_base, eps } = this.config;
     const [D, parts] = [d_model / n_heads, this.parts];
@@ -138,7 +139,7 @@ export class Llama {
     return found;
   }
 
-  // Logits, read at any height.
+  // The logits read from the residual stream at any depth.
   read(x) {
     return this.parts.linear(this.weights.lm_head, this.parts.rmsNorm(this.weights.final_norm, x, this.config.eps));
   }

@@ -1,7 +1,8 @@
-// The stream over the depth of a stack, where each sublayer adds what has nothing to do with it: the formulas of chapter 5.3.
+// The residual stream over the depth of a stack in which each sublayer adds something independent of it: the formulas
+// from chapter 5.3.
 
-// After each of n sublayers, the input first: the size of the stream, the correlation with the input, and how much of
-// the gradient at the end arrives here along the path that avoids every sublayer. `variance`: added, for 1 that is read.
+// At the input and after each of n sublayers: the size of the stream, its correlation with the input, and how much of the
+// final gradient arrives there along the residual path. `variance` is what a sublayer adds when its input has variance 1.
 export function overDepth(wiring, n, variance) {
   const grown = { pre: (l) => Math.sqrt(1 + l * variance), post: () => 1, none: (l) => (1 + variance) ** (l / 2) }[wiring];
   const left = (l) => (wiring === "pre" ? 1 / grown(l) : (1 + variance) ** (-l / 2));

@@ -1,8 +1,9 @@
-// The score of a query and a key that rotary positions have turned, plane by plane.
+// The score of a query and a key after their rotation, plane by plane.
 
 import { rotate } from "./layers.js";
 
-// For each plane i, made of the coordinates i and i + D/2: its frequency, both hands, and what it adds to q·k.
+// For each plane i, which consists of the coordinates i and i + D/2: its frequency, its two hands, and the amount that it
+// adds to q·k.
 export function planes(q, t, k, s, base = 10_000) {
   const [D, half] = [q.length, q.length / 2];
   const [turnedQ, turnedK] = [rotate(q, t, D, base), rotate(k, s, D, base)];

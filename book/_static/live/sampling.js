@@ -2,23 +2,23 @@
 
 import { softmax } from "./layers.js";
 
-// Ids from the most probable to the least; of equal ones the lower id comes first.
+// Ids from the most to the least probable. If two are equal, the lower id comes first.
 export const ranked = (logits) => [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b);
 
 const only = (logits, kept) => Float64Array.from(logits, (logit, id) => (kept(id, logit) ? logit : -Infinity));
 
-// The k largest logits; what ties with the k-th stays. All others become −∞, here and below.
+// Keep the k largest logits and those equal to the k-th. Here and below, all other logits become −∞.
 export function keepTopK(logits, k) {
   const least = logits[ranked(logits)[Math.min(k, logits.length) - 1]];
   return only(logits, (_, logit) => logit >= least);
 }
 
-// The smallest set of the most probable tokens that reaches p; the best stays in any case.
+// Keep the smallest set of most probable tokens whose probability reaches p; the best token is always kept.
 export function keepTopP(logits, p) {
   if (p === 1) return Float64Array.from(logits);
   const all = softmax(logits);
   const kept = new Set();
-  let before = 0; // what comes before the token
+  let before = 0; // the probability of the tokens before this one
   for (const id of ranked(logits)) {
     if (before >= p && kept.size) break;
     kept.add(id);
@@ -27,14 +27,14 @@ export function keepTopP(logits, p) {
   return only(logits, (id) => kept.has(id));
 }
 
-// The tokens with at least `share` of the largest probability.
+// Keep the tokens with at least `share` times the largest probability.
 export function keepMinP(logits, share) {
   const largest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   return only(logits, (_, logit) => logit - largest >= Math.log(share));
 }
 
-// What each token is drawn with: logits over the temperature, then top-p. Temperature 0 is greedy: all for the largest
-// logit.
+// The probability with which each token is drawn: divide the logits by the temperature, then apply top-p. Temperature 0 is
+// greedy: the largest logit gets everything.
 export function probabilities(logits, { temperature = 1, topP = 1 }) {
   const largest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   if (temperature === 0) {
@@ -54,11 +54,11 @@ export function nextToken(logits, choice, random = Math.random) {
     left -= chance;
     if (left < 0) break;
   }
-  return last; // also where rounding left a crumb
+  return last; // also if rounding leaves a small remainder
 }
 
-// Continue `ids` a token at a time; `state` is the one that each was drawn from. A full context is left for its last
-// half. `choice()` is asked at each step.
+// Continue `ids` one token at a time; each comes with the `state` that it was drawn from. A full context is replaced by its
+// last half. `choice()` is called at each step.
 export function* stream(model, ids, { maxNew, maxLen, choice, random }) {
   const room = Math.min(ids.length + maxNew, maxLen);
   const all = [...ids];

@@ -1,11 +1,11 @@
-// The frequencies of RoPE's planes under the scalings of chapter 4.5, and the angles that a training has not met.
+// The frequencies of RoPE's planes under the scalings of chapter 4.5, and the angles that did not occur in training.
 
-const FAST = { yarn: 32, llama3: 4 }; // turns within L from which on a plane is kept; below 1 it is interpolated
+const FAST = { yarn: 32, llama3: 4 }; // a plane with at least so many turns within L keeps its frequency; with fewer than 1, it is interpolated
 const clamp = (value) => Math.min(1, Math.max(0, value));
 
-// For each plane its frequency as trained, its turns within L, and its frequency for texts that are s times as long.
+// For each plane, its frequency in training, its turns within L, and its frequency for texts that are s times as long.
 export function scaledPlanes(name, { D, base, L, s }) {
-  const at = (turns) => ((D / 2) * Math.log(L / (2 * Math.PI * turns))) / Math.log(base); // the plane of so many turns
+  const at = (turns) => ((D / 2) * Math.log(L / (2 * Math.PI * turns))) / Math.log(base); // the plane with so many turns
   const [first, last] = [Math.max(Math.floor(at(FAST.yarn)), 0), Math.min(Math.ceil(at(1)), D - 1)];
   const keep = {
     none: () => 1,
@@ -21,7 +21,7 @@ export function scaledPlanes(name, { D, base, L, s }) {
   });
 }
 
-// The largest angle, over distances below `length`, to the nearest that was met at distances below L.
+// Over all distances below `length`: the largest gap between an angle and the nearest angle at a distance below L.
 export function farthestFromSeen({ theta, scaled }, L, length) {
   const turn = 2 * Math.PI;
   const angles = (count, each) => Float64Array.from({ length: count }, (_, d) => (d * each) % turn).sort();

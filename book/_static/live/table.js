@@ -1,5 +1,5 @@
-// A model that is written down: for each beginning the words that may follow, with their probabilities. A beginning
-// that is not in the table ends for certain.
+// A model written down as a table: for each prefix, the words that can follow, with their probabilities. A prefix that is
+// not in the table is certain to end.
 
 import { beamSearch } from "./beam.js";
 
@@ -17,7 +17,7 @@ export class TableModel {
     return ids.map((id) => this.words[id]).join(" ");
   }
 
-  // The words that may follow, by their ids.
+  // The words that can follow, by their ids.
   follow(ids) {
     const row = this.table[this.text(ids)] ?? { [this.words[this.eos]]: 1 };
     return Object.entries(row).map(([word, p]) => [this.words.indexOf(word), p]);
@@ -42,7 +42,7 @@ export class TableModel {
   }
 }
 
-// A beam search of it, with what was left behind too. A step holds all its candidates, best first:
+// A beam search with this model that also keeps the dropped hypotheses. Each step holds all its candidates, best first:
 // {ids, text, logProb, ends, parent, state}, where the state is "open", "finished" or "dropped".
 export function searchTable(model, { beam, alpha, maxLen }) {
   const { bos, eos } = model;

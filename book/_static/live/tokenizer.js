@@ -1,9 +1,9 @@
-// Text to ids and back, from the tokenizer files of the package.
+// From text to ids and back, with the tokenizer files of the package.
 
-// Where Python's splitlines cuts: what a line becomes does not depend on other lines.
+// The places where Python's splitlines cuts, so that the tokens of a line don't depend on other lines.
 const LINE_ENDS = /(?<=\r\n|[\n\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n))/u;
 
-// What byte-level BPE never merges across: contractions, words, numbers, other signs, spaces.
+// The pieces across which byte-level BPE never merges: contractions, words, numbers, other characters, spaces.
 const PIECES = new RegExp(
   [
     "'s|'t|'re|'ve|'m|'ll|'d",
@@ -13,16 +13,16 @@ const PIECES = new RegExp(
   "gu",
 );
 const SPECIALS = 3; // <pad>, <bos>, <eos>
-export const HALF = "◌"; // stands where a character is begun
+export const HALF = "◌"; // shown for a character that isn't complete yet
 
-// The visible character that stands for each of the 256 bytes in a vocabulary file.
+// The visible character that represents each of the 256 bytes in a vocabulary file.
 function byteAlphabet() {
   const visible = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
   let others = 256;
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(visible(byte) ? byte : others++));
 }
 
-// The text of some bytes; those that are no whole character are written as \xe4.
+// The text of some bytes. Bytes that don't form a whole character are written like \xe4.
 function readableBytes(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let text = "";
@@ -39,7 +39,7 @@ function readableBytes(bytes) {
   return text;
 }
 
-// `parts` with every occurrence of a pair, from left to right, made one piece.
+// `parts` with every occurrence of a pair merged into one piece, from left to right.
 function joined(parts, [left, right]) {
   const out = [];
   for (let i = 0; i < parts.length; i++) {
@@ -56,7 +56,7 @@ export class BPETokenizer {
   eos = 2;
 
   constructor({ model, normalizer, pre_tokenizer }) {
-    if (normalizer || pre_tokenizer?.type !== "ByteLevel") throw new Error("this is a tokenizer of another kind");
+    if (normalizer || pre_tokenizer?.type !== "ByteLevel") throw new Error("this page can only read byte-level BPE tokenizers without a normalizer");
     this.alphabet = byteAlphabet();
     this.bytes = new Map(this.alphabet.map((character, byte) => [character, byte]));
     this.ids = new Map(Object.entries(model.vocab));
@@ -67,14 +67,14 @@ export class BPETokenizer {
     this.decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   }
 
-  // A text cut into words, each a list of its bytes.
+  // Cut a text into words, each a list of its bytes.
   cut(text) {
-    if (/\p{Surrogate}/u.test(text)) throw new Error("the text is not valid Unicode: half a character stands in it");
+    if (/\p{Surrogate}/u.test(text)) throw new Error("The text is not valid Unicode: it contains half a character. Delete that character.");
     const letters = (word) => Array.from(this.encoder.encode(word), (byte) => this.alphabet[byte]);
     return text.split(LINE_ENDS).flatMap((line) => line.match(PIECES) ?? []).map(letters);
   }
 
-  // Of all neighbours in a word the pair that was learned first: its rank, and its leftmost place.
+  // Of all neighbouring pairs in a word, the one that was learned first: its rank, and its leftmost position.
   first(parts) {
     let best = { rank: Infinity, place: -1 };
     for (let i = 0; i + 1 < parts.length; i++) {
@@ -84,7 +84,7 @@ export class BPETokenizer {
     return best;
   }
 
-  // The merges of one word: again and again the pair that was learned first, the leftmost of them.
+  // Merge one word: again and again, the pair that was learned first, at its leftmost position.
   merge(parts) {
     for (;;) {
       const { place } = this.first(parts);
@@ -93,7 +93,7 @@ export class BPETokenizer {
     }
   }
 
-  // The same for a whole text, a merge at a time: {rank, pair, words}, where the first has bytes and no rank.
+  // The same for a whole text, one merge at a time: {rank, pair, words}. The first entry has the bytes and no rank.
   trace(text) {
     let words = this.cut(text);
     const steps = [{ rank: -1, pair: null, words }];
@@ -112,7 +112,7 @@ export class BPETokenizer {
     return readableBytes(Uint8Array.from(token, (character) => this.bytes.get(character)));
   }
 
-  // A token as it stands in a text, alone.
+  // A single token as it appears in a text.
   piece(id) {
     return this.readable(this.tokens[id]);
   }
@@ -130,7 +130,7 @@ export class BPETokenizer {
     return this.decoder.decode(this.spelled(ids));
   }
 
-  // What the last of some tokens adds to their text: a character where its last byte comes, and HALF until then.
+  // What the last of some tokens adds to their text. A character appears with its last byte; until then, HALF is shown.
   added(ids) {
     if (ids.at(-1) < SPECIALS) return this.piece(ids.at(-1));
     const [before, now] = [ids.slice(0, -1), ids].map((some) => {
@@ -151,7 +151,7 @@ export class CharTokenizer {
   encode(text) {
     return Array.from(text, (character) => {
       const id = this.ids.get(character);
-      if (id === undefined) throw new Error(`The model has never seen the character “${character}”; leave it out.`);
+      if (id === undefined) throw new Error(`The model has never seen the character “${character}”. Leave it out.`);
       return id;
     });
   }

@@ -1,4 +1,5 @@
-// The models, off the page's own thread. Messages: {id, ask, ...} in; {id, progress | piece | result | error} out.
+// Runs the models outside the page's own thread. Messages in: {id, ask, ...}. Messages out: {id, progress | piece | result |
+// error}.
 
 import { beamSearch, candidates, searching } from "./beam.js";
 import { Learner } from "./learn.js";
@@ -8,21 +9,21 @@ import { stream } from "./sampling.js";
 import { asTree, readTensors } from "./tensors.js";
 import { HALF, readTokenizer } from "./tokenizer.js";
 
-const PAUSE = 40; // ms between two tokens that are written: people read along
+const PAUSE = 40; // ms between two generated tokens, because people read along
 let loaded = null; // {model, tokenizer}
-let choice = {}; // of the writer; the page may change it while the writer writes
+let choice = {}; // the settings of the writer; the page may change them while it writes
 let whole = {}; // the last caption translated with all heads
-let learner = null; // the loaded model while rewards teach it
-let running = null; // the id of what is being made; what is newer takes its place
-let last = null; // what was written last: {begun, tokens}, ids and tokens with what they were drawn from
+let learner = null; // the loaded model while it learns from rewards
+let running = null; // the id of the running task; a newer task replaces it
+let last = null; // the last text: {begun, tokens}, the ids of the prompt, and the tokens with the vectors that they were drawn from
 
 async function fetched(url) {
   const answer = await fetch(url);
-  if (!answer.ok) throw new Error(`${url.pathname.split("/").pop()} did not arrive (${answer.status})`);
+  if (!answer.ok) throw new Error(`${url.pathname.split("/").pop()} couldn’t be fetched (status ${answer.status})`);
   return answer;
 }
 
-// The body of an answer, told of in parts.
+// The body of a response; `told` is called with the share that has arrived.
 async function bytes(answer, told) {
   const total = Number(answer.headers.get("Content-Length")) || Infinity;
   const [parts, reader] = [[], answer.body.getReader()];
@@ -34,13 +35,13 @@ async function bytes(answer, told) {
   return new Blob(parts).arrayBuffer();
 }
 
-// A body becomes a model only if it has the SHA-256 that the model's config.json tells. Browsers compute one at safe
-// addresses: https, and this computer.
+// A file is only used if its SHA-256 is the one in the model's config.json. Browsers can compute it on https pages and on
+// pages from this computer.
 async function check(file, body, expected) {
   const digest = await globalThis.crypto.subtle?.digest("SHA-256", body);
   const found = digest && [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   if (digest && found !== expected)
-    throw new Error(`${file} is not the file of this model: it is damaged, or of another edition. Reload the page`);
+    throw new Error(`${file} is not the file of this model: it is damaged, or from another edition. Reload the page`);
 }
 
 async function load({ name }, told) {
@@ -54,20 +55,20 @@ async function load({ name }, told) {
   await check("model.safetensors", weights, config.files?.["model.safetensors"]);
   const described = JSON.parse(new TextDecoder().decode(words));
   const tensors = readTensors(weights);
-  const stored = new Set(Object.values(tensors).map(({ values }) => values)); // what is shared counts once
+  const stored = new Set(Object.values(tensors).map(({ values }) => values)); // shared weights count once
   const model = new MODELS[config.family ?? "transformer"](asTree(tensors), config.model);
   loaded = { model, tokenizer: readTokenizer(described), lines: config.lines };
   return { parameters: [...stored].reduce((sum, values) => sum + values.length, 0), config: config.model };
 }
 
-// A caption as the model reads it, and how its search begins and ends.
+// A caption as the model reads it, and the settings of the search.
 function read(text) {
   const { model, tokenizer } = loaded;
   const strip = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // what Python strips
   const ids = tokenizer.encode(text.replace(strip, ""));
-  if (!ids.length) throw new Error("There is nothing to translate: type a sentence.");
-  const most = model.config.max_len - 1; // the end takes one
-  if (ids.length > most) throw new Error(`The caption has ${ids.length} tokens, the model takes ${most}; split it.`);
+  if (!ids.length) throw new Error("There is nothing to translate. Type a sentence.");
+  const most = model.config.max_len - 1; // the end token takes one position
+  if (ids.length > most) throw new Error(`The caption has ${ids.length} tokens, but the model takes at most ${most}. Split it.`);
   const { bos, eos } = tokenizer;
   return { src: [...ids, eos], how: { bos, eos, maxLen: Math.min(2 * ids.length + 10, model.config.max_len) } };
 }
@@ -75,7 +76,7 @@ function read(text) {
 const piece = (id) => (id === loaded.tokenizer.eos ? "(end)" : loaded.tokenizer.decode([id]));
 const breathe = () => new Promise((resolve) => setTimeout(resolve));
 
-// rows[t] holds the weights of each head: the heads, each with its rows
+// from rows[t][head] to heads[head][t]
 const byHead = (rows) => rows[0].map((_, head) => rows.map((row) => Array.from(row[head])));
 
 async function translate({ id, text, beam }, told) {
@@ -87,7 +88,7 @@ async function translate({ id, text, beam }, told) {
   let next;
   while (!(next = search.next()).done) {
     told({ text: tokenizer.decode(next.value) });
-    await breathe(); // to hear of a stop
+    await breathe(); // so that a message to stop can arrive
     if (running !== id) return { stopped: true };
   }
   const { best, finished, steps } = next.value;
@@ -105,7 +106,7 @@ async function translate({ id, text, beam }, told) {
   };
 }
 
-// A greedy translation with these heads cut, and what the wanted parts gave while it was written.
+// A greedy translation with these heads cut, and the outputs of the wanted parts for it.
 function inside(text, cut, wanted) {
   const { model, tokenizer } = loaded;
   const { src, how } = read(text);
@@ -119,7 +120,7 @@ function inside(text, cut, wanted) {
   };
 }
 
-// The weights of every head by the name of its attention, and the translation with all heads.
+// The weights of every head, by the name of its attention, and the translation with all heads.
 function heads({ text, cut }) {
   if (whole.of !== text) whole = { of: text, text: inside(text, {}, /^$/).text };
   const { heard, ...found } = inside(text, cut, /\.weights$/);
@@ -127,14 +128,14 @@ function heads({ text, cut }) {
   return { ...found, whole: whole.text, weights: Object.fromEntries(weights) };
 }
 
-// Every vector on the way, and what the model would say next, for each piece that the decoder has read: the five likeliest.
+// Every vector of the forward pass, and the five most probable next tokens after each piece that the decoder has read.
 function walk({ text }) {
   const found = inside(text, {}, /^(?!.*\.weights$)/);
   const five = (logits) => candidates([logits], [0], 5).map(({ token, logProb }) => [piece(token), Math.exp(logProb)]);
   return { ...found, next: found.heard.lm_head.map(five) };
 }
 
-// Write on from a prompt, or, with `from`, from another token at a place of the last text.
+// Continue a prompt or, with `from`, the last text after replacing one of its tokens.
 async function write({ id, prompt, from, maxNew, ...asked }, told) {
   choice = asked.choice;
   const { model, tokenizer, lines } = loaded;
@@ -144,7 +145,7 @@ async function write({ id, prompt, from, maxNew, ...asked }, told) {
   const add = (place) => {
     tokens.push(place);
     told({ piece: tokenizer.added(tokens.map(({ token }) => token)), bits: bits(model.read(place.heights.at(-1))) });
-    return lines && tokenizer.piece(place.token) === "\n"; // a line ends where it ends
+    return lines && tokenizer.piece(place.token) === "\n"; // a text that is one line ends with the line
   };
   let over = from && add({ ...tokens.splice(kept)[0], token: from.token });
   running = id;
@@ -158,14 +159,14 @@ async function write({ id, prompt, from, maxNew, ...asked }, told) {
   return { count: tokens.length - kept, stopped: running !== id };
 }
 
-// What stood behind a token of the last text.
+// The candidates for a token of the last text, and what each depth predicted.
 function look({ at }) {
   const { model, tokenizer } = loaded;
   const { token, heights, seen } = last.tokens[at];
   const before = last.tokens.slice(0, at).map(({ token }) => token);
   const piece = (id) => {
     const text = tokenizer.added([...before, id]);
-    return text.includes(HALF) || text.includes("\ufffd") ? tokenizer.piece(id) : text; // its bytes, where it is no text
+    return text.includes(HALF) || text.includes("\ufffd") ? tokenizer.piece(id) : text; // shown as bytes if it isn't text
   };
   const { top, lens, ...rest } = opened(heights.map((x) => model.read(x)), token);
   return {
@@ -176,7 +177,7 @@ function look({ at }) {
   };
 }
 
-// Steps of learning from rewards, told of one by one.
+// Steps of learning from rewards; `told` is called after each.
 async function reinforce({ id, steps, fresh }, told) {
   if (fresh) learner = new Learner(loaded);
   running = id;
@@ -184,7 +185,7 @@ async function reinforce({ id, steps, fresh }, told) {
     const started = performance.now();
     const groups = learner.step();
     told({ groups, seconds: (performance.now() - started) / 1000 });
-    await breathe(); // to hear of a stop
+    await breathe(); // so that a message to stop can arrive
   }
 }
 

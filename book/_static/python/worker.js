@@ -1,18 +1,18 @@
-// Python, off the page's own thread. Messages: {n, id, text} in, or {n, step, text} to train a file;
-// {n, started | done | verdict | trained | error} out.
+// Runs Python outside the page's own thread. Messages in: {n, id, text}, or {n, step, text} to train a file.
+// Messages out: {n, started | done | verdict | trained | error}.
 
 import { loadPyodide } from "../pyodide/pyodide.mjs";
 
 export let python; // started by the first message
 
 async function fetched(name) {
-  const answer = await fetch(new URL(name, import.meta.url), { cache: "no-cache" }); // an edition of the book is one
-  if (!answer.ok) throw new Error(`${name} did not arrive (${answer.status})`);
+  const answer = await fetch(new URL(name, import.meta.url), { cache: "no-cache" }); // so that all files are of the same edition
+  if (!answer.ok) throw new Error(`${name} couldn’t be fetched (status ${answer.status})`);
   return answer;
 }
 
-// The archive, if it has the SHA-256 that was written beside it. Browsers compute one at safe addresses: https, and
-// this computer.
+// The archive, if its SHA-256 is the one in about.json. Browsers can compute it on https pages and on pages from this
+// computer.
 async function archive() {
   const [{ sha256 }, body] = [await (await fetched("about.json")).json(), await (await fetched("archive.zip")).arrayBuffer()];
   const digest = await globalThis.crypto.subtle?.digest("SHA-256", body);

@@ -1,4 +1,4 @@
-// The planes of a rotary head: what each has met in training, and what a longer text asks of it.
+// The planes of a rotary head: which angles each of them has met in training, and which ones a longer text needs.
 
 import { farthestFromSeen, scaledPlanes } from "../live/scaling.js";
 import { chooser, controls, fold, frame, keeper, labelled, make, number, picture, powers, scroller, slider, table, verdict, write } from "./parts.js";
@@ -9,7 +9,7 @@ const SIZE = 84;
 const count = (value) => value.toLocaleString("en");
 const degrees = (angle) => number((angle * 180) / Math.PI, 0);
 
-// An arc from one angle to another against the clock, from the right; a whole turn is a circle.
+// An anticlockwise arc from one angle to another, where 0 points to the right. A whole turn is a circle.
 function arc(kind, radius, from, to) {
   if (to - from < 1e-3) return null;
   const middle = SIZE / 2;
@@ -22,7 +22,7 @@ function dial({ theta, turns, scaled, fresh }, i, { L, s }) {
   const [seen, asked] = [(L - 1) * theta, (s * L - 1) * scaled].map((angle) => Math.min(angle, 2 * Math.PI));
   const known = fresh ? Math.min(seen, asked) : asked;
   const text = (y, words, kind) => make("text", { x: SIZE / 2, y, class: `middle ${kind}` }, words);
-  const label = `Plane ${i}: ${number(turns)} turns in training${fresh ? ", and angles that are new" : ""}`;
+  const label = `Plane ${i}: ${number(turns)} turns in training${fresh ? ", and new angles in the longer text" : ", and no new angles"}`;
   return picture(
     ...["widget-arcs", label, SIZE, SIZE],
     make("circle", { class: "rim", cx: SIZE / 2, cy: SIZE / 2, r: 32 }),
@@ -42,7 +42,7 @@ export function mount(root) {
     const { L, s, name } = chosen;
     const planes = scaledPlanes(name, chosen).map((plane) => {
       const farthest = farthestFromSeen(plane, L, s * L);
-      return { ...plane, farthest, fresh: farthest > plane.theta * (1 + 1e-9) }; // more than a step away
+      return { ...plane, farthest, fresh: farthest > plane.theta * (1 + 1e-9) }; // more than one step away from every known angle
     });
     dials.replaceChildren(...planes.map((plane, i) => dial(plane, i, chosen)));
     cells.forEach(([turns, slower, farthest], i) => {
@@ -58,9 +58,9 @@ export function mount(root) {
       said,
       `${count(s * L)} tokens, ${name === "none" ? "no scaling" : NAMES[name]}: new angles in ` +
         (fresh.length
-          ? `${fresh.length} of 16 planes, ${where}. Plane ${worst} goes farthest from all that it knows, ${far}.`
+          ? `${fresh.length} of 16 planes, ${where}. Plane ${worst} is farthest from the angles that it met in training, by ${far}.`
           : "none of 16 planes.") +
-        ` Plane 0 is slowed by ${number(planes[0].theta / planes[0].scaled, 1)}.`,
+        ` Plane 0 is slowed down by a factor of ${number(planes[0].theta / planes[0].scaled, 1)}.`,
     );
   }
 
@@ -76,23 +76,23 @@ export function mount(root) {
   const rows = cells.map((line, i) => make("tr", {}, make("th", { scope: "row" }, String(i)), line));
   frame(
     root,
-    "Angles that are new",
-    "linear: what does plane 0 pay? Then NTK-aware, then Llama 3. Then no scaling, but a base of 100 and L = 512.",
+    "Which angles are new?",
+    "choose linear scaling. How much does it slow down plane 0? Compare with NTK-aware, then with Llama 3. Then choose no scaling, but a base of 100 and L = 512.",
     controls(
       labelled("Scaling", chooser(Object.entries(NAMES), chosen.name, turn("name"))),
       power("Trained on L tokens", "L", 4, 9),
-      power("The text is longer by s", "s", 0, 3),
+      power("Factor s for longer texts", "s", 0, 3),
       base,
     ),
     dials,
-    make("p", { class: "widget-note" }, "Inner arc: met in training. Outer arc: what the text asks for, dashed where it is new."),
+    make("p", { class: "widget-note" }, "The inner arc shows the angles met in training. The outer arc shows the angles that the longer text needs, and is dashed where they are new."),
     said,
     fold(
       "The numbers",
       false,
       scroller(
         "The planes in numbers",
-        table({ class: "widget-table widget-bars" }, "", ["plane", "turns within L", "slowed by", "farthest"], rows),
+        table({ class: "widget-table widget-bars" }, "", ["plane", "turns within L", "slowed down by", "farthest from a known angle"], rows),
       ),
     ),
   );

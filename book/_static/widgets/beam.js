@@ -1,14 +1,14 @@
-// Beam search of the chapter's written-down model, a step at a time, with what it leaves behind.
+// Beam search with the model that the chapter writes down as a table, one step at a time. The dropped hypotheses are shown too.
 
 import { TableModel, searchTable } from "../live/table.js";
 import { button, controls, data, fitted, fold, frame, keeper, make, number, slider, verdict, write } from "./parts.js";
 import { finishedTable, treePicture } from "./tree.js";
 
-const MOST = 6; // tokens, the end among them
+const MOST = 6; // tokens, including the end token
 const WHY = {
-  bound: "The search is over: no open beginning can beat what is finished.",
-  "gave up": "The search gives up: as they stand, the open beginnings would not beat what is finished.",
-  "nothing open": "The search is over: nothing is open.",
+  bound: "The search is over: no unfinished hypothesis can beat the best finished one any more.",
+  "gave up": "The search stops early: with their present scores, the unfinished hypotheses would lose to the best finished one.",
+  "nothing open": "The search is over: no hypothesis is unfinished.",
 };
 
 export async function mount(root) {
@@ -37,7 +37,7 @@ export async function mount(root) {
     const end = over ? ` ${WHY[found.why]} Best: “${model.text(found.best.ids)}”, score ${number(found.best.score)}.` : "";
     write(said, `Step ${at}. ${words.join(" ")}${end}`);
     const done = found.finished.filter(({ ids }) => ids.length < at);
-    finished.replaceChildren(done.length ? finishedTable(done.map(whole)) : make("p", {}, "Nothing has finished yet."));
+    finished.replaceChildren(done.length ? finishedTable(done.map(whole)) : make("p", {}, "No hypothesis is finished yet."));
     back.setAttribute("aria-disabled", at === 1);
     next.setAttribute("aria-disabled", over);
     draw();
@@ -60,8 +60,8 @@ export async function mount(root) {
   search();
   frame(
     root,
-    "The search, step by step",
-    "which first word does a width of 1 take? Which translation does α = 0 choose at width 4, and which α = 1?",
+    "Beam search, step by step",
+    "set the width to 1. Which first word is kept? Then set it to 4. Which translation wins with α = 0, and which one with α = 1?",
     controls(
       slider({ label: "Width w", min: 1, max: 4, step: 1, value: choice.beam, oninput: turn("beam") }),
       slider({
@@ -74,7 +74,7 @@ export async function mount(root) {
     controls(back, next, last),
     said,
     tree,
-    make("p", { class: "widget-note" }, "A number is the log-probability so far. Round boxes are finished, dashed ones dropped."),
-    fold("What has finished", true, finished),
+    make("p", { class: "widget-note" }, "Each number is the log-probability so far. Round boxes are finished hypotheses, and dashed boxes are dropped ones."),
+    fold("Finished hypotheses", true, finished),
   );
 }

@@ -1,10 +1,10 @@
-// A curve as a picture; what it shows is said in words beside it.
+// A curve as a picture. The text next to it says in words what it shows.
 
 import { make, picture } from "./parts.js";
 
 const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [190, 56, 12, 14, 34];
 
-// An axis has its ends, its name and the values that are written; `points` and the marked one are pairs [x, y].
+// An axis has two ends, a name and labelled values. The `points` and the marked point are pairs [x, y].
 export function curve({ label, points, mark, x, y, width }) {
   const across = (value) => LEFT + ((value - x.from) / (x.to - x.from)) * (width - LEFT - RIGHT);
   const up = (value) => HEIGHT - BOTTOM - ((value - y.from) / (y.to - y.from)) * (HEIGHT - TOP - BOTTOM);

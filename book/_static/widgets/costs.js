@@ -1,4 +1,4 @@
-// What a model costs in memory and operations: weights, cache, one more token.
+// How much memory a model needs for its weights and its cache, and what one more token costs.
 
 import { cacheBytes, parameters, stepBytes, stepFlops } from "../live/costs.js";
 import { chooser, controls, frame, keeper, labelled, make, powers, verdict, write } from "./parts.js";
@@ -31,19 +31,19 @@ export function mount(root) {
     const { length, batch, bits, held, rate } = chosen;
     const [all, each] = [(parameters(model) * bits) / 8, cacheBytes(model, length, batch, held / 8)];
     const fits = MACHINES.find((size) => all + each <= size * 1e9);
-    const room = fits ? `It fits into ${fits} GB` : `It does not fit into ${MACHINES.at(-1)} GB`;
+    const room = fits ? `Weights and cache fit into ${fits} GB` : `Weights and cache need more than ${MACHINES.at(-1)} GB`;
     weights.style.width = `${(100 * all) / (all + each)}%`;
     cache.style.width = `${(100 * each) / (all + each)}%`;
     weights.textContent = all > each / 4 ? "weights" : "";
     cache.textContent = each > all / 4 ? "cache" : "";
-    const texts = batch === 1 ? "a text" : `${batch} texts`;
+    const texts = batch === 1 ? "one text" : `${batch} texts`;
     const sooner = (1000 * stepBytes(model, length, batch, bits / 8, held / 8)) / (rate * 1e9);
     write(
       said,
-      `${large(parameters(model), ["thousand", "million", "billion"])} parameters, ${memory(all)}. Keys and values of ` +
-        `${texts} of ${count(length)} tokens: ${memory(each)}. ${room}. One more token takes ` +
+      `${large(parameters(model), ["thousand", "million", "billion"])} parameters take ${memory(all)}. The keys and values of ` +
+        `${texts} of ${count(length)} tokens take ${memory(each)}. ${room}. One more token takes ` +
         `${large(stepFlops(model, length), ["thousand", "million", "billion"])} operations for each text. ` +
-        `What it reads takes memory ${Number(sooner.toPrecision(3))} ms: no step is faster.`,
+        `Reading the weights and the cache takes ${Number(sooner.toPrecision(3))} ms, so no step is faster than that.`,
     );
   }
 
@@ -53,7 +53,7 @@ export function mount(root) {
     const { H, K } = MODELS[name];
     const all = Array.from({ length: H }, (_, k) => k + 1).filter((k) => H % k === 0);
     heads.replaceChildren(
-      ...all.map((k) => make("option", { value: k, selected: k === K }, k === K ? `${k}, its own` : String(k))),
+      ...all.map((k) => make("option", { value: k, selected: k === K }, k === K ? `${k}, as published` : String(k))),
     );
     Object.assign(chosen, { name, K });
     show();
@@ -63,15 +63,15 @@ export function mount(root) {
     powers({ label, min, max, value: chosen[name], text: count, oninput: turn(name) });
   frame(
     root,
-    "What fits",
-    "as many key/value heads as query heads. How long may a text be now? Then 16 texts at once, and weights of 4 bits.",
+    "How much memory does a model need?",
+    "choose as many key/value heads as query heads. How long can a text be now? Then try 16 texts at once, with weights of 4 bits.",
     controls(
-      labelled("Sizes of", chooser(models, chosen.name, choose)),
+      labelled("Model", chooser(models, chosen.name, choose)),
       labelled("Key/value heads K", heads),
-      labelled("A weight has", chooser(BITS, chosen.bits, (bits) => turn("bits")(Number(bits)))),
-      labelled("A key's number has", chooser(BITS.slice(0, 3), chosen.held, (bits) => turn("held")(Number(bits)))),
+      labelled("Bits of a weight", chooser(BITS, chosen.bits, (bits) => turn("bits")(Number(bits)))),
+      labelled("Bits of a cached number", chooser(BITS.slice(0, 3), chosen.held, (bits) => turn("held")(Number(bits)))),
     ),
-    controls(power("Tokens of a text", "length", 8, 17), power("Texts at once", "batch", 0, 6), power("Memory, GB a second", "rate", 4, 12)),
+    controls(power("Tokens in a text", "length", 8, 17), power("Texts at once", "batch", 0, 6), power("Memory, GB per second", "rate", 4, 12)),
     bar,
     said,
   );

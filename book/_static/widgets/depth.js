@@ -1,4 +1,4 @@
-// How the stream grows over depth, what is left of the input in it, and how much gradient comes back.
+// How the residual stream grows with depth, how much of the input is left in it, and how much of the gradient comes back.
 
 import { overDepth } from "../live/residual.js";
 import { chooser, controls, fitted, frame, keeper, labelled, make, number, picture, slider, small, verdict, write } from "./parts.js";
@@ -7,7 +7,7 @@ const NAMES = { pre: "pre-norm", post: "post-norm", none: "no norm" };
 const [HEIGHT, LEFT, TOP, BOTTOM] = [150, 44, 24, 34];
 const short = (value) => (value >= 1000 || value < 0.005 ? small(value, 1) : number(value));
 
-// A bar for each place, and in it the part that `parts` gives.
+// One bar for each position in the stack. The part given by `parts` has a stronger colour.
 function bars({ label, title, name, values, parts, width }) {
   const top = Math.max(...values);
   const low = HEIGHT - BOTTOM;
@@ -39,17 +39,17 @@ export function mount(root) {
     const [sizes, gradients] = [all.map(({ size }) => size), all.map(({ gradient }) => gradient)];
     place.replaceChildren(
       bars({
-        label: "The size of the stream after each sublayer, and what is left of the input in it",
-        title: "size of the stream; in strong colour, the input in it",
+        label: "The size of the residual stream after each sublayer, and the part of it that comes from the input",
+        title: "size of the stream (stronger colour: the input in it)",
         name: "after sublayer",
         values: sizes,
         parts: all.map(({ size, left }) => size * left),
         width,
       }),
       bars({
-        label: "How much of the gradient arrives before each sublayer, along the path past all of them",
-        title: "gradient that comes back, past the sublayers",
-        name: "after sublayer; the loss is at the right",
+        label: "How much of the gradient arrives before each sublayer, along the residual path",
+        title: "gradient that comes back along the residual path",
+        name: "after sublayer (the loss is on the right)",
         values: gradients,
         parts: gradients,
         width,
@@ -64,7 +64,7 @@ export function mount(root) {
     write(
       said,
       `${name}, ${n === 1 ? "1 sublayer that adds" : `${n} sublayers that each add`} σ² = ${number(variance)}. The stream has the size ${short(all[n].size)}, and ` +
-        `its correlation with the input is ${short(all[n].left)}. Along the path past all sublayers, ` +
+        `its correlation with the input is ${short(all[n].left)}. Along the residual path, ` +
         `${short(all[0].gradient)} of the gradient comes back to the input.`,
     );
     draw();
@@ -72,11 +72,11 @@ export function mount(root) {
 
   const turn = keeper(chosen, show);
   const depth = { label: "Sublayers n", min: 1, max: 64, step: 1, value: chosen.n };
-  const share = { label: "Variance σ² that each adds", min: 0.05, max: 2, step: 0.05, value: chosen.variance };
+  const share = { label: "Variance σ² added by each", min: 0.05, max: 2, step: 0.05, value: chosen.variance };
   frame(
     root,
     "A stack, layer by layer",
-    "post-norm: what comes back at the input? Then 64 sublayers of each. Then no norm.",
+    "choose post-norm. How much of the gradient comes back to the input? Then compare the two at 64 sublayers, and try no norm.",
     controls(
       labelled("Wiring", chooser(Object.entries(NAMES), chosen.wiring, turn("wiring"))),
       slider({ ...depth, oninput: turn("n") }),

@@ -1,10 +1,10 @@
-// A long table, or a glossary, with controls above it: a word to look for, a choice for each column that the page names
-// in `data-by`, letters to jump to.
+// A long table or a glossary, with controls above it: a search field, a menu for each column that the page names in
+// `data-by`, and letters to jump to.
 import { chooser, controls, labelled, make } from "./parts.js";
 
-const CUT = " · "; // a cell may hold several values
+const CUT = " · "; // separates the values of a cell that holds several
 
-// What is shown or not: its text, its values by column, and the elements of which it is made.
+// The entries that are shown or hidden: their text, their values by column, and the elements that make them up.
 function rows(root) {
   const head = [...root.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
   return [...root.querySelectorAll("tbody tr")].map((row) => ({
@@ -35,7 +35,7 @@ function letters(all) {
     if (/[A-Z]/.test(letter) && !first.has(letter)) first.set(letter, nodes[0].id);
   }
   const links = [...first].map(([letter, id]) => make("a", { href: `#${id}` }, letter));
-  return make("nav", { class: "filter-letters", "aria-label": "Letters" }, links);
+  return make("nav", { class: "filter-letters", "aria-label": "Jump to a letter" }, links);
 }
 
 export function mount(root, say) {
@@ -70,7 +70,7 @@ export function mount(root, say) {
     };
     return labelled(by[0].toUpperCase() + by.slice(1), chooser(options, "", act));
   });
-  root.prepend(controls(labelled("With the word", search), choices));
+  root.prepend(controls(labelled("Containing", search), choices));
   if (list) root.querySelector(".widget-row").after(letters(all));
   show();
 }

@@ -5,8 +5,8 @@ import { curve } from "./chart.js";
 import { heatTable } from "./heat.js";
 import { button, chooser, controls, fitted, frame, labelled, make, number, powers, verdict, write } from "./parts.js";
 
-const [STEPS, ROUNDS, EACH] = [400, 97, 4]; // EACH: steps between two pictures
-const FIRST = { three: "three projections", shared: "one for queries and keys" };
+const [STEPS, ROUNDS, EACH] = [400, 97, 4]; // EACH: steps between two redraws
+const FIRST = { three: "three projections", shared: "one shared by queries and keys" };
 
 export function mount(root) {
   const chosen = { kind: "three", rate: 0.5 };
@@ -18,7 +18,7 @@ export function mount(root) {
     const points = errors.length ? errors.map((error, step) => [step + 1, error < 2 ? error : 2]) : [[0, 1]];
     graph.replaceChildren(
       curve({
-        label: "The error over the steps",
+        label: "The error at each step",
         points,
         mark: points.at(-1),
         x: { from: 0, to: STEPS, name: "step", ticks: [0, 100, 200, 300, 400].map((step) => [step, String(step)]) },
@@ -29,7 +29,7 @@ export function mount(root) {
   });
   const showLooks = () => {
     const shares = looks(weights);
-    const caption = "What each looks at, in %";
+    const caption = "Attention weights, in %: rows attend to columns";
     table.replaceChildren(heatTable({ rows: NAMES, columns: NAMES, weights: shares, caption }));
     return shares;
   };
@@ -38,9 +38,9 @@ export function mount(root) {
     const error = last.reduce((sum, one) => sum + one, 0) / last.length;
     const best = shares.map((row) => row.indexOf(Math.max(...row)));
     const sure = Math.min(...shares.map((row) => Math.max(...row)));
-    const whom = NAMES.map((name, kind) => `${name} at ${NAMES[best[kind]]}`).join(", ");
-    const seen = sure > 0.5 ? `Most looks: ${whom}.` : "Each looks at several.";
-    const state = Number.isFinite(error) ? `The error of the last 50 is ${number(error, 3)}` : "The error is no number any more: the rate is too high";
+    const whom = NAMES.map((name, kind) => `${name} to ${NAMES[best[kind]]}`).join(", ");
+    const seen = sure > 0.5 ? `Each attends mostly to one: ${whom}.` : "Each attends to several.";
+    const state = Number.isFinite(error) ? `The mean error of the last 50 steps is ${number(error, 3)}` : "The error is not a number any more, because the learning rate is too high";
     write(said, `${errors.length} steps. ${state}. ${Number.isFinite(error) ? seen : ""}`.trim());
   };
 
@@ -51,7 +51,7 @@ export function mount(root) {
     go.textContent = "Train";
     showLooks();
     draw();
-    write(said, `Nothing is learned yet: ${STEPS} steps of ${ROUNDS} rounds are to come.`);
+    write(said, `The layer is untrained. It will train for ${STEPS} steps of ${ROUNDS} rounds.`);
   }
   function advance() {
     if (!running) return;
@@ -69,18 +69,18 @@ export function mount(root) {
   const go = button("Train", () => {
     if (running) {
       running = false;
-      go.textContent = "Go on";
+      go.textContent = "Continue";
       return report();
     }
     if (errors.length === STEPS) clear();
     running = true;
-    write(said, "It learns …");
+    write(said, "Training …");
     go.textContent = "Stop";
     advance();
   });
   const kinds = chooser(Object.entries(FIRST), chosen.kind, (kind) => ((chosen.kind = kind), clear()));
   const rate = powers({
-    label: "Rate",
+    label: "Learning rate",
     ...{ min: -5, max: 4, value: chosen.rate },
     text: number,
     oninput: (value) => ((chosen.rate = value), errors.length === STEPS && clear()),
@@ -88,7 +88,7 @@ export function mount(root) {
   frame(
     root,
     "A layer learns a game",
-    "train it. Then take one projection for queries and keys: what error stays? Then a rate of 16.",
+    "train the layer. Then let queries and keys share one projection. Which error remains? Then try a learning rate of 16.",
     controls(labelled("Projections", kinds), rate, go),
     graph,
     table,

@@ -1,4 +1,5 @@
-// The heads of the trained translator, over a caption of the reader's own: where each looks, and what is lost without it.
+// The heads of the trained translator on the reader's own caption: where each head attends, and what the translation
+// loses without it.
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
@@ -16,10 +17,10 @@ export async function mount(root, say) {
   const model = await openModel("multi30k-en-de", say);
   const { n_layers, n_heads } = model.config;
   const all = Object.keys(KINDS).length * n_layers * n_heads;
-  let [kind, at, found, cut] = [KINDS.cross, 1, null, {}]; // cut: heads by the name of their attention
+  let [kind, at, found, cut] = [KINDS.cross, 1, null, {}]; // cut: the heads that are cut, by the name of their attention
   const said = verdict();
   const note = make("p", { class: "widget-note", role: "status" });
-  const words = make("div", { class: "widget-row widget-words", role: "group", "aria-label": "The word that asks" });
+  const words = make("div", { class: "widget-row widget-words", role: "group", "aria-label": "Choose the query" });
 
   const maps = range(n_layers).flatMap((n) =>
     range(n_heads).map((h) => {
@@ -37,7 +38,7 @@ export async function mount(root, say) {
 
   const looks = make("div", {}, words, note, grid);
 
-  // The row of one word in every map.
+  // Show the row of one query in every map.
   function ask(t) {
     at = t;
     const [asking, keys] = [found[kind.rows], found[kind.columns]];
@@ -47,17 +48,17 @@ export async function mount(root, say) {
       const weight = Math.max(...row);
       const word = keys[row.indexOf(weight)].trim();
       const percent = Math.round(100 * weight);
-      if (weight > sharpest.weight) sharpest = { weight, text: `layer ${n + 1}, head ${h + 1}, at ${quoted(word)}, ${percent} %` };
+      if (weight > sharpest.weight) sharpest = { weight, text: `layer ${n + 1}, head ${h + 1}, which puts ${percent} % on ${quoted(word)}` };
       const gone = Boolean(cut[kind.of(n)]?.includes(h));
       write(most, gone ? "cut" : `${word} ${percent}`);
       press.setAttribute("aria-pressed", gone);
-      press.setAttribute("aria-label", `Cut layer ${n + 1}, head ${h + 1}: ${quoted(asking[t])} looks at ${quoted(word)}, ${percent} %`);
+      press.setAttribute("aria-label", `Cut layer ${n + 1}, head ${h + 1}: ${quoted(asking[t])} attends to ${quoted(word)}, ${percent} %`);
     }
     [...words.children].forEach((word, s) => word.setAttribute("aria-pressed", s === t));
     grid.style.setProperty("--row", t / asking.length);
     grid.style.setProperty("--rows", asking.length);
-    const from = kind.rows === "target" ? `To write what follows ${quoted(asking[t])},` : `From ${quoted(asking[t])}`; // the decoder has read it
-    write(note, `${from} the surest look: ${sharpest.text}.`);
+    const from = kind.rows === "target" ? `For the word after ${quoted(asking[t])},` : `For ${quoted(asking[t])},`; // the decoder has read that word
+    write(note, `${from} the largest weight is in ${sharpest.text}.`);
   }
 
   const draw = () => found && maps.forEach(({ n, h, canvas }) => paint(canvas, found.weights[kind.of(n)][h]));
@@ -75,8 +76,8 @@ export async function mount(root, say) {
       if (!result) return;
       found = result;
       const count = Object.values(cut).flat().length;
-      const before = found.text === found.whole ? "as with all of them." : `in place of ${quoted(found.whole)}`;
-      write(said, count ? `${count} of ${all} heads cut: ${quoted(found.text)}, ${before}` : `All ${all} heads are there: ${quoted(found.text)}`);
+      const before = found.text === found.whole ? "as with all the heads." : `instead of ${quoted(found.whole)}`;
+      write(said, count ? `${count} of ${all} heads cut: ${quoted(found.text)}, ${before}` : `With all ${all} heads: ${quoted(found.text)}`);
       show();
     } catch (error) {
       found = null;
@@ -95,9 +96,9 @@ export async function mount(root, say) {
   frame(
     root,
     "Every head of a trained translator",
-    "point at a word and see its row in each map. Press a map to cut its head: which one can the German not do without?",
+    "point at a word to see its row in each map. Press a map to cut its head. Which head does the translation need most?",
     form,
-    controls(labelled("Attention", kinds), button("Put all back", () => ((cut = {}), run()))),
+    controls(labelled("Attention", kinds), button("Restore all heads", () => ((cut = {}), run()))),
     said,
     looks,
   );

@@ -1,8 +1,8 @@
-// A table of attention weights: a row for each query, a column for each key, darker where the weight is larger.
+// A table of attention weights, with a row for each query and a column for each key. Larger weights are darker.
 
 import { make, scroller, table } from "./parts.js";
 
-// weights[t][s] from 0 to 1; `rows` and `columns` are the texts of queries and keys.
+// weights[t][s] is between 0 and 1; `rows` and `columns` are the texts of the queries and the keys.
 export function heatTable({ rows, columns, weights, caption }) {
   const percent = (weight) => Math.round(100 * weight);
   const cell = (weight) => make("td", { style: `--weight: ${weight.toFixed(3)}` }, percent(weight) || "");
@@ -10,7 +10,8 @@ export function heatTable({ rows, columns, weights, caption }) {
   return scroller(caption, table({ class: "widget-heat" }, caption, ["", ...columns], lines));
 }
 
-// A picture of a table of numbers, a pixel each: full colour from the size `most` on. Style sheets make it larger.
+// A picture of a table of numbers, with one pixel for each. Numbers of size `most` or more have the full colour. Style
+// sheets enlarge it.
 export function paint(canvas, rows, most = 1) {
   canvas.width = Math.max(...rows.map((row) => row.length));
   canvas.height = rows.length;
@@ -29,6 +30,6 @@ export function paint(canvas, rows, most = 1) {
 export const themed = (draw) =>
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 
-// The mean of several such tables.
+// The mean of several tables of weights.
 export const meanOf = (tables) =>
   tables[0].map((row, t) => row.map((_, s) => tables.reduce((sum, table) => sum + table[t][s], 0) / tables.length));

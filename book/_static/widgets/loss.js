@@ -1,4 +1,4 @@
-// Probabilities that can be dragged: the loss, and where its gradient pushes each logit.
+// Probabilities that the reader can drag, with the loss and the direction in which its gradient pushes each logit.
 
 import { logitFor, tokenLoss } from "../live/loss.js";
 import { button, chooser, controls, frame, labelled, make, number, slider, table, verdict, write } from "./parts.js";
@@ -38,15 +38,15 @@ export function mount(root) {
       write(cells.p, number(p[v], 3));
       write(cells.gradient, (gradient[v] > 0 ? "+" : "") + number(gradient[v]));
     });
-    const smoothed = `With ε = ${number(chosen.smoothing)} it is ${number(loss)} nats, and at least ${number(floor)}. `;
+    const smoothed = `With ε = ${number(chosen.smoothing)} the loss is ${number(loss)} nats, and can’t fall below ${number(floor)}. `;
     const [up, down] = [Math.min, Math.max].map((most) => gradient.indexOf(most(...gradient)));
     const pushed = (v) => `“${WORDS[v]}” by ${number(Math.abs(gradient[v]))}`;
-    const pushes = `The step raises ${pushed(up)} and lowers ${pushed(down)}.`;
+    const pushes = `A step raises the logit of ${pushed(up)} and lowers that of ${pushed(down)}.`;
     write(
       said,
-      `“${WORDS[chosen.right]}” is right and has ${number(p[chosen.right], 3)}. The loss is ${number(plain)} nats, ` +
-        `${number(plain / Math.LN2)} bits, perplexity ${number(Math.exp(plain))}. ${chosen.smoothing ? smoothed : ""}` +
-        (gradient[down] < 0.005 ? "Nothing is pushed any more." : pushes),
+      `“${WORDS[chosen.right]}” is right and has the probability ${number(p[chosen.right], 3)}. The loss is ${number(plain)} nats, ` +
+        `or ${number(plain / Math.LN2)} bits, and the perplexity is ${number(Math.exp(plain))}. ${chosen.smoothing ? smoothed : ""}` +
+        (gradient[down] < 0.005 ? "No logit is pushed any more." : pushes),
     );
   }
 
@@ -65,8 +65,8 @@ export function mount(root) {
   show();
   frame(
     root,
-    "A loss to drag",
-    "give the right token 1/8: three bits. Then let another token be right, and take steps. With ε = 0.10, where do they end?",
+    "Drag the probabilities, watch the loss",
+    "give the right token a probability of 1/8, which costs three bits. Then make another token the right one, and take some steps. With ε = 0.10, where do the probabilities end?",
     controls(
       labelled("A man is riding a …", right),
       slider({ ...smoothing, oninput: turn("smoothing") }),
@@ -74,7 +74,7 @@ export function mount(root) {
     ),
     table(
       { class: "widget-table widget-drags" },
-      "A bar ends at p, a line stands at the target q. The step moves the logit against the gradient.",
+      "Each bar ends at the probability p, and the line marks the target q. A step moves the logits against the gradient.",
       ["token", "logit", "probability", "p", "gradient"],
       rows.map(({ row }) => row),
     ),

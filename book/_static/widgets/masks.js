@@ -1,4 +1,4 @@
-// A mask, cell by cell: which keys a query may read, and what its weights are then.
+// A mask, cell by cell: which keys each query may attend to, and which weights follow from that.
 
 import { both, causal, equal, everything, maskedSoftmax, padding, sliding } from "../live/masks.js";
 import { button, frame, make, number, table, verdict, write } from "./parts.js";
@@ -14,9 +14,9 @@ const SCORES = [
   [1, 1, 1, 1, 2, 2, 2],
   [1, 1, 1, 1, 2, 2, 2],
   [1, 1, 1, 1, 2, 2, 2],
-]; // made by hand
+]; // invented for this widget
 const PRESETS = {
-  "all see all": everything(SIZE),
+  "everything visible": everything(SIZE),
   padding: padding(REAL, SIZE),
   causal: causal(SIZE),
   "padding & causal": both(padding(REAL, SIZE), causal(SIZE)),
@@ -51,7 +51,7 @@ export function mount(root) {
     [row, column] = [t, s];
     show();
   }
-  // one cell can be reached by Tab, the others from it by arrows
+  // Tab reaches one cell, and the arrow keys lead from it to the others
   function walk(event) {
     const step = STEPS[event.key];
     if (!step) return;
@@ -83,13 +83,13 @@ export function mount(root) {
     });
     const seen = WORDS.map((_, s) => s).filter((s) => mask[row][s]);
     const list = seen.map((s) => `${numbered(s)} ${number(weights[s], 3)}`).join(", ");
-    const nothing = "nothing. By the rule of zeros all its weights are 0.";
-    write(said, `“${numbered(row)}” may read ${list ? `${list}.` : nothing}`);
+    const nothing = "no key. By the rule of zeros, all the weights of this row are 0.";
+    write(said, `“${numbered(row)}” may attend to ${list ? `${list}.` : nothing}`);
   }
 
   const grid = table(
     { class: "widget-heat widget-grid" },
-    "Rows are queries, columns are keys. 1 is True: may attend. Arrow keys move, the space bar turns a cell.",
+    "Rows are queries and columns are keys. A 1 means True: the query may attend to the key. The arrow keys move to another cell, and the space bar changes it.",
     [make("span", { class: "visually-hidden" }, "query"), ...WORDS],
     WORDS.map((_, t) => make("tr", {}, heads[t], cells[t].map((cell) => make("td", {}, cell)))),
   );
@@ -100,9 +100,9 @@ export function mount(root) {
   show();
   frame(
     root,
-    "A mask by hand",
-    "turn cells of one row until its weight lies where you want it. Then forbid the whole row.",
-    make("div", { class: "widget-row", role: "group", "aria-label": "A mask to begin with" }, presets),
+    "Make a mask by hand",
+    "change the cells of one row until its weights are where you want them. Then mask the whole row.",
+    make("div", { class: "widget-row", role: "group", "aria-label": "Masks to start from" }, presets),
     make(
       "div",
       { class: "widget-side" },

@@ -1,4 +1,4 @@
-// Byte-pair encoding of your own sentence, a merge at a time.
+// Byte-pair encoding of the reader's own sentence, one merge at a time.
 
 import { readTokenizer } from "../live/tokenizer.js";
 import { button, chooser, controls, data, frame, labelled, make, slider, verdict, write } from "./parts.js";
@@ -17,7 +17,7 @@ export async function mount(root) {
   const tokenizers = { [name]: readTokenizer(await data(name)) };
   let [steps, at] = [[], 0];
   const said = verdict();
-  const pieces = make("div", { class: "widget-pieces", "aria-hidden": "true" }); // what is said says them, too
+  const pieces = make("div", { class: "widget-pieces", "aria-hidden": "true" }); // the result line lists them too
 
   const readable = (token) => shown(tokenizers[name].readable(token));
 
@@ -33,7 +33,7 @@ export async function mount(root) {
     const all = words.flat();
     const learned = `number ${rank + 1} of the ${tokenizers[name].ranks.size} that were learned`;
     const merged = pair ? `Merge ${at}: ${pair.map(readable).join(" + ")}, ${learned}.` : "No merge yet.";
-    const end = at === steps.length - 1 ? " No other merge fits." : "";
+    const end = at === steps.length - 1 ? " No other merge applies." : "";
     write(said, `${merged} ${all.length} ${all.length === 1 ? "piece" : "pieces"}: ${all.map(readable).join("|")}${end}`);
     const input = merges.querySelector("input");
     [input.max, input.value] = [steps.length - 1, at];
@@ -83,7 +83,7 @@ export async function mount(root) {
   frame(
     root,
     "Merge your own sentence",
-    "merge step by step. Then write a sentence of your own, and learn from more captions.",
+    "apply the merges one by one. Then type a sentence of your own, and choose the tokenizer that has learned from more captions.",
     controls(make("div", { class: "widget-grow" }, labelled("Sentence", sentence)), labelled("Learned from", learned)),
     controls(merges, make("div", {}, back, " ", next)),
     pieces,

@@ -1,10 +1,10 @@
-// The first training at seven moments: what four models say for a hundred new numbers, as it was recorded.
+// The first training run at seven moments: the recorded answers of four models to a hundred new numbers.
 
 import { chooser, controls, data, frame, keeper, labelled, make, number, slider, verdict, write } from "./parts.js";
 
 export async function mount(root) {
   const { at, numbers, texts, models } = await data("data/moments.json");
-  const chosen = { model: "whole", look: 4, number: 2 }; // places in the record
+  const chosen = { model: "whole", look: 4, number: 2 }; // indices into the record
   const said = verdict();
   const grid = make("div", { class: "widget-hundred", role: "img" });
   const cells = numbers.map((_, place) => make("span", { onclick: () => choose(place) }));
@@ -17,17 +17,17 @@ export async function mount(root) {
     const count = right.filter(Boolean).length;
     const { digits, german } = numbers[chosen.number];
     const trained = chosen.look ? `After ${at[chosen.look]} steps, at a mean loss of ${number(losses[chosen.look])} in the last ten,` : "Before the first step";
-    const judged = right[chosen.number] ? "which is right" : `in place of “${german}”`;
+    const judged = right[chosen.number] ? "which is right" : `instead of “${german}”`;
     write(
       said,
       `${chosen.model[0].toUpperCase()}${chosen.model.slice(1)}. ${trained} ${count} of 100 new numbers are right. ` +
-        `For ${digits} it says ${answers[chosen.number] ? `“${answers[chosen.number]}”` : "nothing"}, ${judged}.`,
+        `For ${digits}, the model answers ${answers[chosen.number] ? `“${answers[chosen.number]}”` : "nothing"}, ${judged}.`,
     );
     cells.forEach((cell, place) => {
       cell.classList.toggle("right", right[place]);
       cell.classList.toggle("chosen", place === chosen.number);
     });
-    grid.setAttribute("aria-label", `A hundred new numbers, from small to large: ${count} squares are filled, those that are right`);
+    grid.setAttribute("aria-label", `A hundred new numbers, from small to large. The squares of the ${count} right answers are filled`);
   }
   const turn = keeper(chosen, show);
   const choose = (place) => {
@@ -39,11 +39,11 @@ export async function mount(root) {
   frame(
     root,
     "Four models, seven moments, a hundred new numbers",
-    "let the whole model learn. A filled square is a number that it has right: press one. Then take the mask away, and compare the loss with the squares.",
+    "move through the steps of the whole model. A filled square is a number that it gets right; press one to see the answer. Then choose the model without the mask, and compare its loss with its squares.",
     controls(
       labelled("Model", chooser(names, chosen.model, turn("model"))),
       slider({
-        label: "Steps of training",
+        label: "Training steps",
         ...{ min: 0, max: at.length - 1, step: 1, value: chosen.look },
         text: (look) => String(at[look]),
         oninput: turn("look"),

@@ -1,4 +1,4 @@
-// Seven numbers, and what LayerNorm and RMSNorm make of them.
+// What LayerNorm and RMSNorm make of seven numbers.
 
 import { layerNorm, rmsNorm } from "../live/layers.js";
 import { button, frame, make, number, table, verdict, write } from "./parts.js";
@@ -15,7 +15,7 @@ const CHANGES = {
   "×3": (value) => value * 3,
   "÷3": (value) => value / 3,
 };
-const REACH = 2.5; // of a bar: of seven numbers none is farther from 0 than √7 after a norm
+const REACH = 2.5; // of a bar: after a norm, none of seven numbers is farther from 0 than √7
 const shown = (value) => {
   if (Math.abs(value) >= 100) return value.toPrecision(3).replace("-", "−");
   return number(Math.abs(value) < 0.005 ? 0 : value); // no −0.00
@@ -39,11 +39,11 @@ export function mount(root) {
     return { input, value: make("td"), bars: Object.keys(NORMS).map(() => make("td", { class: "widget-signed" })) };
   });
 
-  // `change`: the button that was pressed, and the numbers before it
+  // `change` is the name of the button that was pressed, and `before` holds the numbers before that
   function show(change, before) {
     const after = Object.values(NORMS).map((norm) => norm(x));
     rows.forEach(({ input, value, bars }, c) => {
-      input.value = x[c]; // no further than its ends
+      input.value = x[c]; // the slider stops at its ends
       input.setAttribute("aria-valuetext", shown(x[c]));
       write(value, shown(x[c]));
       bars.forEach((bar, kind) => {
@@ -55,13 +55,13 @@ export function mount(root) {
     });
     const effects = Object.entries(NORMS).map(([name, norm], kind) => {
       const moved = Math.max(...norm(before ?? x).map((value, c) => Math.abs(value - after[kind][c])));
-      return moved < 0.005 ? `${name} gives what it gave` : `${name} gives others, by up to ${number(moved)}`;
+      return moved < 0.005 ? `${name} returns the same numbers` : `${name} returns other numbers, up to ${number(moved)} away`;
     });
     const [own, layer, rms] = [x, ...after].map((row) => statistics(row).map(shown));
     write(
       said,
       (change ? `All ${change}: ${effects.join("; ")}. ` : "") +
-        `Mean ${own[0]}, standard deviation ${own[1]}. After LayerNorm ${layer.join(" and ")}, after RMSNorm ${rms.join(" and ")}.`,
+        `Mean ${own[0]}, standard deviation ${own[1]}. After LayerNorm they are ${layer.join(" and ")}, after RMSNorm ${rms.join(" and ")}.`,
     );
   }
 
@@ -77,12 +77,12 @@ export function mount(root) {
   frame(
     root,
     "What a norm takes away",
-    "+5, then ×3: which of the two notices? Then ÷3 eight times: what does ε do?",
-    make("div", { class: "widget-row", role: "group", "aria-label": "Change all seven" }, changes),
+    "press +5, then ×3. Which of the two norms returns other numbers? Then press ÷3 eight times. What does ε do?",
+    make("div", { class: "widget-row", role: "group", "aria-label": "Change all seven numbers" }, changes),
     table(
       { class: "widget-table widget-bars" },
       "",
-      ["entry", "move it", "x", ...Object.keys(NORMS)],
+      ["entry", "change it", "x", ...Object.keys(NORMS)],
       rows.map(({ input, value, bars }, c) =>
         make("tr", {}, make("th", { scope: "row" }, String(c + 1)), make("td", {}, input), value, bars),
       ),

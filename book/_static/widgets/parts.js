@@ -1,9 +1,10 @@
-// What all widgets are built of. A widget is a module in this folder with `mount(root, say)`: it fills its element and
-// returns a promise where it must load something; `say` shows one line to everybody. Styles: widgets.css.
+// The parts that all widgets are built from. A widget is a module in this folder with a function `mount(root, say)`, which
+// fills the element `root`. It returns a promise if it has to load something, and `say` shows a line of text meanwhile.
+// The styles are in widgets.css.
 
 let made = 0;
 
-// An element: make("p", { class: "note", onclick: act }, "text", child). Texts are never read as HTML.
+// Make an element: make("p", { class: "note", onclick: act }, "text", child). Texts are never read as HTML.
 export function make(tag, attributes = {}, ...children) {
   const space = SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
   const node = document.createElementNS(space, tag);
@@ -17,13 +18,13 @@ export function make(tag, attributes = {}, ...children) {
 }
 const SVG = new Set(["svg", "g", "path", "rect", "text", "line", "circle", "polyline", "title"]);
 
-// What the reader turns, side by side.
+// Controls, side by side.
 export const controls = (...inside) => make("div", { class: "widget-row" }, ...inside);
 
-// `keeper(chosen, show)("rate")` is a handler that keeps what was chosen as `chosen.rate`, and shows it.
+// `keeper(chosen, show)("rate")` is a handler that stores the chosen value as `chosen.rate` and then calls `show`.
 export const keeper = (chosen, show) => (name) => (value) => ((chosen[name] = value), show());
 
-// A drawing; `label` says what is seen.
+// A drawing; `label` describes it for screen readers.
 export const picture = (kind, label, width, height, ...inside) =>
   make("svg", { class: kind, role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` }, ...inside);
 
@@ -39,10 +40,10 @@ export function chooser(options, value, onchange) {
   return make("select", { onchange: (event) => onchange(event.target.value) }, entries);
 }
 
-// A slider that shows its value; `text` says it in words.
+// A slider that shows its value; `text` turns the value into words.
 export function slider({ label, min, max, step, value, text = String, oninput }) {
   const input = make("input", { type: "range", min, max, step, value, id: `widget-${(made += 1)}` });
-  const shown = make("span", { "aria-hidden": "true" }); // the slider itself says it
+  const shown = make("span", { "aria-hidden": "true" }); // screen readers get the value from the slider itself
   const show = () => {
     shown.textContent = text(Number(input.value));
     input.setAttribute("aria-valuetext", shown.textContent);
@@ -67,11 +68,11 @@ export const powers = ({ value, text, oninput, ...rest }) =>
 export const button = (text, onclick, attributes = {}) =>
   make("button", { type: "button", class: "widget-button", onclick, ...attributes }, text);
 
-// What is wider than the page scrolls by itself, with the keyboard too.
+// A box for content that may be wider than the page. It scrolls on its own, also with the keyboard.
 export const scroller = (label, ...children) =>
   make("div", { class: "widget-scroll", tabindex: 0, role: "group", "aria-label": label }, ...children);
 
-// A widget of a chapter: its title, a line that says what to try, and its parts.
+// The frame of a widget in a chapter: its title, a line with something to try, and its parts.
 export function frame(root, title, hint, ...children) {
   const head = make("p", { class: "widget-title", id: `widget-${(made += 1)}` }, title);
   root.setAttribute("role", "group");
@@ -79,7 +80,7 @@ export function frame(root, title, hint, ...children) {
   root.replaceChildren(head, make("p", { class: "widget-hint" }, "Try: ", hint), ...children);
 }
 
-// A line for an English caption, with the button that sends it: [caption, form].
+// A field for an English caption, with the button that submits it: [caption, form].
 export function captionForm(word, run) {
   const caption = make("input", { type: "text", value: "A man is riding a bike.", autocomplete: "off", lang: "en" });
   const onsubmit = (event) => (event.preventDefault(), run());
@@ -87,10 +88,10 @@ export function captionForm(word, run) {
   return [caption, make("form", { class: "widget-row", onsubmit }, field, make("button", { class: "widget-button" }, word))];
 }
 
-// What a widget says about its state: one sentence, read aloud when it changes.
+// The line that describes the state of a widget. Screen readers read it aloud when it changes.
 export const verdict = () => make("output", { class: "widget-result widget-text", "aria-live": "polite" });
 
-// Texts are only touched where they change, so that nothing is read aloud twice.
+// Set a text only if it changes, so that nothing is read aloud twice.
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -105,17 +106,17 @@ export function small(value, places = 2) {
 
 export async function data(name) {
   const answer = await fetch(new URL(name, import.meta.url));
-  if (!answer.ok) throw new Error(`${name} did not arrive (${answer.status})`);
+  if (!answer.ok) throw new Error(`${name} couldn’t be fetched (status ${answer.status})`);
   return answer.json();
 }
 
-// Draw now, and again whenever the place has another width; `draw` gets it, in pixels.
+// Draw now, and again whenever the width of the place changes; `draw` is called with the width in pixels.
 export function fitted(place, draw) {
   let width = 0;
   new ResizeObserver(() => {
     if (Math.floor(place.clientWidth) === width) return;
     width = Math.floor(place.clientWidth);
-    if (width) draw(width); // what is not shown has none
+    if (width) draw(width); // a hidden element has no width
   }).observe(place);
   return () => width && draw(width);
 }
@@ -123,7 +124,7 @@ export function fitted(place, draw) {
 // The letter of a query, a key or a value, in its colour.
 export const hue = (letter) => make("span", { class: `tl-${letter}` }, letter);
 
-// A table with its head; `cells` are elements or texts.
+// A table with its head; cells are elements or texts.
 export const table = (attributes, caption, head, rows) =>
   make(
     "table",
@@ -133,6 +134,6 @@ export const table = (attributes, caption, head, rows) =>
     make("tbody", {}, rows),
   );
 
-// A part that can be folded away.
+// A part that can be collapsed.
 export const fold = (title, open, ...children) =>
   make("details", { class: "widget-part", open }, make("summary", {}, title), ...children);

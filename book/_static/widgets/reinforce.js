@@ -1,4 +1,4 @@
-// A model that thinks before half of its answers learns from rewards, in the page.
+// A model that thinks before about half of its answers learns from rewards, in the page.
 
 import { openModel } from "../live/client.js";
 import { curve } from "./chart.js";
@@ -11,14 +11,14 @@ export async function mount(root, say) {
   const model = await openModel("running-sum", say);
   const said = verdict();
   const [graph, group] = [make("div"), make("div")];
-  let [shares, last, chosen, running] = [[], null, 0, false]; // shares: of right answers, at each step
+  let [shares, last, chosen, running] = [[], null, 0, false]; // shares: the share of right answers at each step
 
   const draw = fitted(graph, (width) => {
     const points = shares.map((share, n) => [n + 1, share]);
     const end = STEPS * Math.max(1, Math.ceil(shares.length / STEPS));
     graph.replaceChildren(
       curve({
-        label: "The share of right answers over the steps",
+        label: "The share of right answers at each step",
         points,
         mark: points.at(-1) ?? [0, 0.5],
         x: { from: 0, to: end, name: "step", ticks: [0, 1, 2, 3].map((n) => [(n * end) / 3, String((n * end) / 3)]) },
@@ -32,7 +32,7 @@ export async function mount(root, say) {
     if (!last) return group.replaceChildren();
     const { question, answers } = last[chosen];
     const right = ones(answers, ({ reward }) => reward);
-    const rest = right % answers.length ? "" : "; this group teaches nothing";
+    const rest = right % answers.length ? "" : ", so all the advantages are 0";
     const rows = answers.map(({ text, reward, advantage }) => {
       const cells = [reward, number(advantage)].map((value) => make("td", {}, String(value)));
       return make("tr", {}, make("td", {}, make("code", {}, text)), cells);
@@ -55,7 +55,7 @@ export async function mount(root, say) {
     write(
       said,
       `Step ${shares.length}: ${right} of ${all.length} answers are right, ${thinks} think first, ` +
-        `${number(tokens, 1)} tokens on average. ${silent} of ${groups.length} groups teach nothing. ${number(seconds, 1)} s.`,
+        `${number(tokens, 1)} tokens on average. In ${silent} of ${groups.length} groups, all the rewards are equal, and nothing is learned. The step took ${number(seconds, 1)} s.`,
     );
   }
 
@@ -82,8 +82,8 @@ export async function mount(root, say) {
   const question = chooser(questions, 0, (value) => ((chosen = Number(value)), showGroup()));
   frame(
     root,
-    "The model learns when to think, in this page",
-    "take one step, and compare rewards and advantages. Then 30 steps: which groups still teach at the end?",
+    "The model learns when to think",
+    "take one step, and compare the rewards with the advantages. Then take 30 steps. From which groups does the model still learn at the end?",
     controls(labelled("Question", question), one, go, again),
     graph,
     group,

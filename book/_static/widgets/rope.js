@@ -1,4 +1,4 @@
-// Rotary positions: two hands in each plane turn with their positions, and their score knows the distance alone.
+// Rotary positions: in each plane, two hands turn with their positions, and their score depends only on the distance.
 
 import { planes, score } from "../live/rope.js";
 import { curve } from "./chart.js";
@@ -7,7 +7,7 @@ import { button, controls, fitted, frame, hue, make, number, picture, slider, ta
 const [Q, K] = [
   [1, 0.5, 0, -1],
   [0.5, 2, 1, 0],
-]; // those of the chapter
+]; // the numbers from the chapter
 const MOST = 120;
 const DIAL = { size: 140, hand: 54, longest: 2 };
 const MOVES = [-10, -1, 1, 10, 100];
@@ -18,7 +18,7 @@ function dial({ q, k, frequency }, i) {
   const hand = ([x, y], name) => {
     const long = DIAL.hand / DIAL.longest;
     const [endX, endY] = [middle + x * long, middle - y * long];
-    const beyond = long + 12 / Math.hypot(x, y); // the letter stands behind the end
+    const beyond = long + 12 / Math.hypot(x, y); // the letter comes after the end of the hand
     const [textX, textY] = [middle + x * beyond, middle - y * beyond + 4];
     return [
       make("line", { class: name, x1: middle, y1: middle, x2: endX, y2: endY }),
@@ -27,7 +27,7 @@ function dial({ q, k, frequency }, i) {
     ];
   };
   const round = make("circle", { class: "rim", cx: middle, cy: middle, r: DIAL.hand });
-  const label = `Plane ${i}: the hands of query and key; the table says their angles`;
+  const label = `Plane ${i}: the hands of the query and the key; the table contains their angles`;
   const drawn = picture("widget-dial", label, DIAL.size, DIAL.size, round, hand(k, "k"), hand(q, "q"));
   return make("div", {}, drawn, make("p", {}, `plane ${i}: θ = ${number(frequency)}`));
 }
@@ -38,7 +38,7 @@ export function mount(root) {
   const [dials, graph] = [make("div", { class: "widget-dials" }), make("div")];
   const cells = planes(Q, 0, K, 0).map(() => [0, 1, 2].map(() => make("td")));
   const distances = Array.from({ length: 2 * MOST + 1 }, (_, n) => n - MOST);
-  // a negative distance: the key stands behind the query, so both begin where they can
+  // at a negative distance the key comes before the query; positions start at 0, so both are as low as they can be
   const scores = distances.map((d) => [d, score(Q, Math.max(-d, 0), K, Math.max(d, 0))]);
 
   const draw = fitted(graph, (width) => {
@@ -46,7 +46,7 @@ export function mount(root) {
     const ticks = (values) => values.map((value) => [value, number(value, 0)]);
     graph.replaceChildren(
       curve({
-        label: "The score over the distance, with the present one marked",
+        label: "The score at each distance, with the chosen distance marked",
         points: scores,
         mark: [distance, score(Q, at.q, K, at.k)],
         x: { from: -MOST, to: MOST, name: "distance s − t", ticks: ticks([-100, -50, 0, 50, 100]) },
@@ -66,7 +66,7 @@ export function mount(root) {
       write(adds, number(parts[i].adds, 6));
     });
     const found = number(score(Q, at.q, K, at.k), 6);
-    const stayed = moved ? ` Both moved by ${number(moved, 0)}: the hands turned, the score stayed.` : "";
+    const stayed = moved ? ` Both moved by ${number(moved, 0)}: the hands turned, but the score stayed the same.` : "";
     write(said, `Positions ${at.q} and ${at.k}, distance ${number(at.k - at.q, 0)}: the score is ${found}.${stayed}`);
     draw();
   }
@@ -82,7 +82,7 @@ export function mount(root) {
       },
     });
   const sliders = { q: place("q", "Position t of the query"), k: place("k", "Position s of the key") };
-  // as far as both can go
+  // as far as the query and the key can both go
   function move(asked) {
     const far = Math.max(-Math.min(at.q, at.k), Math.min(asked, MOST - Math.max(at.q, at.k)));
     for (const name of ["q", "k"]) {
@@ -101,14 +101,14 @@ export function mount(root) {
   frame(
     root,
     "Two hands that turn",
-    "move the query alone, and the score changes. Move both, and it stays.",
-    controls(Object.values(sliders), make("div", { class: "widget-field" }, make("span", {}, "Both"), controls(moves))),
+    "move only the query, and the score changes. Move the query and the key together, and it stays the same.",
+    controls(Object.values(sliders), make("div", { class: "widget-field" }, make("span", {}, "Move both"), controls(moves))),
     said,
     make(
       "div",
       { class: "widget-side" },
       dials,
-      table({ class: "widget-table" }, "", ["plane", ["angle of ", hue("q")], ["angle of ", hue("k")], "adds"], rows),
+      table({ class: "widget-table" }, "", ["plane", ["angle of ", hue("q")], ["angle of ", hue("k")], "adds to the score"], rows),
     ),
     graph,
   );

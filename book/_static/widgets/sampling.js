@@ -1,4 +1,4 @@
-// What temperature, top-k, top-p and min-p keep of what a trained model expects next.
+// Which of the next characters that a trained model expects are kept by temperature, top-k, top-p and min-p.
 
 import { softmax } from "../live/layers.js";
 import { keepMinP, keepTopK, keepTopP, ranked } from "../live/sampling.js";
@@ -8,7 +8,7 @@ const SHOWN = 12; // rows
 const visible = { " ": "space", "\n": "new line" };
 const share = (value) => number(value, 2);
 const FILTERS = {
-  all: { name: "nothing: all stay", keep: (logits) => logits },
+  all: { name: "nothing: keep all", keep: (logits) => logits },
   p: { name: "top-p", keep: keepTopP, min: 0.05, max: 1, step: 0.05, value: 0.9, text: share },
   k: { name: "top-k", keep: keepTopK, min: 1, max: 20, step: 1, value: 5, text: String },
   min: { name: "min-p: a share of the largest", keep: keepMinP, min: 0.01, max: 1, step: 0.01, value: 0.1, text: share },
@@ -42,14 +42,14 @@ export async function mount(root) {
       write(row.after, number(after[id], 3));
     });
     const others = Math.max(0, stays.length - SHOWN);
-    write(rest, `and ${order.length - SHOWN} more, of which ${others} are kept`);
+    write(rest, `and ${order.length - SHOWN} more characters, of which ${others} are kept`);
     const mass = stays.reduce((sum, id) => sum + before[id], 0);
     const how = filter === "all" ? "Without a filter" : `With ${FILTERS[filter].name.split(":")[0]}`;
     const amount = filter === "all" ? "" : ` ${FILTERS[filter].text(amounts[filter])}`;
     write(
       said,
       `${how}${amount}, at temperature ${number(temperature, 1)}, ${stays.length} of ${order.length} characters ` +
-        `${stays.length === 1 ? "stays" : "stay"}. They have ${number(mass, 3)} of the probability.`,
+        `${stays.length === 1 ? "is" : "are"} kept, with ${number(mass, 3)} of the probability.`,
     );
     text.replaceChildren(places[place].text.split("\n").slice(-2).join("\n"), make("strong", {}, "_"));
   }
@@ -72,11 +72,11 @@ export async function mount(root) {
   show();
   frame(
     root,
-    "What is kept of a real distribution",
-    "find a top-k that suits the first beginning. Then choose the last one. Do the same with top-p.",
+    "What the filters keep of a real distribution",
+    "find a top-k that suits the first prompt, then choose the last prompt. Does the same k still fit? Do the same with top-p.",
     controls(
-      labelled("Beginning", chooser(asked, 0, (value) => ((place = Number(value)), show()))),
-      labelled("Keep by", chooser(filters, filter, choose)),
+      labelled("Prompt", chooser(asked, 0, (value) => ((place = Number(value)), show()))),
+      labelled("Filter", chooser(filters, filter, choose)),
     ),
     controls(
       slider({
@@ -91,8 +91,8 @@ export async function mount(root) {
     said,
     table(
       { class: "widget-table widget-bars widget-kept" },
-      "What the shipped writer of plays expects next, most probable first",
-      ["next", "probability", "", "drawn with"],
+      "What the shipped model of Shakespeare’s plays expects next, most probable first",
+      ["next", "probability", "", "filtered"],
       [...cells.map(({ name, before, kept, after }) => make("tr", {}, name, before, kept, after)), make("tr", {}, rest)],
     ),
   );

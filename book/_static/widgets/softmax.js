@@ -1,4 +1,4 @@
-// Scores become weights: how large scores saturate the softmax, and what the division by √D does.
+// From scores to weights: large scores saturate the softmax, and dividing by √D prevents it.
 
 import { softmax, steepest } from "../live/layers.js";
 import { chooser, controls, frame, hue, labelled, make, number, slider, table, verdict, write } from "./parts.js";
@@ -7,9 +7,9 @@ import { chooser, controls, frame, hue, labelled, make, number, slider, table, v
 const MATCHES = { man: 1, is: -0.5, riding: 0.5, a: -1.5, bike: 1.5 };
 const SIZES = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const DIVISORS = [
-  ["one", "1: nothing"],
+  ["one", "1, which changes nothing"],
   ["root", "√D, as attention does"],
-  ["own", "a temperature of your own"],
+  ["own", "your own temperature"],
 ];
 const plain = (value) => number(value, Number.isInteger(value) ? 0 : 2);
 
@@ -32,7 +32,7 @@ export function mount(root) {
     });
     const best = weights.indexOf(Math.max(...weights));
     const slope = steepest(weights);
-    const about = slope < 0.02 ? "the softmax is saturated" : slope < 0.1 ? "little comes through" : "it can learn";
+    const about = slope < 0.02 ? "the softmax is saturated" : slope < 0.1 ? "little gradient comes through" : "gradients come through";
     write(
       said,
       `D = ${size}, divided by ${plain(temperature)}: “${words[best]}” has the weight ${number(weights[best], 3)}. ` +
@@ -72,7 +72,7 @@ export function mount(root) {
   frame(
     root,
     "From scores to weights",
-    "divide by √D, then make D larger. Then divide by nothing, and do the same.",
+    "divide by √D, then make D larger. Then divide by 1, and make D larger again.",
     controls(sizes, labelled("Divided by", divisor), own),
     table({ class: "widget-table widget-bars" }, "", ["key", "match", [hue("q"), "·", hue("k")], "score", "weight"], rows),
     said,

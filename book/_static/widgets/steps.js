@@ -1,4 +1,4 @@
-// One query in six steps, with words and a query matrix of the reader's own.
+// One query in six steps, with the reader's own words and query matrix.
 
 import { oneQuery } from "../live/steps.js";
 import { chooser, fold, frame, hue, labelled, make, number, scroller, table, verdict, write } from "./parts.js";
@@ -33,11 +33,11 @@ export function mount(root) {
     });
     const most = Math.max(...weights);
     const best = WORDS.filter((_, s) => weights[s] > most - 1e-9).map((word) => `“${word}”`);
-    const whom = best.length === WORDS.length ? "at all words alike" : `most at ${best.join(" and ")}`;
+    const whom = best.length === WORDS.length ? "equally to all words" : `most to ${best.join(" and ")}`;
     write(
       said,
-      `“${WORDS[asking]}” asks ${row(query)} and looks ${whom}, with a weight of ${number(most)}. ` +
-        `Its output: ${row(output)}.`,
+      `The query of “${WORDS[asking]}” is ${row(query)}. It attends ${whom}, with a weight of ${number(most)}. ` +
+        `The output is ${row(output)}.`,
     );
   }
 
@@ -56,18 +56,18 @@ export function mount(root) {
   const lines = KINDS.map((kind, i) => make("tr", {}, make("th", { scope: "row" }, kind), KINDS.map((_, j) => field(i, j))));
   const matrix = table(
     { class: "widget-table widget-matrix" },
-    "W_q: a row for what a word is, a column for what it asks for. The word that asks uses the shaded row only",
+    "W_q has a row for what a word is and a column for what it asks for. The word that asks uses only the shaded row",
     ["", ...KINDS],
     lines,
   );
   frame(
     root,
     "Who asks whom?",
-    "let “bike” ask. Then make “.” a person: who looks at it now? Then let a thing ask for actions with 8 in place of 4.",
+    "let “bike” ask. Then make “.” a person. Which words attend to it now? Then let a thing ask for actions with 8 instead of 4.",
     labelled("The word that asks", chooser(WORDS.map((word, s) => [s, word]), asking, (s) => ((asking = Number(s)), show()))),
     scroller(
       "The words and the six steps",
-      table({ class: "widget-heat widget-words" }, null, ["word", "it is", ["fit ", hue("q"), "·", hue("k")], "score", "weight"], rows),
+      table({ class: "widget-heat widget-words" }, null, ["word", "it is", ["match ", hue("q"), "·", hue("k")], "score", "weight"], rows),
     ),
     fold("Change what words ask for", false, scroller("The matrix W_q", matrix)),
     said,

@@ -1,11 +1,11 @@
-// A trained translator, in the page: a sentence in, German out, and a look inside.
+// A trained translator in the page: an English sentence goes in, German comes out, and the reader can look inside.
 
 import { openModel } from "../live/client.js";
 import { heatTable, meanOf } from "./heat.js";
 import { button, chooser, controls, fold, frame, labelled, make } from "./parts.js";
 import { finishedTable, treeList, treePicture } from "./tree.js";
 
-const CAPTIONS = "multi30k-en-de"; // the model that is meant where the page names none
+const CAPTIONS = "multi30k-en-de"; // the model that is used if the page names none
 const EXAMPLES = {
   [CAPTIONS]: [
     "A man is riding a bike.",
@@ -20,7 +20,7 @@ const EXAMPLES = {
 };
 const BEAMS = [1, 2, 3, 5, 8].map((beam) => [beam, beam === 1 ? "1 (greedy)" : String(beam)]);
 
-// Layer and head by choice; the choice stays from one sentence to the next.
+// The cross-attention of a chosen layer and head. The choice is kept from one sentence to the next.
 function look({ n_layers, n_heads }) {
   const chosen = { layer: n_layers - 2, head: -1 };
   const table = make("div");
@@ -43,7 +43,7 @@ function look({ n_layers, n_heads }) {
   const part = fold(
     "Where it looks",
     true,
-    make("p", {}, "Each row is a token as it is written. It sums to 100: where its weight lies, the decoder looks."),
+    make("p", {}, "Each row belongs to a token of the translation. Its weights sum to 100 and show where the decoder looks when it chooses that token."),
     controls(labelled("Layer", layers), labelled("Head", heads)),
     table,
   );
@@ -62,9 +62,9 @@ function searched() {
   };
   let latest = null;
   const part = fold(
-    "How it chose: the beam",
+    "How the beam search chose",
     false,
-    make("p", {}, "Each line keeps the best beginnings so far, with their log-probabilities. The marked path won."),
+    make("p", {}, "Each line shows the best unfinished translations after one more token, with their log-probabilities. The marked path won."),
     inside,
   );
   part.addEventListener("toggle", () => part.open && latest && show(latest));
@@ -81,7 +81,7 @@ export async function mount(root, say) {
   const [attention, beam] = [look(model.config), searched()];
   const stop = button("Stop", () => model.ask("stop"), { disabled: true });
 
-  // What is not of this sentence is not shown.
+  // Hide the results of the sentence before.
   function clear(text) {
     note.textContent = text;
     german.textContent = "";
@@ -108,11 +108,11 @@ export async function mount(root, say) {
   function show(result) {
     german.textContent = result.text;
     const size = `${(model.parameters / 1e6).toFixed(2)} million parameters`;
-    const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // its end counts too
+    const sure = Math.exp(result.best.logProb / (result.best.ids.length + 1)); // the end token counts too
     note.textContent =
-      `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, by ${size} in your browser. ` +
-      `It gave its pieces ${Math.round(100 * sure)} % on average (geometric mean)` +
-      (sure < 0.4 ? ", which means that it doesn't know this: don't trust the translation." : ".");
+      `${result.steps.length} steps in ${result.seconds.toFixed(2)} s, with ${size}, in your browser. ` +
+      `The model gave the pieces of the translation ${Math.round(100 * sure)} % on average (geometric mean)` +
+      (sure < 0.4 ? ", which means that it is unsure: don’t trust this translation." : ".");
     for (const each of [attention, beam]) {
       each.part.hidden = false;
       each.show(result);
@@ -126,7 +126,7 @@ export async function mount(root, say) {
   const example = (text) => button(text, () => ((english.value = text), run()), { class: "widget-example" });
   frame(
     root,
-    "The translator, in this page",
+    "The translator in this page",
     EXAMPLES[name].map(example),
     make(
       "form",

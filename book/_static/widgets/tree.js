@@ -1,4 +1,4 @@
-// What a beam search kept: a picture, step by step downwards, and the same as a nested list.
+// The hypotheses that a beam search kept, as a picture that grows downwards step by step, and as a nested list.
 
 import { make, number, picture, scroller, table } from "./parts.js";
 
@@ -6,7 +6,7 @@ const [HEIGHT, NARROW, WIDE, EDGE] = [46, 64, 132, 8];
 
 const visible = (text) => text.trim() || "␣";
 
-// For each node of each step: its children, and whether the best hypothesis goes through it.
+// Give each node of each step its children, and note whether the best hypothesis goes through it.
 function grow(steps, best) {
   const nodes = steps.map((step) => step.map((node) => ({ ...node, children: [] })));
   nodes.forEach((step, t) =>
@@ -24,7 +24,7 @@ function grow(steps, best) {
 const state = (node) =>
   node.state ?? (node.ends ? "finished" : node.children.length || node.last ? "open" : "dropped");
 
-// A line for each step, best beginning on the left. The picture is as wide as `room` allows, in pixels.
+// One line for each step, with the best hypothesis on the left. The picture is as wide as `room` (in pixels) allows.
 export function treePicture({ steps, best }, room) {
   const nodes = grow(steps, best);
   const columns = Math.max(...nodes.map((step) => step.length));
@@ -57,12 +57,12 @@ export function treePicture({ steps, best }, room) {
   );
   edges.sort(([a], [b]) => a - b); // the best path lies on top
   const start = make("text", { x: origin, y: 26 }, "(begin)");
-  const label = "The beginnings that the beam search kept at each step; the list below says the same in words";
+  const label = "The hypotheses that the beam search kept at each step; the list below contains the same in words";
   const lines = edges.map(([, edge]) => edge);
   return scroller("Beam search, step by step", picture("widget-tree", label, width, height, start, lines, boxes));
 }
 
-// The same tree in words: what has one continuation stands in one line.
+// The same tree in words. A hypothesis with only one continuation shares a line with it.
 export function treeList({ steps, best }) {
   const item = (node) => {
     let [last, text] = [node, node.text];
@@ -78,10 +78,10 @@ export function treeList({ steps, best }) {
   return make("ul", { class: "widget-list" }, grow(steps, best)[0].map(item));
 }
 
-// All hypotheses that finished, best score first.
+// All finished hypotheses, the best score first.
 export function finishedTable(finished) {
   const order = [...finished].sort((a, b) => b.score - a.score);
-  const head = ["Finished", "log-probability", "tokens", "score"];
+  const head = ["Finished hypothesis", "log-probability", "tokens", "score"];
   const row = ({ text, logProb, ids, score }) => {
     const numbers = [number(logProb), ids.length + 1, number(score)];
     return make("tr", {}, make("td", { lang: "de" }, text), numbers.map((value) => make("td", {}, value)));

@@ -1,14 +1,14 @@
-// A sentence walked through the whole Transformer, box by box: the tensor that stands there, and what it becomes.
+// A walk with a sentence through the whole Transformer, box by box, with the tensor that each box returns.
 
 import { openModel } from "../live/client.js";
 import { paint, themed } from "./heat.js";
 import { button, captionForm, controls, frame, make, number, scroller, table, verdict, write } from "./parts.js";
 
-// A box: the part's name in the package, what stands on it, and what it does.
+// A box: the name of the part in the package, its label, and what it does.
 const sublayer = (layer, name, part, text, about) => [
-  [`${layer}.${name}_residual.norm`, "norm", "each vector by itself, its numbers brought to one size"],
+  [`${layer}.${name}_residual.norm`, "norm", "each vector by itself, with its numbers brought to a common size"],
   [`${layer}.${part}`, text, about],
-  [`${layer}.${name}_residual`, "sum", "what went in, plus what the sublayer found"],
+  [`${layer}.${name}_residual`, "sum", "the input of the sublayer plus its output"],
 ];
 const layer = (at, text, cross) => [
   ...sublayer(at, "attn", "attn", "attention", text),
@@ -16,8 +16,8 @@ const layer = (at, text, cross) => [
   ...sublayer(at, "ffn", "ffn", "feed-forward", "each vector by itself, through F hidden numbers"),
 ];
 const input = (side) => [
-  [`${side}.tok_emb`, "token · √C", "a row of the table for each token, times √C"],
-  [`${side}.position`, "position", "sines and cosines of the place, the same for every sentence"],
+  [`${side}.tok_emb`, "token · √C", "for each token its row of the embedding table, times √C"],
+  [`${side}.position`, "position", "sines and cosines of the position, the same for every sentence"],
   [side, "sum", "what the first layer reads"],
 ];
 const SIDES = { src: ["Encoder", "B S"], tgt: ["Decoder", "B T"] };
@@ -27,9 +27,9 @@ const stagesOf = (layers) =>
     ...layers.map((n) => ["src", `layer ${n + 1}`, layer(`encoder.${n}`, "what each token gathers from all tokens")]),
     ["src", "memory m", [["encoder_norm", "last norm", "all that the decoder will know of the sentence"]]],
     ["tgt", "embedding", input("tgt")],
-    ...layers.map((n) => ["tgt", `layer ${n + 1}`, layer(`decoder.${n}`, "what each word gathers from those before it", true)]),
+    ...layers.map((n) => ["tgt", `layer ${n + 1}`, layer(`decoder.${n}`, "what each word gathers from itself and the words before it", true)]),
     ["tgt", "h", [["decoder_norm", "last norm", "what the output layer reads"]]],
-    ["tgt", "logits", [["lm_head", "logits", "h times the table: a number for each token that could come next"]]],
+    ["tgt", "logits", [["lm_head", "logits", "h times the embedding table, which gives a number for each token that could come next"]]],
   ].map(([side, title, boxes]) => ({ side, title, boxes }));
 const percent = (share) => `${number(100 * share, 1)} %`;
 const KEYS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
@@ -39,12 +39,12 @@ export async function mount(root, say) {
   const layers = [...Array(model.config.n_layers).keys()];
   const stages = stagesOf(layers);
   const places = stages.flatMap((stage) => stage.boxes.map(([name, text, about]) => ({ stage, name, text, about })));
-  let [at, read, found] = [2, 0, null]; // read: pieces that the decoder has read, without the first
+  let [at, read, found] = [2, 0, null]; // read: how many pieces the decoder has read, without the first
   const said = verdict();
-  const parts = make("div", { class: "widget-row", role: "group", "aria-label": "Its boxes" });
+  const parts = make("div", { class: "widget-row", role: "group", "aria-label": "The boxes of this layer" });
   const [rows, five, so] = [make("div"), make("div"), make("span", { lang: "de" })];
 
-  // A layer's last box is what leaves it.
+  // The last box of a layer is its output.
   const last = (stage) => places.findLastIndex((place) => place.stage === stage);
   const pressed = (stage) => button(stage.title, () => go(last(stage)), { class: "widget-button widget-small" });
   const boxes = new Map(stages.map((stage) => [stage, pressed(stage)]));
@@ -87,15 +87,15 @@ export async function mount(root, say) {
         make("td", {}, [...row.slice(0, 3)].map((value) => number(value)).join(", ")),
       ),
     );
-    const caption = `Purple is above 0, orange below; full colour from ±${number(most, 1)} on.`;
-    const head = ["token", `its ${size.toLocaleString("en")} numbers`, "norm", "the first three"];
-    rows.replaceChildren(scroller("The tensor, a row for each token", table({ class: "widget-table widget-strips" }, caption, head, lines)));
+    const caption = `Purple is above 0 and orange is below. Numbers beyond ±${number(most, 1)} have the full colour.`;
+    const head = ["token", `its ${size.toLocaleString("en")} numbers`, "length", "the first three"];
+    rows.replaceChildren(scroller("The tensor, with a row for each token", table({ class: "widget-table widget-strips" }, caption, head, lines)));
     strips.forEach((strip, t) => paint(strip, [tensor[t]], most));
     const letters = `${SIDES[stage.side][1]} ${name === "lm_head" ? "V" : "C"}`;
     const where = [...new Set([SIDES[stage.side][0], stage.title, text])].join(", ");
     write(so, [pieces[0], pieces.slice(1).join("")].join(" ").trim());
     const [[best, share]] = found.next[read];
-    const then = name === "lm_head" ? ` Behind “${so.textContent}” it says “${best.trim()}”, with ${percent(share)}.` : "";
+    const then = name === "lm_head" ? ` After “${so.textContent}”, it predicts “${best.trim()}” with ${percent(share)}.` : "";
     write(said, `${where}: ${about}. ${letters} = 1 × ${tensor.length} × ${size}.${then}`);
     five.hidden = name !== "lm_head";
     const bar = ([piece, share]) =>
@@ -110,8 +110,8 @@ export async function mount(root, say) {
     read = Math.max(0, Math.min(found.target.length - 1, read + by));
     show();
   };
-  const [back, on] = [button("Back a word", () => turn(-1)), button("On a word", () => turn(1))];
-  const steps = controls(back, on, make("p", {}, "It has read: ", so));
+  const [back, on] = [button("Previous word", () => turn(-1)), button("Next word", () => turn(1))];
+  const steps = controls(back, on, make("p", {}, "The decoder has read: ", so));
 
   async function run() {
     try {
@@ -138,7 +138,7 @@ export async function mount(root, say) {
   frame(
     root,
     "Through the whole Transformer",
-    "press a box, then the arrow keys. In the decoder go on word by word: when do the logits know “Fahrrad”?",
+    "press a box, then use the arrow keys. In the decoder, move on word by word. When do the logits predict “Fahrrad”?",
     form,
     all,
     rows,

@@ -1,4 +1,5 @@
-// The trained decoder, in the page: it continues a text while you change its temperature. Each token can be opened.
+// The trained decoder in the page. It continues a text while the reader changes the temperature, and each token can be
+// opened.
 
 import { openModel } from "../live/client.js";
 import { lensTable, named } from "./lens.js";
@@ -17,7 +18,7 @@ export async function mount(root, say) {
   const models = { [name]: await openModel(name, say) };
   const choice = { temperature: 0.8, topP: 1 };
   let [busy, running] = [false, null];
-  let [pieces, at] = [[], -1]; // the tokens of the text, and which one is open
+  let [pieces, at] = [[], -1]; // the tokens of the text, and the index of the open one
   const prompt = make("input", { type: "text", value: PROMPTS[name], maxlength: 200, autocomplete: "off" });
   const text = make("output", {
     ...{ class: "widget-result widget-text widget-tokens", "aria-live": "polite", tabindex: 0 },
@@ -41,7 +42,7 @@ export async function mount(root, say) {
     busy = working;
     for (const control of [go, learned, prompt]) control.disabled = working;
     stop.disabled = !working;
-    text.setAttribute("aria-busy", working); // read aloud once it is whole
+    text.setAttribute("aria-busy", working); // screen readers read it once it is complete
   };
 
   function walk(event) {
@@ -50,20 +51,20 @@ export async function mount(root, say) {
     look(at + STEPS[event.key]);
   }
 
-  // Open a token: what it was drawn from, and what each height would have said.
+  // Open a token: show the distribution that it was drawn from, and what each depth would have predicted.
   async function look(place) {
     if (!pieces[place]) return;
     pieces[at]?.classList.remove("chosen");
     pieces[(at = place)].classList.add("chosen");
     const found = await models[name].ask("look", { at });
-    if (at !== place) return; // somebody has gone on
+    if (at !== place) return; // another token was opened meanwhile
     const { piece, rank, since, size, seen, token, top, lens } = found;
     const chance = top.find(({ id }) => id === token).chances.at(-1);
     write(
       said,
       `Token ${at + 1}, ${named(piece)}: the model gave it ${number(100 * chance, 1)} %, number ${rank} of ${size}. ` +
-        `The entropy is ${number(lens.at(-1).bits)} bits. Its first choice was ${named(top[0].piece)}, ` +
-        `from ${since ? `block ${since}` : "the embedding"} on. It saw the last ${seen} tokens.`,
+        `The entropy is ${number(lens.at(-1).bits)} bits. The first choice was ${named(top[0].piece)}, ` +
+        `from ${since ? `block ${since}` : "the embedding"} on. The model saw the last ${seen} tokens.`,
     );
     const within = heights.contains(document.activeElement);
     heights.replaceChildren(lensTable(found, (other) => begin({ at, token: other })));
@@ -84,7 +85,7 @@ export async function mount(root, say) {
     if (pieces.length === first + 1) look(first);
   }
 
-  // Write from the prompt, or from another token at a place of the text.
+  // Write from the prompt, or from another token at a position of the text.
   async function run(from) {
     between(true);
     if (!from) {
@@ -102,7 +103,7 @@ export async function mount(root, say) {
     } catch (error) {
       note.textContent = error.message;
     }
-    const here = document.activeElement === stop; // who has gone elsewhere stays there
+    const here = document.activeElement === stop; // don't move the focus if it is elsewhere
     between(false);
     inside.hidden = !pieces.length;
     ends();
@@ -111,7 +112,7 @@ export async function mount(root, say) {
   async function begin(from) {
     if (busy) halt();
     await running;
-    if (busy) return; // somebody was faster
+    if (busy) return; // another call was faster
     running = run(from);
   }
 
@@ -129,7 +130,7 @@ export async function mount(root, say) {
     between(false);
     learned.focus();
   });
-  const warm = (value) => (value ? value.toFixed(1) : "0 (always the likeliest)");
+  const warm = (value) => (value ? value.toFixed(1) : "0 (always the most probable)");
   const share = (value) => (value < 1 ? value.toFixed(2) : "1 (all)");
   const submit = (event) => {
     event.preventDefault();
@@ -138,13 +139,13 @@ export async function mount(root, say) {
   frame(
     root,
     "The writer, token by token",
-    "press a shaded token, where the model was unsure. What else could it have said? From which block on did it know? " +
-      "Press another candidate, and the text goes on from there.",
+    "press a shaded token, where the model was unsure. What else did it consider? After which block was its choice made? " +
+      "Press another candidate, and the text continues from there.",
     make(
       "form",
       { class: "widget-row", onsubmit: submit },
-      make("div", { class: "widget-grow" }, labelled("Beginning", prompt)),
-      labelled("It has read", learned),
+      make("div", { class: "widget-grow" }, labelled("Prompt", prompt)),
+      labelled("Trained on", learned),
       go,
       stop,
     ),
@@ -156,5 +157,5 @@ export async function mount(root, say) {
     note,
     inside,
   );
-  begin(); // the first text at once; it can be stopped
+  begin(); // write the first text at once; the reader can stop it
 }
