@@ -1,4 +1,4 @@
-"""Data of the reader's own: text files and folders of them, and files of sentence pairs."""
+"""The reader's own data: text files, folders of text files, and files of sentence pairs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from transformer_lit.course.data import comparable, text_lines
 from transformer_lit.course.files import InputError, file_sha256, read_bytes, read_text, sha256
 
-LARGEST = 4_000_000_000  # bytes of a text to train on
+LARGEST = 4_000_000_000  # most bytes in a text to train on
 
 
 def _members(path: Path) -> list[Path]:
-    "The file itself, or every .txt file below a folder, in the order of their names."
+    "The file itself, or every .txt file below a folder, sorted by name."
     if not path.is_dir():
         return [path]
     if not (found := sorted(path.rglob("*.txt"))):
@@ -19,7 +19,7 @@ def _members(path: Path) -> list[Path]:
 
 
 def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
-    "For a record: the SHA-256 of each file, and of a folder that of its files' names and hashes."
+    "The SHA-256 of each file, for a record; a folder's hash covers the names and hashes in it."
     hashes = {}
     for path in map(Path, files):
         rows = [f"{p.relative_to(path)} {file_sha256(p)}\n" for p in _members(path)]
@@ -29,7 +29,7 @@ def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    "A text file; `InputError` where it is missing, empty, binary, not UTF-8 or a file of records."
+    "The text of a file; `InputError` if it is missing, empty, binary, not UTF-8 or has records."
     if path.suffix.lower() == ".jsonl":
         raise InputError(
             f"{path} holds a record in each line: its brackets and the names of its fields would "
@@ -58,11 +58,11 @@ def text_from_files(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> str:
-    """The running text of files, and of the .txt files below folders; splits train and val.
+    """The running text of files, and of the .txt files below folders; the splits are train and val.
 
-    Held out is the last tenth of the characters of each file, and the beginning of its first line
-    where that takes no other tenth. With files for val nothing is held out of the others. The split
-    test has files of its own.
+    The last tenth of each file's characters is held out, starting at the beginning of a line if
+    that takes at most another tenth. If val has its own files, nothing is held out from the others.
+    The split test always has its own files.
     """
     own = {"val": val, "test": test}
     _split(split, ("train", "val", "test") if test else ("train", "val"))
@@ -84,7 +84,7 @@ def _split(split: str, known: Sequence[str]) -> None:
 
 
 def read_pair_files(files: Sequence[str | Path]) -> list[tuple[str, str]]:
-    "The pairs of two files, or of one with tabs; those with an empty side are left out."
+    "The pairs in two files, or in one with tabs; pairs with an empty side are left out."
     return [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
 
 
@@ -95,13 +95,13 @@ def pairs_from_files(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> list[tuple[str, str]]:
-    """Sentence pairs of two files, a sentence a line, or of one with a tab between the two.
+    """Sentence pairs from two files with one sentence per line, or from one file with tabs.
 
-    Pairs with an empty side are left out. Of 20 sources one is held out as val and one as test: the
-    hash of its letters and digits says which, whatever stands around it. So no source that is held
-    out is trained on; a target may be, since labels and short answers occur again and again. Val
-    and test may have files of their own: then nothing is held out for them, and their sources are
-    left out of the training.
+    Pairs with an empty side are left out. One source in 20 is held out for val and one for test.
+    The hash of its letters and digits decides, so a source is in the same split wherever it occurs.
+    No held-out source is trained on. A held-out target may be, because labels and short answers
+    occur again and again. If val or test has its own files, nothing is held out for that split, and
+    the sources in those files are left out of the training set.
     """
     _split(split, ("train", "val", "test"))
     parts = _parts(files, val, test)
@@ -117,7 +117,7 @@ def count_pairs(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> str:
-    "How many pairs of the files are read, and what becomes of them, in a line."
+    "One line: how many pairs were read, and how many each split has."
     counts = {name: len(pairs) for name, pairs in _parts(files, val, test).items()}
     said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} are trained on"
     said += f", {counts['val']:,} validate, {counts['test']:,} test"
@@ -129,7 +129,7 @@ def count_pairs(
 def _parts(
     files: Sequence[str | Path], val: Sequence[str | Path], test: Sequence[str | Path]
 ) -> dict[str, list[tuple[str, str]]]:
-    "The pairs of each split, and under the reason those that are dropped."
+    "The pairs of each split; dropped pairs are listed under the reason."
     held = {name: read_pair_files(own) for name, own in (("val", val), ("test", test)) if own}
     apart = {_key(source) for some in held.values() for source, _ in some}
     names = ("train", "val", "test", "an empty side", "a source that is held out")
@@ -142,13 +142,13 @@ def _parts(
             part = "an empty side"
         elif part == "train" and key in apart:
             part = "a source that is held out"
-        if any(map(str.strip, pair)):  # a line that holds nothing is no pair
+        if any(map(str.strip, pair)):  # an empty line isn't a pair
             parts[part].append(pair)
     return parts
 
 
 def _key(source: str) -> str:
-    "What tells two sources apart: letters and digits, or signs where there is nothing else."
+    "The part of a source that is compared: letters and digits, or all of it if it has none."
     return comparable(source) or source
 
 
