@@ -376,7 +376,7 @@ REFUSED = [
     ("llama", "llama.attention.layer_norm_rms_epsilon", 0.0, "rms_epsilon to 0.0"),
     ("llama", "llama.attention.layer_norm_rms_epsilon", math.nan, "rms_epsilon to NaN"),
     ("llama", "llama.expert_count", 8, "llama.expert_count to 8"),
-    ("llama", "llama.head_dimension", 8, "sets llama.head_dimension to 8, and nothing here reads"),
+    ("llama", "llama.head_dimension", 8, "head_dimension to 8, which nothing here reads"),
     ("llama", "tokenizer.ggml.model", "bert", "tokenizer.ggml.model to .bert."),
     ("llama", "tokenizer.ggml.pre", "tekken", "tokenizer.ggml.pre to .tekken."),
     ("llama", "tokenizer.ggml.pre", "default", "tokenizer.ggml.pre to .default."),

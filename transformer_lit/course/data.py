@@ -76,7 +76,7 @@ def _from_zip(name: str, packed: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive, archive.open(name) as file:
             return file.read(LARGEST)
     except (zipfile.BadZipFile, LookupError, RuntimeError, ValueError) as error:
-        raise OSError(f"no zip archive with {name}: {error}") from error
+        raise OSError(f"not a zip archive that contains {name}: {error}") from error
 
 
 def _join_novels(archive: bytes) -> bytes:
@@ -88,7 +88,7 @@ def _join_novels(archive: bytes) -> bytes:
             if name.endswith(".txt") and not name.startswith(_NOVELS_LEFT_OUT):
                 left -= member.size
                 if not member.isfile() or left < 0:  # a folder, a link, a pipe, or far too large
-                    raise tarfile.TarError(f"{member.name!r} in it is no novel")
+                    raise tarfile.TarError(f"{member.name!r} in it is not a novel")
                 text = tar.extractfile(member).read().removeprefix(b"\xef\xbb\xbf")
                 novels.append((name.removesuffix(".txt"), text.replace(b"\r\n", b"\n")))
     return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
@@ -203,7 +203,7 @@ NUMBER_SPLITS = {"train": (0, 19_900), "val": (19_900, 20_400), "test": (20_400,
 @cache
 def _in_words(n: int, language: str) -> str:
     if not 0 <= n < 1_000_000:
-        raise ValueError(f"numbers from 0 to 999,999 have words here, not {n}")
+        raise ValueError(f"only numbers from 0 to 999,999 can be written in words, but got {n}")
     ones, tens = _ONES[language].split(), _TENS[language].split()
     if n < 20:
         return ones[n]
@@ -309,16 +309,16 @@ DATASETS = {name: _data_set(name, **row) for name, row in _TABLE.items()}
 def _find(name: str, kind: str = "name", what: str = "") -> DataSet:
     "The data set of that name; `InputError` unless it has the reader `kind`."
     if name not in DATASETS:
-        raise InputError(f"unknown data set {name!r}; known are: {', '.join(sorted(DATASETS))}")
+        raise InputError(f"No data set named {name!r}. Known: {', '.join(sorted(DATASETS))}")
     if getattr(DATASETS[name], kind) is None:
         those = [known for known, dataset in DATASETS.items() if getattr(dataset, kind)]
-        raise InputError(f"{name} holds no {what}; these do: {', '.join(those)}")
+        raise InputError(f"{name} has no {what}. These data sets do: {', '.join(those)}")
     return DATASETS[name]
 
 
 def _one_of(name: str, kind: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
-        raise InputError(f"{name} has no {kind} {value!r}; known are: {', '.join(known)}")
+        raise InputError(f"{name} has no {kind} {value!r}. Known: {', '.join(known)}")
 
 
 def available(name: str) -> bool:
@@ -378,7 +378,7 @@ def load_pairs(
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
     if source == target or not {source, target} <= {*how.languages}:
         known = " and ".join(how.languages)
-        raise InputError(f"{name} has no direction {source!r} to {target!r}; take {known}")
+        raise InputError(f"{name} has no direction {source!r} to {target!r}. It has {known}")
     _one_of(name, "form", form, how.forms)
     _one_of(name, "split", split, how.splits)
     broken, step = how.broken.get(split, ()), 1 if source == how.languages[0] else -1

@@ -222,7 +222,7 @@ class Task:
         if inspect.isclass(self.solution) != is_class or not callable(answer):
             what = "an object, not its class" if is_class else "the function, without a call"
             what = "the class itself" if inspect.isclass(self.solution) else what
-            raise Found(f"Expected {self.form}, got {kind_of(answer)}: hand over {what}.")
+            raise Found(f"Expected {self.form}, got {kind_of(answer)}. Pass {what}.")
         wanted, given = signature(self.solution).parameters.values(), signature(answer)
         names = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
         needed = [p for p in wanted if p.default is p.empty and p.name not in names]

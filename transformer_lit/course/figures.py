@@ -233,7 +233,7 @@ class Sketch:
             size: the font size, in points.
         """
         if kind not in KINDS:
-            raise ValueError(f"unknown kind {kind!r}; known are: {', '.join(KINDS)}")
+            raise ValueError(f"No kind of box named {kind!r}. Known: {', '.join(KINDS)}")
         ground, border = KINDS[kind]
         self.ax.add_patch(
             FancyBboxPatch(

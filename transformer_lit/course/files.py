@@ -49,7 +49,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     "A temporary path for a file or folder, which is renamed to `path` if the block succeeds."
     path = Path(path)
     if path.is_dir():
-        raise FileExistsError(f"{path} is a folder already; choose another name or remove it")
+        raise FileExistsError(f"{path} is already a folder. Choose another name or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent) as aside:
         new = Path(aside) / "new" / path.name
@@ -85,7 +85,7 @@ def require_writable(folder: str | Path) -> None:
     try:
         tempfile.TemporaryFile(dir=next(there)).close()
     except OSError as error:
-        raise InputError(f"cannot write in {folder}: {error.strerror}") from error
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -107,7 +107,7 @@ def open_file(path: str | Path) -> BinaryIO:
     """
     try:
         if not stat.S_ISREG(kind := os.stat(path).st_mode) and not stat.S_ISDIR(kind):
-            raise InputError(f"cannot read {path}: it is not a file but a pipe or a device")
+            raise InputError(f"cannot read {path}: it is a pipe or a device, not a file")
         return open(path, "rb")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
@@ -126,8 +126,8 @@ def read_text(path: str | Path, limit: int = LARGEST) -> str:
     try:
         return io.TextIOWrapper(io.BytesIO(read_bytes(path, limit)), encoding="utf-8").read()
     except UnicodeDecodeError as error:
-        where = f"byte {error.start}"
-        raise InputError(f"{path} is not UTF-8 text ({where}); save it as UTF-8") from error
+        where = f"see byte {error.start}"
+        raise InputError(f"{path} is not UTF-8 text ({where}). Save it as UTF-8") from error
 
 
 def read_json(path: str | Path) -> Any:
@@ -136,7 +136,7 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}); it may be damaged") from error
+        raise InputError(f"{path} is not valid JSON ({error}). It may be damaged") from error
 
 
 def read_table(path: str | Path, *, optional: bool = False) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
         if file.unpack is not None and sha256(data) != file.sha256:
             data = file.unpack(data)
     except Exception as error:  # each kind of archive has its own errors
-        raise InputError(f"{origin} is damaged ({error}); remove it and fetch it again") from error
+        raise InputError(f"{origin} is damaged ({error}). Remove it and try again") from error
     _expect(sha256(data), file, origin)
     return data
 
@@ -228,8 +228,8 @@ def _checked(packed: bytes, file: DataFile, origin: str) -> bytes:
 def _expect(found: str, file: DataFile, origin: str) -> None:
     if found != file.sha256:
         raise InputError(
-            f"{origin} has sha256 {found[:12]}…, expected {file.sha256[:12]}…; "
-            "it is cut, damaged or another version: remove it and fetch it again"
+            f"{origin} has sha256 {found[:12]}…, but {file.sha256[:12]}… was expected. "
+            "It is incomplete, damaged or another version. Remove it and try again"
         )
 
 
@@ -249,7 +249,7 @@ def local_path(file: DataFile) -> Path:
         _expect(file_sha256(found), file, str(found))
         return found
     where, name = " or ".join(map(str, _folders())), file.path.partition("/")[0]
-    raise InputError(f"{file.path} is not in {where}; first: transformer-lit data fetch {name}")
+    raise InputError(f"{file.path} is not in {where}. To get it: transformer-lit data fetch {name}")
 
 
 def _wait(ended: Callable[[float], bool], size: Callable[[], int]) -> None:
@@ -260,7 +260,7 @@ def _wait(ended: Callable[[float], bool], size: Callable[[], int]) -> None:
         if come > LARGEST:
             raise OSError(f"it is longer than {LARGEST:,} bytes")
         if seconds > min(PATIENCE + come / SLOWEST, LATEST):
-            raise TimeoutError(f"only {come:,} bytes came in {seconds:.0f} seconds")
+            raise TimeoutError(f"only {come:,} bytes arrived in {seconds:.0f} seconds")
 
 
 @lru_cache(1)  # one package holds several files
@@ -357,8 +357,8 @@ def read_file(file: DataFile, *, download: bool = True, progressbar: bool = Fals
             return data
     why = f" and could not be downloaded ({'; '.join(refused)})" if refused else ""
     raise InputError(
-        f"{file.path} is not in {' or '.join(map(str, _folders()))}{why}; connect to the network, "
-        "or put it into a folder that TRANSFORMER_LIT_DATA names"
+        f"{file.path} is not in {' or '.join(map(str, _folders()))}{why}. Connect to the network, "
+        "or put the file into a folder and name that in TRANSFORMER_LIT_DATA"
     )
 
 
@@ -370,5 +370,5 @@ def optional(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise InputError(
-            f"{what} needs {package}, which is not installed: pip install {package}"
+            f"{what} needs {package}, which is not installed. To install it: pip install {package}"
         ) from error

@@ -60,7 +60,7 @@ def confirmed(one: Question | Task, claimed: Any) -> Verdict:
         differs, notes = type(error).__name__, ()
     if not differs:
         return Verdict(one.id, "passed", "That is right.", notes)
-    line = "Its own process says that it passes, and the values that it sent are not right"
+    line = "Its own process reports that it passes, but the values that it sent are not right"
     return Verdict(one.id, "not yet", as_text(f"{line}: {differs}."), notes)
 
 

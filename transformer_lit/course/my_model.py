@@ -41,8 +41,8 @@ def find_file(path: str | Path = OWN_FILE) -> Path:
     found = next((one for one in above if one.is_file()), None)
     if found is None:
         raise InputError(
-            f"cannot read {path}: No such file here or up to three folders above; "
-            "`transformer-lit check --start` writes an empty one"
+            f"There is no {path} here or in the three folders above. "
+            "To create one with empty functions: transformer-lit check --start"
         )
     return found
 
@@ -53,7 +53,7 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
     `prints` collects what the file prints.
     """
     if path.suffix == ".ipynb":
-        raise InputError("it is a notebook; copy your functions to a Python file and check that")
+        raise InputError("it is a notebook. Copy your functions to a Python file and check that")
     linecache.checkcache(str(path))  # so that a verdict quotes the current lines
     try:
         tree = ast.parse(read_text(path).removeprefix("\ufeff"), str(path))
@@ -67,7 +67,7 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
         raise InputError(f"Python cannot read it: {type(error).__name__}") from None
     module = types.ModuleType("my_transformer")
     module.__file__ = str(path)
-    missing = "it calls a function that is not written yet, when it is imported"
+    missing = "when it is imported, it calls a function that is not written yet"
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # a dataclass looks for its module there
     try:
@@ -110,7 +110,7 @@ def _source_of(answer: Any, name: str) -> str:
     for node in ast.parse(text).body:
         if getattr(node, "name", "") == name:
             return ast.get_source_segment(text, node)
-    raise InputError("its source is not to be found under that name; copy it by hand")
+    raise InputError("its source can't be found under that name. Copy it by hand")
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
     except InputError as error:
         raise InputError(f"{found.name}: {error}") from None
     if missing := [name for name in names if name not in own]:
-        raise InputError(f"{found.name} has no {', '.join(missing)}; write it there first")
+        raise InputError(f"{found.name} has no {', '.join(missing)}. Write it there first")
     parts = [own[name] for name in names]
     return parts[0] if len(names) == 1 else parts
 
@@ -363,29 +363,29 @@ def _takes(own: dict[str, Any], where: str) -> bool:
 def _try(parts: dict[str, Any], name: str) -> None:
     "Run a tiny model that includes this part; `Found` describes what doesn't fit."
     if not callable(parts[name]):
-        raise Found(f"`{name}` is no function and no class.")
+        raise Found(f"`{name}` is neither a function nor a class.")
     model = build(parts, 11, d_model=16, n_layers=2, n_heads=4, d_ff=12)
     ids = torch.randint(7, (2, 7))
     logits = model(ids)
     if not isinstance(logits, Tensor):
         raise Found(f"The model with it returns {kind_of(logits)}: is a `return` missing?")
     if logits.shape != (2, 7, 11) or not logits.isfinite().all():
-        raise Found(f"The logits should be 2 × 7 × 11 finite numbers: they are {_seen(logits)}.")
+        raise Found(f"The logits should be 2 × 7 × 11 finite numbers, but are {_seen(logits)}.")
     flat, targets = logits.flatten(0, 1), ids.flatten()
     value, right = parts.get("loss", cross_entropy)(flat, targets), cross_entropy(flat, targets)
     if not isinstance(value, Tensor) or value.grad_fn is None or value.ndim:
-        raise Found(f"The loss must be one number with a gradient, and is {kind_of(value)}.")
+        raise Found(f"The loss must be one number with a gradient, but is {kind_of(value)}.")
     value.backward()
     if not torch.allclose(value, right, atol=1e-3):
-        raise Found(f"The loss is {value.item():.2f}; the mean of −ln p is {right.item():.2f}.")
+        raise Found(f"The loss is {value.item():.2f}, but the mean of −ln p is {right.item():.2f}.")
     if "causal_mask" in parts and _looks_ahead(model, ids):
-        raise Found("The model sees the future: another last letter changes what came before.")
+        raise Found("The model sees the future: the last letter changes what came before it.")
     with torch.no_grad():
         _try_to_write(parts, name, model, ids)
     if name == "train":
         losses = parts[name](model, iter([(ids, ids)] * 2), 2, 1e-3)
         if not isinstance(losses, list) or len(losses) != 2:
-            raise Found(f"It should return a list of 2 losses, and returns {kind_of(losses)}.")
+            raise Found(f"It should return a list of 2 losses, but returns {kind_of(losses)}.")
 
 
 def _seen(logits: Tensor) -> str:
@@ -397,12 +397,12 @@ def _try_to_write(parts: dict[str, Any], name: str, model: Any, ids: Tensor) -> 
     if name == "generate":
         found = parts[name](model, ids, 3)
         if not isinstance(found, Tensor) or found.shape != (2, 10):
-            raise Found(f"Of 7 ids and 3 more it should return 2 × 10 ids: {kind_of(found)}.")
+            raise Found(f"From 2 × 7 ids it should make 2 × 10 ids, but it made {kind_of(found)}.")
     if name == "Cache":
         caches = [parts[name]() for _ in range(2)]
         two = torch.cat([model(ids[:, :4], caches), model(ids[:, 4:], caches)], 1)
         if not torch.allclose(two, model(ids), atol=1e-4):
-            raise Found("A text that is read in two pieces gives other logits than in one.")
+            raise Found("A text read in two pieces gives different logits from one read in one.")
 
 
 def quoted(tree: ast.Module, name: str) -> str:
@@ -499,7 +499,7 @@ def grow(
         with torch.no_grad():
             found["nats"] = _nats(model, stories)
             if not math.isfinite(found["nats"]):
-                raise Found("The training ends in nan: some part makes numbers that are too large.")
+                raise Found("The loss ends as nan: some part makes numbers that are too large.")
             began = time.perf_counter()
             more = {"caches": [own["Cache"]() for _ in model.blocks]} if "caches" in parts else {}
             found["sample"] = text(**more)
@@ -571,7 +571,7 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
         model = run(ids, len(place), seconds)
         spent = time.process_time() - began
         if spent > seconds:
-            raise Found(f"race took {spent:.0f} seconds of the processor; {seconds:g} are allowed")
+            raise Found(f"race took {spent:.0f} seconds of processor time; {seconds:g} are allowed")
         if isinstance(model, torch.nn.Module):
             model.eval()
         with torch.no_grad():
@@ -579,7 +579,7 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
             before = model(seen)[:, :-1]
             seen[:, -1] = (seen[:, -1] + 1) % len(place)
             if not torch.allclose(model(seen)[:, :-1], before, atol=1e-4):
-                raise Found("the model looks ahead: another last letter changes what came before")
+                raise Found("the model looks ahead: the last letter changes what came before it")
             nats = 0.0
             for part in held_out.split(20):
                 logits = model(part[:, :-1].clamp(min=0)).flatten(0, 1).float()

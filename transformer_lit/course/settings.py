@@ -229,8 +229,8 @@ class PublishedSettings(dict):
             named = name in ignored or isinstance(self.known.get(name), str)
             if value is not None and name not in self.been_read and not named:
                 raise InputError(
-                    f"{self.place} sets {name} to {shown(value)}, and nothing here reads that; if "
-                    f"the model does not depend on it, remove {name} from the file"
+                    f"{self.place} sets {name} to {shown(value)}, which nothing here reads. If the "
+                    f"model doesn't depend on it, remove {name} from the file"
                 )
         for inner in self.tables.values():
             inner.refuse_unread()

@@ -32,7 +32,7 @@ def save_tensors(
             kept[name] = x.detach().to("cpu", dtype if x.is_floating_point() else None).contiguous()
         else:
             aliases[name] = same
-    check_finite(kept, "what is to be written")
+    check_finite(kept, "the tensors to be written")
     # other libraries look for the format; only one key, because the order of two varies
     metadata = {"aliases": json.dumps(aliases)} if aliases else {"format": "pt"}
     try:
@@ -53,7 +53,7 @@ def open_tensors(path: str | Path) -> Iterator[safe_open]:
         with safe_open(path, "pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or no safetensors file ({error})") from error
+        raise InputError(f"{path} is damaged or not a safetensors file ({error})") from error
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     try:
         return tensors | {alias: tensors[name] for alias, name in json.loads(aliases).items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {aliases!r} are no aliases") from error
+        raise InputError(f"{path} is damaged: {aliases!r} are not valid aliases") from error
 
 
 class _NoInit(TorchFunctionMode):

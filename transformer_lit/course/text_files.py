@@ -14,7 +14,7 @@ def _members(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     if not (found := sorted(path.rglob("*.txt"))):
-        raise InputError(f"{path} holds no .txt file; name the files themselves")
+        raise InputError(f"There is no .txt file in {path}. Name the files themselves")
     return found
 
 
@@ -32,12 +32,12 @@ def _text(path: Path) -> str:
     "The text of a file; `InputError` if it is missing, empty, binary, not UTF-8 or has records."
     if path.suffix.lower() == ".jsonl":
         raise InputError(
-            f"{path} holds a record in each line: its brackets and the names of its fields would "
-            "be learned as text; write the texts themselves to a .txt file, or, for conversations: "
+            f"{path} has a record on each line, and the model would learn the brackets and field "
+            "names as text. Write only the texts to a .txt file. To train on conversations: "
             "`transformer-lit train instruct --data FILE --from MODEL`"
         )
     if b"\0" in read_bytes(path, LARGEST):
-        raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")
+        raise InputError(f"{path} is not a text file: it contains a zero byte. Save it as UTF-8")
     text = read_text(path, LARGEST).removeprefix("\ufeff")
     if not text.strip():
         raise InputError(f"{path} is empty")
@@ -47,7 +47,7 @@ def _text(path: Path) -> str:
 def read_text_files(files: Sequence[str | Path]) -> list[str]:
     "The text of each file, and of each .txt file below a folder."
     if not files:
-        raise InputError("give your files: --text, or from_files in Python")
+        raise InputError("No files given. Name them with --text, or with from_files in Python")
     return [_text(member) for path in files for member in _members(Path(path))]
 
 
@@ -78,9 +78,7 @@ def text_from_files(
 
 def _split(split: str, known: Sequence[str]) -> None:
     if split not in known:
-        raise InputError(
-            f"files of your own have no split {split!r}; known are: {', '.join(known)}"
-        )
+        raise InputError(f"Your own files have no split {split!r}. Known: {', '.join(known)}")
 
 
 def read_pair_files(files: Sequence[str | Path]) -> list[tuple[str, str]]:
@@ -107,7 +105,7 @@ def pairs_from_files(
     parts = _parts(files, val, test)
     if empty := [name for name in ("train", "val", "test") if not parts[name]]:
         total = sum(map(len, parts.values()))
-        raise InputError(f"of {total} pairs none falls into {empty[0]}; give more pairs")
+        raise InputError(f"None of {total} pairs falls into {empty[0]}. Give more pairs")
     return parts[split]
 
 
@@ -119,8 +117,8 @@ def count_pairs(
 ) -> str:
     "One line: how many pairs were read, and how many each split has."
     counts = {name: len(pairs) for name, pairs in _parts(files, val, test).items()}
-    said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} are trained on"
-    said += f", {counts['val']:,} validate, {counts['test']:,} test"
+    said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} for training"
+    said += f", {counts['val']:,} for validation, {counts['test']:,} for testing"
     for why in ("an empty side", "a source that is held out"):
         said += f"; {counts[why]:,} with {why} are dropped" if counts[why] else ""
     return said
@@ -156,12 +154,16 @@ def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:
     if len(files) == 2:
         sides = [text_lines(_text(path)) for path in files]
         if len(sides[0]) != len(sides[1]):
-            have = " and ".join(f"{p} {len(s)} lines" for p, s in zip(files, sides, strict=True))
-            raise InputError(f"{have}: line n of one must translate line n of the other")
+            have = " but ".join(
+                f"{p} has {len(s)} lines" for p, s in zip(files, sides, strict=True)
+            )
+            raise InputError(
+                f"{have}. Line n of one must be the translation of line n of the other"
+            )
         yield from zip(*sides, strict=True)
         return
     if len(files) != 1:
-        raise InputError("give two files of sentences, or one with a tab in each line")
+        raise InputError("Give two files with a sentence per line, or one with a tab in each line")
     for number, line in enumerate(text_lines(_text(files[0])), 1):
         source, tab, rest = line.partition("\t")
         if line.strip() and not tab:

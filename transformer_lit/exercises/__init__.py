@@ -57,7 +57,7 @@ def find_exercise(id: Any) -> Question | Task | Verdict:
     if id in TASKS:
         return TASKS[id]
     near = difflib.get_close_matches(id, [*questions, *TASKS, *_topics()], n=4) or _topics()
-    return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
+    return Verdict(id, "unknown", f"There is no such exercise. Try: {', '.join(sorted(near))}.")
 
 
 def check(id: Any, answer: Any = ..., *, write: bool = False) -> Verdict:

@@ -69,7 +69,7 @@ _STEPS = """
 4 attend masks.7 attention/masks
     With mask=None: True where the query may attend.
 5 attend attend.3 attention/attend
-    Divides by √D; a row that may see nothing gives zeros.
+    Divides by √D; a fully masked row gives zeros.
 6 MultiHead.forward multihead.3 attention/multihead
     Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.
 7 rotate rope.3 position/rope
@@ -85,7 +85,7 @@ _STEPS = """
 11 Decoder.forward gpt.6 models/gpt
     Joins the parts: ids B T to logits B T V.
 12 Cache.update cache.3 attention/cache
-    Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.
+    Takes k, v: B H T D, returns all so far; `length` is how many positions it holds.
 12 Decoder.forward cache.6 attention/cache
     With caches=None, one for each layer.
 12 generate cache.7 attention/cache
@@ -93,11 +93,11 @@ _STEPS = """
 13 repeat_heads grouped.3 attention/grouped
     k: B K S D; returns B H S D with H = n_heads.
 13 Decoder.forward grouped.6 attention/grouped
-    With n_kv_heads=None, as has MultiHead.
+    With n_kv_heads=None, as in MultiHead.
 14 train trainer.3 training/trainer
     The losses; the model is trained in place.
 14 train trainer.5 training/trainer
-    With warmup=0: above it, the rate rises, stays and falls.
+    With warmup=0: if it is larger, the learning rate rises, stays and falls.
 15 generate sampling.7 inference/sampling
     With temperature=1.0 and top_p=1.0.
 16 dequantise answers.3 capstones/it_answers
@@ -140,15 +140,15 @@ def steps_of(asked: str | None) -> list[str]:
     ]
     if not found:
         known = ", ".join(dict.fromkeys(step.name for step in STEPS.values()))
-        raise InputError(f"unknown step {asked!r}; known are: {known}")
+        raise InputError(f"No step named {asked!r}. Known: {known}")
     return found
 
 
-_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a chat model.
+_HEAD = '''"""My own Transformer, which grows exercise by exercise and ends as a chat model.
 
-Write a function or a class in place of `raise NotImplementedError`, then run
-`transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
-A notebook in a folder below takes your parts from here:
+Replace each `raise NotImplementedError` with your own code, then run `transformer-lit check`
+on this file. Put your experiments below `if __name__ == "__main__":`.
+A notebook in this folder, or in a folder inside it, can load your parts from here:
 
     from transformer_lit.course.my_model import load_mine
     attend, causal_mask = load_mine("attend", "causal_mask")
@@ -201,7 +201,7 @@ def solved_file(n: int = LAST) -> str:
 def write_starter(path: str | Path) -> None:
     "Write the file with empty functions; `InputError` if a file of that name exists."
     if os.path.lexists(path):
-        raise InputError(f"{path} is there already and stays as it is; name another file")
+        raise InputError(f"{path} already exists and is not changed. Name another file")
     write_text(path, starter())
 
 
@@ -370,10 +370,10 @@ def _after_others(
         return {"state": "open", "line": f"Write {find_exercise(id).form} in {file}.", "notes": []}
     for other in (one for one in verdicts if one in STEPS and one != id and not verdicts[one]):
         if STEPS[other].name in used:
-            what = "Write" if verdicts[other].state == "open" else "Mend"
+            what = "Write" if verdicts[other].state == "open" else "Fix"
             line = f"{what} {STEPS[other].name} first: {name} uses it."
         elif STEPS[other].name == name:
-            line = f"Mend {name} for step {STEPS[other].number} first."
+            line = f"Fix {name} for step {STEPS[other].number} first."
         else:
             continue
         return {"line": line, "notes": [claimed["line"], *claimed["notes"]]}
@@ -658,6 +658,6 @@ def report_race(file: Path) -> tuple[int, str]:
         raise InputError(f"{file}: {as_text(found['error'])}")
     lap = Lap(*found["lap"])
     return 0, (
-        f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
-        f"processor. Your best: {best_lap(lap.bits, file):.3f}. No model passes {lap.floor:.3f}."
+        f"{lap.bits:.3f} bits per letter on new stories, after {lap.seconds:.0f} seconds of "
+        f"training. Your best: {best_lap(lap.bits, file):.3f}. No model can beat {lap.floor:.3f}."
     )
