@@ -252,7 +252,7 @@ REFUSED = [
     ("bert", says("tokenizer_config.json", '{"model_max_length": 0}'), "model_max_length to 0"),
     ("bert", says("tokenizer_config.json", '{"truncation_side": "left"}'), "truncation_side to"),
     *(
-        ("bert", says("tokenizer_config.json", said), ".json sets .* to false, but .* has true")
+        ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* says true")
         for said in ('{"do_lower_case": false}', '{"strip_accents": false}')
     ),
     ("bert", cased, "sets do_lower_case to true; its tokenizer.json does not"),

@@ -399,7 +399,7 @@ REFUSED = [
         "llama",
         "tokenizer.ggml.suppress_tokens",
         [3] * 99,
-        r"suppress_tokens to \[3, 3, .*…, and no",
+        r"suppress_tokens to \[3, 3, .*…, which no",
     ),
     ("llama", "tokenizer.ggml.precompiled_charsmap", [3], "precompiled_charsmap"),
     ("llama", "tokenizer.chat_template", 3, "tokenizer.chat_template to 3"),

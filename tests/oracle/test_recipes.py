@@ -303,7 +303,7 @@ REFUSED = [
     ),
     (
         lambda to: tell(to / "tokenizer_config.json", add_prefix_space=True),
-        "sets add_prefix_space to true, but tokenizer.json has false. Write into both",
+        "sets add_prefix_space to true, and tokenizer.json says false; write into both",
     ),
     (
         lambda to: tell(to / "config.json", architectures=..., model_type=...),

@@ -267,7 +267,7 @@ class Asked:
     def _differs(self, name: str, value: Any, does: Any) -> InputError:
         by = f"{self.places[name]} sets" if name in self.places else f"{self.by}, which sets"
         return InputError(
-            f"{by} {name} to {shown(value)}, but tokenizer.json has {does}. Write into both what "
+            f"{by} {name} to {shown(value)}, and tokenizer.json says {does}; write into both what "
             f"the model was trained with"
         )
 
