@@ -553,7 +553,11 @@ def test_verdicts_of_a_class(tmp_path, capsys):
         **{"masks.1": "not yet", "masks.3": "passed"},
         **dict.fromkeys(("masks.9", "masks.99"), "unknown"),
     }
-    told = {"broken": "not valid JSON", "empty": "no list of cells", "pipe": "not a file but a pip"}
+    told = {
+        "broken": "not valid JSON",
+        "empty": "no list of cells",
+        "pipe": "is a pipe or a device",
+    }
     told |= {"raises": "cell 2: Your code raised ModuleNotFoundError", "a": "ended its process"}
     for name, row in (found["bob"]["notebooks"] | found["cleo"]["notebooks"]).items():
         assert told.pop(name.removesuffix(".ipynb")) in row["error"]

@@ -72,16 +72,16 @@ def test_every_file_of_the_registry_can_be_checked_and_found():
 
 
 REFUSED = [
-    (("wmt14", "en", "de", "train"), "raw", "unknown data set 'wmt14'; known are: book, everyday"),
+    (("wmt14", "en", "de", "train"), "raw", "No data set named 'wmt14'. Known: book, everyday"),
     (("multi30k", "en", "fr", "train"), "raw", "'en' to 'fr'"),
     (("numbers", "en", "en", "train"), "raw", "'en' to 'en'"),
-    (("multi30k", "en", "de", "dev"), "raw", "no split 'dev'; known are: .*val"),
-    (("multi30k", "en", "de", "train"), "bpe", "no form 'bpe'; known are: raw, tok"),
+    (("multi30k", "en", "de", "dev"), "raw", "no split 'dev'. Known: .*val"),
+    (("multi30k", "en", "de", "train"), "bpe", "no form 'bpe'. Known: raw, tok"),
     (("numbers", "en", "de", "train"), "bpe", "no form 'bpe'"),
-    (("book", "en", "de", "train"), "raw", "book holds no sentence pairs; these do: multi30k, n"),
+    (("book", "en", "de", "train"), "raw", "has no sentence pairs. These data sets do: multi30k"),
     (("multi30k", "en", "de", "train"), "raw", r"multi30k/raw/train\.en is not in"),
-    (("numbers", "train"), None, "numbers holds no running text; these do: stories, book, tiny"),
-    (("tinyshakespeare", "test"), None, "no split 'test'; known are: train, val"),
+    (("numbers", "train"), None, "has no running text. These data sets do: stories, book"),
+    (("tinyshakespeare", "test"), None, "no split 'test'. Known: train, val"),
 ]
 
 
@@ -219,8 +219,12 @@ class TestArchives:
             (NOVELS, tarred({"a.txt": b"another"}, "w:gz"), "expected"),
             (NOVELS, b"no archive at all", "is damaged"),
             (PAIRS, zipped({"cmn.txt": b"another"}, ZIPS[1]), "expected"),
-            (PAIRS, zipped({"deu.txt": b"x"}, ZIPS[1]), "is damaged .*no zip archive with cmn.txt"),
-            (PAIRS, b"<html>404</html>", "is damaged .*connect to the network"),
+            (
+                PAIRS,
+                zipped({"deu.txt": b"x"}, ZIPS[1]),
+                "is damaged .*archive that contains cmn.txt",
+            ),
+            (PAIRS, b"<html>404</html>", "is damaged .*Connect to the network"),
         ],
         ids=range(5),
     )
@@ -234,7 +238,7 @@ class TestArchives:
         "kind", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE]
     )
     def test_what_is_no_file_in_an_archive_is_named(self, kind):
-        with pytest.raises(tarfile.TarError, match=r"'x/A_One\.txt' in it is no novel"):
+        with pytest.raises(tarfile.TarError, match=r"'x/A_One\.txt' in it is not a novel"):
             NOVELS.unpack(tarred({"x/A_One.txt": b""}, "w:xz", kind))
 
     def test_an_archive_that_unpacks_to_more_than_may_come_in_is_refused(self, monkeypatch):
@@ -336,7 +340,7 @@ class TestPackages:
         both = (self.member("toy/model/config.json", b"{}"),)
         both += (self.member("toy/model/pool/config.json", b"[]"),)
         monkeypatch.setitem(DATASETS, "toy", DataSet("toy", "a toy", "none", both))
-        with pytest.raises(InputError, match="first: transformer-lit data fetch "):
+        with pytest.raises(InputError, match="To get it: transformer-lit data fetch "):
             numbers.paths("toy")
         fetch("toy")
         assert pip == ["toy==1.0"] and available("toy")

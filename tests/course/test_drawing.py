@@ -92,5 +92,5 @@ def test_a_frame_is_closed(sketch):
 
 
 def test_an_unknown_kind_is_named(sketch):
-    with pytest.raises(ValueError, match="unknown kind 'unheard-of'; known are: data, "):
+    with pytest.raises(ValueError, match=r"No kind of box named 'unheard-of'. Known: data, "):
         sketch.box(2, 1, "?", "unheard-of")

@@ -194,10 +194,10 @@ ANSWERS = [  # None where it passes
     (asks, "raised EOFError: EOF when reading a line. Line"),
     (one_by_one, "got an object of type generator"),
     (holds_itself, "got a list of 1"),
-    (3.0, "Expected row_sums(x, factor), got a number: hand over the function"),
-    ("row_sums", "got a word: hand over the function"),
-    (torch.ones(5), "got a tensor of shape (5,): hand over the function"),
-    (nn.Linear, "got the class Linear: hand over an object, not its class"),
+    (3.0, "Expected row_sums(x, factor), got a number. Pass the function"),
+    ("row_sums", "got a word. Pass the function"),
+    (torch.ones(5), "got a tensor of shape (5,). Pass the function"),
+    (nn.Linear, "got the class Linear. Pass an object, not its class"),
     (Hostile(), ""),
     (NoEqual(), "got an object of type NoEqual"),
     (lambda x: x, "must take the arguments of row_sums(x, factor), and takes (x)"),
@@ -337,7 +337,7 @@ def test_a_class_may_be_open_and_is_no_object():
             raise NotImplementedError
 
     assert judge(SHIFT, Blank).line.startswith("Write class Shift(by)")
-    assert "hand over the class itself" in judge(SHIFT, Shift(3.0)).line
+    assert "Pass the class itself" in judge(SHIFT, Shift(3.0)).line
 
 
 def test_gradients_are_compared_too():

@@ -75,7 +75,7 @@ class TestAtomicPath:
     def test_a_folder_that_is_there_is_not_replaced(self, tmp_path):
         (tmp_path / "model").mkdir()
         with (
-            pytest.raises(FileExistsError, match="model is a folder already"),
+            pytest.raises(FileExistsError, match="model is already a folder"),
             atomic_path(tmp_path / "model"),
         ):
             raise AssertionError("the block must not run")
@@ -128,7 +128,7 @@ def test_files_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 @pytest.mark.parametrize("below", ["", "x", "x/y"])
 def test_below_a_file_nothing_can_be_written(tmp_path, below):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot write in .*file"):
+    with pytest.raises(InputError, match=r"cannot write to .*file"):
         require_writable(tmp_path / "file" / below)
     require_writable(tmp_path / "runs/new")
 
@@ -151,7 +151,7 @@ def test_a_text_is_written_as_utf8_and_a_value_for_people_to_read(tmp_path, text
 
 
 UNREADABLE = [
-    (read_text, b"abc\xff", r"a is not UTF-8 text \(byte 3\)"),
+    (read_text, b"abc\xff", r"a is not UTF-8 text \(see byte 3\)"),
     (read_text, None, r"cannot read .*a: No such file or directory"),
     (read_text, "a folder", r"cannot read .*a: Is a directory"),
     *(
@@ -187,7 +187,7 @@ def test_what_never_ends_is_not_read(tmp_path, read, kind):
             file.truncate(10**13)
     if read is file_sha256 and kind == "hole":
         return  # bytes of a file are hashed in parts, however many there are
-    told = "more than" if kind == "hole" else "it is not a file but a pipe or a device"
+    told = "more than" if kind == "hole" else "it is a pipe or a device, not a file"
     with pytest.raises(InputError, match=rf"cannot read .*{kind}: .*{told}"):
         read(path)
 
@@ -242,7 +242,7 @@ class TestLocalFiles:
         assert read_file(FILE) == CONTENT
 
     HASH = rf"data/toy/train\.en has .*{FILE.sha256[:12]}"
-    DAMAGE = r"toy/train\.en\.gz is damaged .*remove it"
+    DAMAGE = r"toy/train\.en\.gz is damaged .*Remove it"
 
     # Names of our own: gzip writes the time into its header, and workers must agree on names.
     @pytest.mark.parametrize(
@@ -278,13 +278,13 @@ class TestDownloads:
         assert urls.asked == list(FILE.urls)[: 1 if first == PACKED else 2]  # once
         assert lying_around(tmp_path) == ["cache/transformer_lit/toy/train.en"]
 
-    NOWHERE = (*FILE.urls, "ConnectionError", "connect to the network", "TRANSFORMER_LIT_DATA")
+    NOWHERE = (*FILE.urls, "ConnectionError", "Connect to the network", "TRANSFORMER_LIT_DATA")
 
     @pytest.mark.parametrize(
         ("sent", "download", "told"),
         [
             (ConnectionError("no route"), True, NOWHERE),
-            (b"please log in", True, [f"expected {FILE.sha256[:12]}"]),
+            (b"please log in", True, [f"{FILE.sha256[:12]}… was expected"]),
             (CONTENT, False, ["toy/train.en is not in"]),
         ],
         ids=["no network", "another file", "not asked"],
@@ -309,8 +309,8 @@ class TestDownloads:
         ("part", "pause", "limit", "told"),
         [
             (b"x" * 1000, 0, "PATIENCE", r"longer than 11,500 bytes"),
-            (b"x", 0.001, "PATIENCE", r"only \d+ bytes came in 0 s"),
-            (b"x", 0.001, "LATEST", r"only \d+ bytes came in 0 s"),
+            (b"x", 0.001, "PATIENCE", r"only \d+ bytes arrived in 0 s"),
+            (b"x", 0.001, "LATEST", r"only \d+ bytes arrived in 0 s"),
         ],
         ids=["endless", "drip", "just fast enough"],
     )

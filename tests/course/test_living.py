@@ -112,7 +112,7 @@ BROKEN = {  # the steps that are solved, what is changed, what is added; the par
     ),
     "mask upside down": (
         *(5, {"arange(S) <=": "arange(S) >="}, "", "causal_mask"),
-        "sees the future: another last letter changes what came before. Line",
+        "sees the future: the last letter changes what came before it. Line",
     ),
     "forgets the mask": (
         *(6, {"attend(q, k, v, mask=mask)": "attend(q, k, v)"}, "", "MultiHead"),
@@ -134,7 +134,7 @@ BROKEN = {  # the steps that are solved, what is changed, what is added; the par
     ),
     "Block returns None": (10, {BOTH: BOTH.removeprefix("return ")}, "", "Block", "class Block(nn"),
     "only the newest": (12, {KEPT: "pass"}, "", "Cache", "Line"),
-    "turned from 0": (12, {START: "start = 0"}, "", "Cache", "other logits than in one. Line"),
+    "turned from 0": (12, {START: "start = 0"}, "", "Cache", "logits from one read in one. Line"),
     "repeat": (
         *(13, {"k.repeat_interleave(n_": "k.tile(1, n_", "[1], dim=1)": "[1], 1, 1)"}),
         *("", "", ""),
@@ -144,7 +144,7 @@ BROKEN = {  # the steps that are solved, what is changed, what is added; the par
         *(2, {"    return ids": "    return ids[:, -max_new_tokens:]"}, "", "generate"),
         "a tensor of whole numbers of shape (2, 3). Line",
     ),
-    "a number": (2, {}, "attend = 3\n", "attend", "`attend` is no function and no class."),
+    "a number": (2, {}, "attend = 3\n", "attend", "`attend` is neither a function nor a class."),
 }  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_a_broken_file_gets_one_line_with_its_own_code_and_the_rest_runs(case, o
 
 def test_a_rate_that_is_far_too_large_is_told(own):
     path = own(solved_file(14).replace(CLIP, "").replace('["lr"] = lr', '["lr"] = 1e30'))
-    with pytest.raises(InputError, match="ends in nan"):
+    with pytest.raises(InputError, match="ends as nan"):
         grow(path, list(fitting(path, [])[0]), 14, **SHORT | {"steps": 9})
 
 

@@ -97,7 +97,7 @@ def test_a_file_is_never_replaced(here):
     (here / "folder").mkdir()
     (here / FILE).write_text("mine")
     for name in (FILE, "kept", "folder"):
-        with pytest.raises(InputError, match=f"{name} is there already"):
+        with pytest.raises(InputError, match=f"{name} already exists"):
             write_starter(name)
     assert (here / FILE).read_text() == "mine"
     assert sorted(p.name for p in here.iterdir()) == ["folder", "kept", FILE]
@@ -160,7 +160,7 @@ def test_a_fault_is_found_at_its_step_and_those_that_use_it_wait(names, checked)
         assert not found.verdicts[id].line.startswith("Mend")
     for id in failed - own:
         verdict = found.verdicts[id]
-        assert verdict.line.startswith("Mend ") and verdict.state == "not yet" and verdict.notes
+        assert verdict.line.startswith("Fix ") and verdict.state == "not yet" and verdict.notes
 
 
 def test_a_step_that_another_needs_is_to_be_written_first(checked):
@@ -189,7 +189,7 @@ def test_one_step_is_checked_with_those_that_it_uses(checked):
     assert list(found.verdicts) == [
         *("self_attention.5", "masks.7", "attend.3", "multihead.3", "rope.6")
     ]
-    assert found.verdicts["multihead.3"].line == "Mend attend first: MultiHead uses it."
+    assert found.verdicts["multihead.3"].line == "Fix attend first: MultiHead uses it."
     assert list(checked(solved.thread(), only="4").verdicts) == ["masks.3", "masks.7"]
     assert list(checked(solved.thread(), only="masks.3").verdicts) == ["masks.3"]
 
@@ -206,7 +206,7 @@ def test_a_new_argument_that_is_ignored_does_not_pass(name, id, checked):
 
 
 def test_an_unknown_step_is_named(checked):
-    with pytest.raises(InputError, match="unknown step 'atend'; known are: loss, generate, "):
+    with pytest.raises(InputError, match=r"No step named 'atend'. Known: loss, generate, "):
         checked("", only="atend")
 
 
@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_imported_gets_one_line(text, line, checked):
 
 @pytest.mark.parametrize(
     "name,line",
-    [("none.py", "No such file"), ("folder", "Is a directory"), ("latin.py", "not UTF-8"),
+    [("none.py", "There is no none.py"), ("folder", "Is a directory"), ("latin.py", "not UTF-8"),
      ("notebook.ipynb", "it is a notebook")],
 )  # fmt: skip
 def test_what_is_no_python_file_gets_one_line(name, line, here):
@@ -337,7 +337,7 @@ HOSTILE = {  # what a file does, how many steps have a verdict, what is said
     "rewrites the judge": (
         REWRITES + wrong(),
         len(STEPS),
-        "not yet. Its own process says that it passes",
+        "not yet. Its own process reports that it passes",
     ),
 }
 

@@ -64,11 +64,11 @@ def test_null_is_a_value_only_where_the_key_has_it():
     [
         ({}, None),
         ({"torch_dtype": "bfloat16", "unknown": None}, None),
-        ({"unknown": 0}, "f/config.json sets unknown to 0, and nothing here reads that"),
-        ({"size": 5}, "f/config.json sets size to 5, and"),  # known, but not read by this model
+        ({"unknown": 0}, "f/config.json sets unknown to 0, which nothing here reads"),
+        ({"size": 5}, "f/config.json sets size to 5, which"),  # known, but not read by this model
         ({"inner": {"old": 5}}, None),
-        ({"inner": {"kind": "yarn"}}, "inner in f/config.json sets kind to .yarn., and"),
-        ({"inner": {"new": [1] * 99}}, r"inner in f/config.json sets new to \[1, .*…, and"),
+        ({"inner": {"kind": "yarn"}}, "inner in f/config.json sets kind to .yarn., which"),
+        ({"inner": {"new": [1] * 99}}, r"inner in f/config.json sets new to \[1, .*…, which"),
         (
             {"unknown": "\x1b]0;\x9b\u202e"},
             r'f/config.json sets unknown to "\\u001b\]0;\\x9b\\u202e"',

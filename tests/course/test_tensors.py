@@ -51,7 +51,7 @@ def test_a_change_of_what_was_read_stays_in_memory(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\x00\x00\x00\x00\x00\x00\x00{}x"])
 def test_damaged_and_missing_files_are_named(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(InputError, match=r"x is damaged or no safetensors"):
+    with pytest.raises(InputError, match=r"x is damaged or not a safetensors"):
         load_tensors(tmp_path / "x")
     for absent in (tmp_path / "y", tmp_path):  # a folder is no file
         with pytest.raises(InputError, match="there is no file"):
@@ -61,7 +61,7 @@ def test_damaged_and_missing_files_are_named(tmp_path, content):
 @pytest.mark.parametrize("aliases", ["{", "3", '{"b": "c"}', '{"b": []}'])
 def test_damaged_aliases_are_named(tmp_path, aliases):
     save_file({"a": torch.ones(2)}, tmp_path / "x", metadata={"aliases": aliases})
-    with pytest.raises(InputError, match="no aliases"):
+    with pytest.raises(InputError, match="not valid aliases"):
         load_tensors(tmp_path / "x")
 
 

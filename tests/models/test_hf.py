@@ -80,8 +80,8 @@ def test_what_is_written_is_read_and_ties_are_kept(folder, split):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({WHOLE: b""}, "damaged or no safetensors"),
-        ({WHOLE: b"\xff" * 100}, "damaged or no safetensors"),
+        ({WHOLE: b""}, "damaged or not a safetensors"),
+        ({WHOLE: b"\xff" * 100}, "damaged or not a safetensors"),
         ({WHOLE: ...}, "neither model.safetensors nor .* a pickle, which could run code"),
         ({"config.json": b"[]"}, "not a table"),
         ({"config.json": ...}, "config.json"),

@@ -409,7 +409,7 @@ REFUSED = [
     ("qwen3.5", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
     ("qwen3.5", {"attn_output_gate": False}, "attn_output_gate to false"),
     ("qwen3.5", rope(rope_type="proportional", partial_rotary_factor=0.25), "by proportional"),
-    ("gemma 4", {"sliding_window_pattern": 2}, "sliding_window_pattern to 2, and nothing"),
+    ("gemma 4", {"sliding_window_pattern": 2}, "sliding_window_pattern to 2, which nothing"),
     ("gemma 4", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input to 256"),
     ("gemma 4", {"hidden_size_per_layer_input": ...}, "hidden_size_per_layer_input to 256"),
     ("gemma 4", {"num_kv_shared_layers": 2}, "num_kv_shared_layers to 2"),

@@ -211,7 +211,7 @@ POOLED = {
     '{"pooling_mode": "max"}': "pooling_mode to .max.; it must be .mean. or .cls.",
     '{"pooling_mode": ["mean", "max"]}': r"pooling_mode to \[",
     '{"embedding_dimension": 41}': "embedding_dimension to 41; the model's states have 42",
-    '{"new": 5}': "sets new to 5, and nothing here reads",
+    '{"new": 5}': "sets new to 5, which nothing here reads",
 }
 USED = {
     '{"prompts": ["a"]}': "prompts to",
@@ -221,7 +221,7 @@ USED = {
     '{"truncate_dim": 43}': "truncate_dim to 43",
     '{"similarity_fn_name": "manhattan"}': "similarity_fn_name to .manhattan.",
     '{"model_type": "SparseEncoder"}': "model_type to .SparseEncoder.",
-    '{"new": 5}': "sets new to 5, and nothing here reads",
+    '{"new": 5}': "sets new to 5, which nothing here reads",
 }
 MADE = {
     '"path": "../x"': "path to .../x.",

@@ -140,7 +140,7 @@ FAILURES = {
     "unknown preset": ((*TRAIN, "--preset", "big"), "'big'; known are: numbers"),
     "unknown data set": (
         ("data", "fetch", "wmt14"),
-        "'wmt14'; known are: book, everyday",
+        "'wmt14'. Known: book, everyday",
     ),
     "unknown split": ((*EVALUATE, "--dataset", "numbers", "--split", "dev"), "no split 'dev'"),
     "unknown language": ((*TRAIN, "--target", "fr"), "'en' to 'fr'"),
@@ -153,7 +153,7 @@ FAILURES = {
         ("train", "--resume", "--out", "empty"),
         "Nothing to train. Name a recipe",
     ),
-    "no data, no network": (("data", "fetch", "multi30k"), "connect to the network"),
+    "no data, no network": (("data", "fetch", "multi30k"), "Connect to the network"),
     "no data to train on": ((*TRAIN, "--preset", "multi30k-tiny"), "is not in"),
     "no data to evaluate on": (EVALUATE, "is not in"),
     "damaged data to fetch": (("data", "fetch", "tinyshakespeare"), f"{PLAYS} has sha256"),
@@ -202,7 +202,7 @@ FAILURES = {
     "pairs without a tab": ((*TRAIN, "--pairs", "in.txt"), "in.txt, line 1 has no tab"),
     "pairs without an option": ((*TRAIN, "blank"), "blank is empty"),
     "text without an option": ((*WRITER, "blank", "--set", "steps=2"), "blank is empty"),
-    "no files": ((*WRITER, "--preset", "own"), "give your files: --text"),
+    "no files": ((*WRITER, "--preset", "own"), "Name them with --text"),
     "start of other sizes": ((*FROM, "shakespeare", *WIDER), "does not fit this model"),
     "start of another task": (
         (*FROM, "multi30k-en-de"),
@@ -217,8 +217,8 @@ FAILURES = {
     "no chat model here": (("chat",), "transformer-lit data fetch smollm2"),
     "no encoder": (("ask", "why", "--model", "model"), "modules.json"),
     "no encoder here": (("ask", "why divide?"), "transformer-lit data fetch minilm"),
-    "file of one's own that is there": (("check", "--start"), "is there already"),
-    "file of one's own that is not": (("check", "none.py", "--watch"), "cannot read none.py"),
+    "file of one's own that is there": (("check", "--start"), "already exists"),
+    "file of one's own that is not": (("check", "none.py", "--watch"), "There is no none.py here"),
     "file of one's own that is broken": (("check", "broken.py"), "ZeroDivisionError"),
     "a race as JSON": (("check", "--json", "--race"), "nor --race with --json"),
     "looks and a text": (("check", "--watch", "--write"), "--watch can't be combined with --write"),
@@ -226,11 +226,11 @@ FAILURES = {
         ("check", "--write"),
         "nothing to train with yet: write `loss` first",
     ),
-    "unknown step": (("check", "--step", "atend"), "unknown step 'atend'"),
+    "unknown step": (("check", "--step", "atend"), "No step named 'atend'"),
     "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
     "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),
-    "output below a file": ((*TRAIN, "--out", "in.txt/x", "--results", "."), "cannot write in in"),
-    "record below a file": ((*TRAIN, "--results", "in.txt/x"), "cannot write in"),
+    "output below a file": ((*TRAIN, "--out", "in.txt/x", "--results", "."), "cannot write to in"),
+    "record below a file": ((*TRAIN, "--results", "in.txt/x"), "cannot write to"),
 }
 
 

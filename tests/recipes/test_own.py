@@ -150,7 +150,7 @@ def test_files_to_validate_and_test_on_are_whole_and_take_nothing_from_the_other
 def test_what_becomes_of_the_pairs_is_told(here):
     with (here / "both.tsv").open("a") as file:
         file.write("no target\t\n\n\tno source\n")
-    told = "152 pairs read: 134 are trained on, 7 validate, 9 test; 2 with an empty side"
+    told = "152 pairs read: 134 for training, 7 for validation, 9 for testing; 2 with an empty side"
     assert pairs("both.tsv").remarks(BPETokenizer.train([], 259), []) == [f"{told} are dropped"]
     parts = [len(pairs_from_files(["both.tsv"], part)) for part in ("train", "val", "test")]
     assert parts == [134, 7, 9]
@@ -186,19 +186,19 @@ def pairs(*files, **changes):
 REFUSED = [  # what is asked for, how, and the words of the one line
     (text, ["none.txt"], {}, "cannot read none.txt"),
     (text, ["empty"], {}, "empty is empty"),
-    (text, ["binary"], {}, "binary is no text: it holds a zero byte"),
+    (text, ["binary"], {}, "binary is not a text file: it contains a zero byte"),
     (text, ["mixed"], {}, "mixed is not UTF-8"),
     (
         text,
         ["qa.jsonl"],
         {},
-        "qa.jsonl holds a record in each line: .* conversations: .* --data FILE --from MODEL`",
+        "qa.jsonl has a record on each line, .* conversations: .* --data FILE --from MODEL`",
     ),
-    (text, ["mytext"], {"val_paths": ["qa.jsonl"]}, "qa.jsonl holds a record"),
+    (text, ["mytext"], {"val_paths": ["qa.jsonl"]}, "qa.jsonl has a record"),
     (text, ["mytext"], {"test_paths": ["none.txt"]}, "cannot read none.txt"),
     (text, [], {"val_paths": ["mytext"]}, "need files to train on: give --text FILE"),
     (text, ["short"], {}, "is too short for blocks of|has no block of"),
-    (text, [], {}, "give your files: --text"),
+    (text, [], {}, "Name them with --text"),
     (text, ["mytext"], {"n_heads": 3}, "n_heads=3 is not a multiple of n_kv_heads=2"),
     (text, ["mytext"], {"optimizer": "sgd"}, "unknown optimizer 'sgd'; known are: adamw, muon"),
     (text, ["mytext"], {"d_modle": 9}, "model training has no d_modle; did you mean d_model"),
@@ -218,10 +218,10 @@ REFUSED = [  # what is asked for, how, and the words of the one line
         {"model": "bert", "n_kv_heads": None},
         "be gpt or llama or assembly, got 'b",
     ),
-    (pairs, ["src", "few"], {}, "src 150 lines and few 2 lines: line n of one must"),
+    (pairs, ["src", "few"], {}, "src has 150 lines but few has 2 lines. Line n of one must"),
     (pairs, ["src"], {}, "src, line 1 has no tab"),
-    (pairs, ["src", "src", "tgt"], {}, "give two files of sentences"),
-    (pairs, ["one.tsv"], {}, "of 1 pairs none falls into"),
+    (pairs, ["src", "src", "tgt"], {}, "Give two files with a sentence"),
+    (pairs, ["one.tsv"], {}, "None of 1 pairs falls into"),
     (pairs, ["src", "empty"], {}, "empty is empty"),
     (pairs, ["both.tsv"], {"max_tokens": 7}, "max_tokens=7"),
     (pairs, ["both.tsv"], {"fall": "line"}, "unknown fall 'line'; known are: inverse_sqrt, cosine"),
@@ -475,7 +475,10 @@ class TestCommand:
     def test_pairs_to_a_translation(self, run, files, monkeypatch):
         train = ("train", "translation", "--pairs", *files, *FEW_PAIRS, "steps=2", "average=1")
         code, out, err = run(*train, "--out", "run")
-        assert (code, err) == (0, "150 pairs read: 134 are trained on, 7 validate, 9 test\n")
+        assert (code, err) == (
+            0,
+            "150 pairs read: 134 for training, 7 for validation, 9 for testing\n",
+        )
         assert "BLEU" in out and out.count("\n→ ") == 3
         monkeypatch.setattr(
             sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfone\r\n\rtwo\n"))
@@ -581,7 +584,9 @@ class TestCommand:
         monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
         monkeypatch.setitem(sys.modules, "tensorboard", None)
         code, _, err = run(*train)
-        assert code == 2 and err.endswith(", which is not installed: pip install tensorboard\n")
+        assert code == 2 and err.endswith(
+            ", which is not installed. To install it: pip install tensorboard\n"
+        )
         assert not (here / "run").exists()
         module = SimpleNamespace(SummaryWriter=SummaryWriter)
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)

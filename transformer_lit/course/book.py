@@ -1,4 +1,4 @@
-"""The prose of the book as paragraphs, from the chapters of a checkout or from the edition."""
+"""The book's prose as paragraphs, from the notebooks of a checkout or from the packaged text."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from transformer_lit.course.files import read_text
 
-SEPARATOR = "\x1c"  # before the path of each chapter in the edition
-LEAST = 12  # words of a paragraph: what is shorter leads to something, and says nothing itself
+SEPARATOR = "\x1c"  # comes before the path of each chapter in the packaged text
+LEAST = 12  # words in a paragraph; shorter ones only introduce what comes next
 ROLES = (
     (r"\{cite:[pt]\}`[^`]*`", ""),
     (r"\{(?:numref|eq|ref)\}`[^`]*`", "the one shown"),
@@ -20,7 +20,7 @@ ROLES = (
 
 
 def prose(text: str) -> str:
-    "A Markdown cell without code, widgets, displayed formulas, frames, tables and roles."
+    "The text of a Markdown cell without code, widgets, display formulas, boxes, tables and roles."
     text = re.sub(r"^(`{3,})(\{widget\}|(?!\{)).*?^\1$", "", text, flags=re.S | re.M)
     text = re.sub(r"\$\$.*?\$\$( \([\w-]+\))?", "", text, flags=re.S)
     text = re.sub(r"^(`{3,}|:[\w-]+:|\||> ).*$", "", text, flags=re.M)
@@ -42,7 +42,7 @@ _ASIDE = re.compile(r"Exercises|Solutions|[a-z]\w*\.\d+ · ")
 
 @dataclass(frozen=True)
 class Paragraph:
-    "A paragraph and where it stands: `nbs/block/01_norm`, the chapter's title, the section's."
+    "A paragraph and its place: the page (`nbs/block/01_norm`), the chapter's and section's titles."
 
     page: str
     chapter: str
@@ -51,11 +51,11 @@ class Paragraph:
 
     @property
     def heading(self) -> str:
-        "The title that stands above it, roots in words."
+        "The nearest title above the paragraph, with √ written as a word."
         return _in_words(self.section or self.chapter)
 
     def __str__(self) -> str:
-        "With its titles, which often hold the word that a question has, and roots in words."
+        "The text after its titles, which often contain a question's keyword; √ becomes a word."
         return _in_words(". ".join(filter(None, (self.chapter, self.section, self.text))))
 
 
@@ -64,10 +64,10 @@ def _in_words(text: str) -> str:
 
 
 def paragraphs(root: Path | None = None) -> list[Paragraph]:
-    """What the chapters say, without exercises; the errata clinic quotes mistakes and is left out.
+    """The paragraphs of the chapters, without exercises and without the errata clinic's mistakes.
 
-    From the notebooks below `root`: the checkout in which this package lies, unless given. Where
-    there are none, as after an installation, from the edition that comes with the package.
+    They come from the notebooks below `root`, which is the checkout that contains this package
+    unless given. If it has no notebooks, as in an installed package, the packaged text is read.
     """
     root = Path(__file__).parents[2] if root is None else root
     if notebooks := sorted((root / "nbs").glob("*/[0-9]*.ipynb")):

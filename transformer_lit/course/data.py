@@ -1,4 +1,4 @@
-"""The registry of data sets: what each is, what it must hash to, how it is read."""
+"""The registry of data sets: what each one is, the hashes of its files, and how it is read."""
 
 import io
 import random
@@ -25,13 +25,13 @@ from transformer_lit.course.files import (
 )
 from transformer_lit.course.stories import stories
 
-Read = Callable[[str], str]  # gives the text of a path in the data folder
+Read = Callable[[str], str]  # returns the text at a path in the data folder
 PairList = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    "How the sentence pairs of a set are read."
+    "How the sentence pairs of a data set are read."
 
     splits: Sequence[str]
     read: Callable[[Read, str, str], PairList]  # (read, split, form); in the order of `languages`
@@ -47,10 +47,10 @@ class DataSet:
     name: str
     about: str
     licence: str
-    files: tuple[DataFile, ...] = ()  # what is fetched
+    files: tuple[DataFile, ...] = ()  # files to download
     generated: Mapping[str, Callable[[], str]] = field(
         default_factory=dict
-    )  # path -> text of our own
+    )  # path -> text that we generate
     pairs: Pairs | None = None
     text: Callable[[str, str], str] | None = None  # (whole running text, split) -> that part
 
@@ -60,35 +60,35 @@ def _packaged(path: str) -> str:
 
 
 def text_lines(text: str) -> list[str]:
-    "The lines of a text, which break at line feeds only: str.splitlines takes form feeds, too."
+    "The lines of a text, split at line feeds only; str.splitlines also splits at form feeds."
     return text.removesuffix("\n").split("\n")
 
 
 # --- files --------------------------------------------------------------------------------------
 
-_SEPARATOR = "\x1c"  # the file separator of ASCII; no novel holds one
+_SEPARATOR = "\x1c"  # the file separator of ASCII; no novel contains it
 _NOVELS_LEFT_OUT = ("Forster_", "Bennet_Imperial", "Galsworthy_River", "Woolf_Years")
 
 
 def _from_zip(name: str, packed: bytes) -> bytes:
-    "The file of that name in an archive; `OSError` when it cannot be had."
+    "The file of that name in an archive; `OSError` if it can't be read."
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive, archive.open(name) as file:
             return file.read(LARGEST)
     except (zipfile.BadZipFile, LookupError, RuntimeError, ValueError) as error:
-        raise OSError(f"no zip archive with {name}: {error}") from error
+        raise OSError(f"not a zip archive that contains {name}: {error}") from error
 
 
 def _join_novels(archive: bytes) -> bytes:
-    "The texts of an archive in the order of their names: separator, name, line feed, text."
+    "The texts of an archive, sorted by name; each as separator, name, line feed, text."
     novels, left = [], LARGEST
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             name = member.name.split("/")[-1]
             if name.endswith(".txt") and not name.startswith(_NOVELS_LEFT_OUT):
                 left -= member.size
-                if not member.isfile() or left < 0:  # a folder, a link, a pipe; or a bomb
-                    raise tarfile.TarError(f"{member.name!r} in it is no novel")
+                if not member.isfile() or left < 0:  # a folder, a link, a pipe, or far too large
+                    raise tarfile.TarError(f"{member.name!r} in it is not a novel")
                 text = tar.extractfile(member).read().removeprefix(b"\xef\xbb\xbf")
                 novels.append((name.removesuffix(".txt"), text.replace(b"\r\n", b"\n")))
     return b"".join(f"{_SEPARATOR}{name}\n".encode() + text for name, text in sorted(novels))
@@ -131,12 +131,12 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 def comparable(text: str) -> str:
-    "The letters and digits of a sentence: case, spaces, signs and wide forms do not count."
+    "The letters and digits of a sentence, ignoring case, spaces, punctuation and wide forms."
     return _SIGNS.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def unseen(pairs: PairList, held_out: PairList) -> list[tuple[str, str]]:
-    "The pairs of which neither side is, letter by letter, that side of a pair in `held_out`."
+    "The pairs that share neither side, compared by letters, with a pair in `held_out`."
     known = {(side, comparable(text)) for pair in held_out for side, text in enumerate(pair)}
     return [
         pair
@@ -163,12 +163,12 @@ def _tatoeba(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]
 
 
 def _drawn(pair: tuple[str, str], n: int) -> int:
-    "A number below n for the English of a pair, the same whatever stands around it."
+    "A number below n that depends only on the English side of a pair."
     return int(sha256(comparable(pair[0]).encode()), 16) % n
 
 
 def _everyday(read: Read, split: str, form: str = "raw") -> list[tuple[str, str]]:
-    "A held-out sentence has one translation, the first of the file."
+    "The pairs of a split. Each held-out sentence keeps one translation, the first in the file."
     rows = (line.split("\t") for line in text_lines(read("tatoeba/deu-eng/deu.txt")))
     released = [(english, german) for english, german in rows]
     held_out = [pair for pair in released if _drawn(pair, 100) < 2]
@@ -203,7 +203,7 @@ NUMBER_SPLITS = {"train": (0, 19_900), "val": (19_900, 20_400), "test": (20_400,
 @cache
 def _in_words(n: int, language: str) -> str:
     if not 0 <= n < 1_000_000:
-        raise ValueError(f"numbers from 0 to 999,999 have words here, not {n}")
+        raise ValueError(f"only numbers from 0 to 999,999 can be written in words, but got {n}")
     ones, tens = _ONES[language].split(), _TENS[language].split()
     if n < 20:
         return ones[n]
@@ -222,7 +222,7 @@ def number_in_english(n: int) -> str:
 
 
 def number_in_german(n: int) -> str:
-    "`n` from 0 to 999,999 in German, one word as the spelling rules ask: 21 is `einundzwanzig`."
+    "`n` from 0 to 999,999 as one German word, as the spelling rules require: `einundzwanzig`."
     return _in_words(n, "de") + ("s" if n % 100 == 1 else "")  # a final 1 is `eins`
 
 
@@ -264,7 +264,7 @@ def _nine_tenths(text: str, split: str) -> str:
 
 
 def _whole_parts(text: str, split: str, *, nth: int) -> str:
-    "Held out are the 10th part and then every `nth`."
+    "The parts of a split: the 10th part, and every `nth` after it, is held out."
     parts = [part.split("\n", 1)[1] for part in text.split(_SEPARATOR)[1:]]
     return "\n".join(p for i, p in enumerate(parts) if (i % nth == 9) == (split == "val"))
 
@@ -277,7 +277,7 @@ _PAIRS = {
     "everyday": _everyday,
     "tatoeba": _tatoeba,
 }
-_GENERATED = {  # texts of our own
+_GENERATED = {  # texts that we generate
     "numbers": {f"numbers/{split}": partial(_number_text, split) for split in NUMBER_SPLITS},
     "stories": {"stories/stories.txt": _story_text},
     "book": {"book/book.txt": partial(_packaged, "data/book.txt")},
@@ -293,7 +293,7 @@ _PARTS = {  # how running text is split
 def _data_set(
     name: str, about: str, licence: str, folders: Iterable[str] = (), **pairs: Any
 ) -> DataSet:
-    "A set as the table `data_sets.toml` describes it."
+    "A data set as described in `data_sets.toml`."
     files = tuple(file for folder in folders for file in _files(folder))
     how = Pairs(read=_PAIRS[name], **pairs["pairs"]) if pairs else None
     return DataSet(name, about, licence, files, _GENERATED.get(name, {}), how, _PARTS.get(name))
@@ -307,27 +307,27 @@ DATASETS = {name: _data_set(name, **row) for name, row in _TABLE.items()}
 
 
 def _find(name: str, kind: str = "name", what: str = "") -> DataSet:
-    "The set of that name; `InputError` unless it has the reader `kind`."
+    "The data set of that name; `InputError` unless it has the reader `kind`."
     if name not in DATASETS:
-        raise InputError(f"unknown data set {name!r}; known are: {', '.join(sorted(DATASETS))}")
+        raise InputError(f"No data set named {name!r}. Known: {', '.join(sorted(DATASETS))}")
     if getattr(DATASETS[name], kind) is None:
         those = [known for known, dataset in DATASETS.items() if getattr(dataset, kind)]
-        raise InputError(f"{name} holds no {what}; these do: {', '.join(those)}")
+        raise InputError(f"{name} has no {what}. These data sets do: {', '.join(those)}")
     return DATASETS[name]
 
 
 def _one_of(name: str, kind: str, value: str, known: Iterable[str]) -> None:
     if value not in known:
-        raise InputError(f"{name} has no {kind} {value!r}; known are: {', '.join(known)}")
+        raise InputError(f"{name} has no {kind} {value!r}. Known: {', '.join(known)}")
 
 
 def available(name: str) -> bool:
-    "True when every file of the data set lies here already, so that nothing need be downloaded."
+    "Whether every file of the data set is already here, so that no download is needed."
     return all(read_local(file) is not None for file in _find(name).files)
 
 
 def fetch(name: str, *, progressbar: bool = False) -> list[str]:
-    "Bring every file of a data set here; returns their paths in the data folder."
+    "Download every file of a data set that is missing; returns the paths in the data folder."
     files = _find(name).files
     for file in files:
         read_file(file, progressbar=progressbar)
@@ -335,18 +335,18 @@ def fetch(name: str, *, progressbar: bool = False) -> list[str]:
 
 
 def paths(name: str) -> list[Path]:
-    "Where the files of a data set lie here; `InputError` when one does not."
+    "The paths of a data set's files on this machine; `InputError` if one is missing."
     return [local_path(file) for file in _find(name).files]
 
 
 def data_hashes(name: str) -> dict[str, str]:
-    "For a record: the SHA-256 of each text of a data set, unpacked."
+    "The SHA-256 of each unpacked text of a data set, for a record."
     fetched = {file.path: file.sha256 for file in _find(name).files}
     return fetched | {path: sha256(make().encode()) for path, make in _find(name).generated.items()}
 
 
 def _read(dataset: DataSet, path: str, progressbar: bool = False) -> str:
-    "The text at a path of a set, wherever it comes from."
+    "The text at a path of a data set, whether it is downloaded or generated."
     if path in dataset.generated:
         return dataset.generated[path]()
     (file,) = (file for file in dataset.files if file.path == path)
@@ -366,19 +366,19 @@ def load_pairs(
 
     `multi30k`: languages en, de; splits train, val, test_2016_flickr, test_2017_flickr,
     test_2017_mscoco; `form` raw or tok (lower-cased, Moses-tokenised). Two training pairs whose
-    German side holds only `@@` are left out. `numbers`: languages en, de; splits train,
-    val, test; its text has one form. `tatoeba`: languages en, zh; splits train, val, test,
-    test_mandarin (its lines in Mandarin), released (the training file with its overlap).
+    German side is only `@@` are left out. `numbers`: languages en, de; splits train, val, test;
+    one form only. `tatoeba`: languages en, zh; splits train, val, test, test_mandarin (the lines
+    of test in Mandarin), released (the training file, including its overlap with test).
     `everyday`: languages en, de; splits train, val, test, which share no sentence.
 
     Args:
-        progressbar: while a file that is not here is fetched.
+        progressbar: show a progress bar while a file is downloaded.
     """
     dataset = _find(name, "pairs", "sentence pairs")
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
     if source == target or not {source, target} <= {*how.languages}:
         known = " and ".join(how.languages)
-        raise InputError(f"{name} has no direction {source!r} to {target!r}; take {known}")
+        raise InputError(f"{name} has no direction {source!r} to {target!r}. It has {known}")
     _one_of(name, "form", form, how.forms)
     _one_of(name, "split", split, how.splits)
     broken, step = how.broken.get(split, ()), 1 if source == how.languages[0] else -1
@@ -386,11 +386,12 @@ def load_pairs(
 
 
 def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
-    """The text of a set in one string; splits train and val.
+    """The text of a data set as one string; the splits are train and val.
 
     `tinyshakespeare`: the first 90 % of its 1,115,394 characters, and the rest. `novels`: 89 whole
-    novels, and 5 others. `book`: the prose of this book, every tenth chapter held out. `stories`:
-    a story on each line, 20,000 and 1,000, independent draws: one of a hundred held out is in both.
+    novels, and 5 others. `book`: the prose of this book, with every tenth chapter held out.
+    `stories`: one story per line, 20,000 and 1,000. They are drawn independently, so about one
+    held-out story in a hundred is in the training set too.
     """
     dataset = _find(name, "text", "running text")
     _one_of(name, "split", split, ("train", "val"))
@@ -399,7 +400,7 @@ def load_text(name: str, split: str, *, progressbar: bool = False) -> str:
 
 
 def load_word_pairs(name: str) -> list[tuple[str, str, float]]:
-    "Pairs of words with the mean judgement of people, 0 to 10: `wordsim353` or `simlex999`."
+    "Word pairs with people's mean similarity rating, 0 to 10: `wordsim353` or `simlex999`."
     paths = {"wordsim353": "word_eval/wordsim353.tsv", "simlex999": "word_eval/simlex999.txt"}
     lines = text_lines(_read(DATASETS["word_eval"], paths[name]))
     rows = [line.split("\t") for line in lines if line[:1] != "#"]
@@ -407,7 +408,7 @@ def load_word_pairs(name: str) -> list[tuple[str, str, float]]:
 
 
 def load_analogies() -> dict[str, list[tuple[str, ...]]]:
-    "Google's 19,544 questions by group: the second is to the first as the fourth to the third."
+    "Google's 19,544 analogies by group: word 2 is to word 1 as word 4 is to word 3."
     blocks = _read(DATASETS["word_eval"], "word_eval/questions-words.txt").split(": ")[1:]
     groups = (text_lines(block) for block in blocks)
     return {name: [tuple(line.split()) for line in questions] for name, *questions in groups}

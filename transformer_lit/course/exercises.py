@@ -1,6 +1,6 @@
-"""Exercises that answer back: what an answer should be, and a line for each typical mistake.
+"""Exercises that give feedback: the right answer, and a hint for each typical mistake.
 
-A question, whose answer is a value, is data in `transformer_lit/exercises/<topic>.toml`::
+A question has a value as its answer and is written in `transformer_lit/exercises/<topic>.toml`::
 
     [norm.8]
     answer = [0.5, 2.0]
@@ -8,8 +8,8 @@ A question, whose answer is a value, is data in `transformer_lit/exercises/<topi
     [norm.8.hints]
     "That is the sum. Take the mean." = [1.5, 6.0]
 
-The answer to a build or a repair is a function or a class. A check, which is a plain function of
-the answer, compares what it returns with what is right::
+The answer to a build or a repair is a function or a class. Its check is a plain function that takes
+the answer and compares what the answer returns with the right result::
 
     def centred_checks(centred):
         x = torch.randn(3, 5)
@@ -52,15 +52,15 @@ from transformer_lit.course.sandbox import (
     watched,
 )
 
-TASKS: dict[str, "Task"] = {}  # those whose module was imported, by id
+TASKS: dict[str, "Task"] = {}  # by id, from the modules imported so far
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `check` says about one answer. It is true when the answer passed.
+    """The result of `check` for one answer. It is true if the answer passed.
 
     `state` is "passed", "open" (nothing written yet), "not yet" or "unknown" (no such exercise).
-    `progress`: how far the reader is, where that is kept.
+    `progress`: how far the reader has come, if that is recorded.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Verdict:
         return self.state == "passed"
 
     def as_dict(self) -> dict[str, Any]:
-        "The verdict for JSON."
+        "The verdict in a form for JSON."
         return {"id": self.id, "state": self.state, "line": self.line, "notes": list(self.notes)}
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Question:
-    "An exercise whose answer is a value. `hints`: what to say of typical wrong values."
+    "An exercise whose answer is a value. `hints`: what to say about typical wrong values."
 
     id: str
     answer: Any
@@ -104,25 +104,25 @@ class Question:
 
     @property
     def form(self) -> str:
-        "What kind of value is looked for."
+        "The kind of value that the answer should be."
         value = self.answer
         return loosely(value) + (f", to within {self.tolerance:g}" if has_floats(value) else "")
 
     @property
     def known(self) -> dict[str, Any]:
-        "What is said of an answer that is one of these values."
+        "What to say about known values: typical mistakes, and the answer rounded too far."
         return (self.hints or {}) | {f"Right, but rounded too far. Give {self.form}.": self.answer}
 
     @property
     def sought(self) -> str:
-        "The form, with the length of a list where no typical mistake has another."
+        "The form, with a list's length unless a typical mistake has another length."
         lists = [x for x in (self.answer, *(self.hints or {}).values()) if isinstance(x, list)]
         if isinstance(self.answer, list) and len({len(x) for x in lists}) == 1:
             return self.form.replace(loosely(self.answer), loosely(self.answer, len(lists[0])), 1)
         return self.form
 
     def look(self, answer: Any) -> None:
-        "`Found` where the answer is another value, or is still open."
+        "Raise `Found` if the answer is wrong or still open."
         if _is_open(answer):
             raise Found(f"Fill the blank: {self.form}. Then run this cell again.", open=True)
         if not (differs := difference(self.answer, answer, self.tolerance, False)):
@@ -138,7 +138,7 @@ class Question:
 
 
 def read_questions(path: Path) -> dict[str, Question]:
-    "The questions of a file, by id; see the beginning of this module."
+    "The questions in a file, by id; see the docstring of this module for the format."
     tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     rows = {f"{topic}.{n}": row for topic, some in tables.items() for n, row in some.items()}
     return {id: Question(id, **row) for id, row in rows.items()}
@@ -160,19 +160,19 @@ class Task:
 
     @property
     def form(self) -> str:
-        "What the reader is to write: `name(arguments)`."
+        "What the reader has to write: `name(arguments)`."
         kind = "class " if inspect.isclass(self.solution) else ""
         return f"{kind}{self.name}{signature(self.solution)}"
 
     @property
     def source(self) -> str:
-        "The solution as text, below the helpers that it uses, without what registers it."
+        "The solution's source without the `exercise` decorator, after the helpers that it uses."
         text = inspect.getsource(self.solution)
         (node,) = ast.parse(text).body
         marks = [
             mark.end_lineno for mark in node.decorator_list if "exercise(" in ast.unparse(mark)
         ]
-        # from Python 3.13 on, the source of a class begins below its decorators
+        # from Python 3.13 on, the source of a class begins after its decorators
         text = "\n".join(text.split("\n")[max(marks, default=0) :])
         used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
         own = vars(inspect.getmodule(self.solution)).items()
@@ -188,7 +188,7 @@ class Task:
         return "\n\n".join([*map(inspect.getsource, helpers), text]).strip("\n")
 
     def look(self, answer: Any) -> None:
-        "`Found` where the answer does not do what is asked, or is still open."
+        "Raise `Found` if the answer doesn't do what is asked or is still open."
         if answer is None or answer is ...:
             raise self.open()
         self._look_at_form(answer)
@@ -214,7 +214,7 @@ class Task:
         return f"It must take the arguments of {self.form}, and takes {given}."
 
     def open(self) -> Found:
-        "What is said where nothing is written yet."
+        "The response if nothing has been written yet."
         return Found(f"Write {self.form}, then run this cell again.", open=True)
 
     def _look_at_form(self, answer: Any) -> None:
@@ -222,7 +222,7 @@ class Task:
         if inspect.isclass(self.solution) != is_class or not callable(answer):
             what = "an object, not its class" if is_class else "the function, without a call"
             what = "the class itself" if inspect.isclass(self.solution) else what
-            raise Found(f"Expected {self.form}, got {kind_of(answer)}: hand over {what}.")
+            raise Found(f"Expected {self.form}, got {kind_of(answer)}. Pass {what}.")
         wanted, given = signature(self.solution).parameters.values(), signature(answer)
         names = [p.name for p in wanted if p.kind is p.KEYWORD_ONLY]
         needed = [p for p in wanted if p.default is p.empty and p.name not in names]
@@ -233,7 +233,7 @@ class Task:
             raise Found(self._arguments(given)) from None
 
     def _careful(self, answer: Callable[..., Any]) -> Callable[..., Any]:
-        "The answer, which may not change its inputs unless that is asked for."
+        "The answer, wrapped so that changing its inputs is an error unless that is the task."
 
         @functools.wraps(answer)
         def call(*inputs: Any, **named: Any) -> Any:
@@ -254,14 +254,14 @@ class Task:
                 raise Found("It changes its inputs. Work on a copy.")
             return found
 
-        call.__signature__ = signature(self.solution)  # its names, in messages
+        call.__signature__ = signature(self.solution)  # so that messages use its argument names
         return call
 
 
 def exercise(id: str, checks: Callable[[Any], None], *, in_place: bool = False) -> Callable:
-    """The function or class below solves the exercise; `checks` is a function of the answer.
+    """Register a function or class as the solution; `checks` is a function of the answer.
 
-    `in_place`: changing its inputs is what the answer is for.
+    `in_place`: the answer is supposed to change its inputs.
     """
 
     def register(solution):
@@ -273,7 +273,7 @@ def exercise(id: str, checks: Callable[[Any], None], *, in_place: bool = False) 
 
 @contextlib.contextmanager
 def _numbers_kept() -> Iterator[None]:
-    "Whatever an answer draws, the check goes on with the numbers that it would have drawn anyway."
+    "Inside, an answer may draw random numbers without changing what the check draws later."
     state = torch.get_rng_state()
     try:
         yield
@@ -282,7 +282,7 @@ def _numbers_kept() -> Iterator[None]:
 
 
 def _makes(answer: type) -> Callable[..., Any]:
-    "What makes objects of the class."
+    "A function that makes objects of the class."
 
     @functools.wraps(answer, updated=())
     def make(*inputs: Any, **named: Any) -> Any:
@@ -293,7 +293,7 @@ def _makes(answer: type) -> Callable[..., Any]:
 
 
 def _is_plain(x: Any) -> bool:
-    "Whether a copy of this tells later if it was changed: numbers, and no part of a graph."
+    "Whether comparing with a copy can detect changes: plain values, not part of a graph."
     if isinstance(x, Tensor):
         return not x.requires_grad
     parts = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else ()
@@ -301,13 +301,13 @@ def _is_plain(x: Any) -> bool:
 
 
 def _is_open(answer: Any) -> bool:
-    "Whether a value or a part of a list is still to be filled in: `None`, `...` or an empty word."
+    "Whether a value, or part of a list, is still blank: `None`, `...` or an empty string."
     if isinstance(answer, list | tuple):
         return any(map(_is_open, answer))
     return answer is None or answer is ... or (isinstance(answer, str) and answer in ("", "..."))
 
 
-# --- what a check is made of --------------------------------------------------------------------
+# --- the building blocks of a check -------------------------------------------------------------
 
 _COMPARED: ContextVar[Callable[[Any, Any, float], Any] | None] = ContextVar(
     "_COMPARED", default=None
@@ -316,7 +316,7 @@ _COMPARED: ContextVar[Callable[[Any, Any, float], Any] | None] = ContextVar(
 
 @contextlib.contextmanager
 def each_comparison(see: Callable[[Any, Any, float | int], Any]) -> Iterator[None]:
-    "Inside, `see(found, right, tolerance)` is called for all that a check compares, in its order."
+    "Inside, `see(found, right, tolerance)` is called for each comparison of a check, in order."
     before = _COMPARED.set(see)
     try:
         yield
@@ -332,11 +332,11 @@ def expect(
     case: str = "",
     tolerance: float | int = 1e-6,
 ) -> None:
-    """Silent where `found` is `right`; else `Found`, with the hint whose value it is.
+    """Raise `Found` unless `found` equals `right`, with the hint for a mistake that gives `found`.
 
-    `wrong`: hint -> the value that a typical mistake gives; see `expecting`. `case`: what was
-    asked, for the note. `tolerance`: the largest difference of floats; it is multiplied by the size
-    of a number above 1.
+    `wrong`: hint -> the value that a typical mistake gives; see `expecting`. `case`: the name of
+    the test case, for the note. `tolerance`: the largest allowed difference between floats; for a
+    number above 1 it is multiplied by that number.
     """
     if see := _COMPARED.get():
         see(found, right, tolerance)
@@ -358,9 +358,9 @@ def expect(
 def expecting(
     found: Any, right: Any, *, case: str = "", tolerance: float | int = 1e-6
 ) -> Iterator[dict[str, Any]]:
-    """`expect`, with room below for the hints: `wrong["Take the mean, not the sum."] = x.sum(-1)`.
+    """`expect` with hints in its block: `wrong["Take the mean, not the sum."] = x.sum(-1)`.
 
-    A mistake that fails on the inputs of the case ends the list of hints.
+    If computing a mistake fails on the inputs of the case, the hints after it are skipped.
     """
     wrong: dict[str, Any] = {}
     try:
@@ -379,10 +379,10 @@ def expecting_all(
     *,
     tolerance: float | int = 1e-6,
 ) -> Iterator[dict[str, Callable[..., Any]]]:
-    """`answer` and `right` give the same in every case; `wrong["hint"] = a_wrong_function`.
+    """Expect the same from `answer` and `right` in every case; `wrong["hint"] = a_wrong_function`.
 
-    A mistake is named only if it gives what the answer gives in *all* cases. So a repair, in which
-    several things are broken, isn't told the first of them.
+    A hint is given only if the wrong function agrees with the answer in *all* cases. In a repair,
+    where several things are broken, this avoids giving away the first one.
     """
 
     found: dict[str, Any] = {}
@@ -394,7 +394,7 @@ def expecting_all(
             yield case, function(*copy.deepcopy(inputs))
 
     def gives_the_same(function):
-        with contextlib.suppress(Exception):  # a mistake may fail where the answer does not
+        with contextlib.suppress(Exception):  # a wrong function may fail on inputs of the answer
             return not difference(dict(outcomes(function)), found, tolerance, True)
 
     expected = dict(outcomes(right))
@@ -409,12 +409,12 @@ def expecting_all(
         hints = (hint for hint, function in wrong.items() if differs and gives_the_same(function))
         known = dict.fromkeys(hints, outcome)
         expect(outcome, expected[case], known, case=case, tolerance=tolerance)
-    if failed:  # the cases before it say more
+    if failed:  # the cases before the failure gave a better hint, if there was one
         raise failed
 
 
 def gradients(function: Callable[..., Tensor], *inputs: Any) -> dict[str, Tensor | None]:
-    "The gradient of a random weighted sum of the result by each tensor of floats; None: cut off."
+    "Gradients of a random weighted sum of the result with respect to the inputs; None: cut off."
     floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
     leaves = [x.detach().clone().requires_grad_() if f else x for x, f in zip(inputs, floats)]
     result = function(*leaves)
@@ -424,14 +424,14 @@ def gradients(function: Callable[..., Tensor], *inputs: Any) -> dict[str, Tensor
     if isinstance(result, Tensor) and result.requires_grad:
         fixed = torch.Generator().manual_seed(1)
         above = torch.randn(result.shape, generator=fixed).to(result.dtype)
-        # as a sum: torch takes more than a second to import what it checks an `above` with
+        # as a sum, because torch imports for over a second to check the shape of `above`
         total = (result * above).sum()
         found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     return {f"gradient of {name}": one for name, one in zip(named, found)}
 
 
 def judge(one: Question | Task, answer: Any) -> Verdict:
-    "The verdict on an answer. Anything may be handed over."
+    "The verdict on an answer, which may be any object."
     prints, state, line, notes = io.StringIO(), "passed", "That is right.", ()
     try:
         with sealed(), watched(prints):
@@ -445,7 +445,7 @@ def judge(one: Question | Task, answer: Any) -> Verdict:
 
 
 def kind_of(x: Any) -> str:
-    "What a result is, in words for a reader: `a tensor of shape (5, 7)`, `a list of 3`."
+    "The kind of a result, in words for a reader: `a tensor of shape (5, 7)`, `a list of 3`."
     if isinstance(x, Tensor):
         kind = "a Boolean tensor" if x.dtype == torch.bool else "a tensor"
         whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
@@ -467,7 +467,7 @@ def _is_letter(value: Any) -> bool:
 
 
 def loosely(value: Any, length: int | None = None) -> str:
-    "`kind_of` an answer, without what may be the question: how long a list is, unless it is given."
+    "`kind_of` an answer, without a list's length, which may be the question, unless given."
     if _is_letter(value):
         return 'one letter, such as "a"'
     if not isinstance(value, list | tuple):
@@ -480,7 +480,7 @@ def loosely(value: Any, length: int | None = None) -> str:
 
 
 def has_floats(value: Any) -> bool:
-    "Whether a value is, or a list holds at any depth, a number that may be a little off."
+    "Whether a value is a float, or is a list that contains one at any depth."
     if isinstance(value, list | tuple):
         return any(map(has_floats, value))
     return isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point())
@@ -494,7 +494,7 @@ def _near(expected: Tensor, found: Tensor, tolerance: float | int, relative: boo
 
 
 def _should_be(a: numbers.Number, b: numbers.Number) -> str:
-    "With as many digits as tell the two apart."
+    "“should be … and is …”, with enough digits to tell the two numbers apart."
     if isinstance(a, bool):
         return f"should be {a} and is {b}"
     for digits in (6, 9, 12, 17):
@@ -552,10 +552,10 @@ def _is_number(x: Any) -> bool:
 
 
 def difference(a: Any, b: Any, tolerance: float | int, tell: bool) -> str | None:
-    """None where a result `b` agrees with the expected `a`, else how it differs, in one line.
+    """None if a result `b` agrees with the expected `a`; otherwise one line on how it differs.
 
-    Floats may differ by `tolerance`. With `tell` the line may show what was expected, and
-    `tolerance` is multiplied by the expected number where that is above 1.
+    Floats may differ by `tolerance`. With `tell`, the line may show what was expected, and
+    `tolerance` is multiplied by the expected number if that is above 1.
     """
     if isinstance(a, Tensor):
         return _tensor_difference(a, b, tolerance, tell)
@@ -565,7 +565,7 @@ def difference(a: Any, b: Any, tolerance: float | int, tell: bool) -> str | None
     if isinstance(a, dict) and isinstance(b, dict):
         return _dict_difference(a, b, tolerance, tell)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        if len(a) != len(b):  # how long it is may be the question
+        if len(a) != len(b):  # the length may be the question
             return f"expected {kind_of(a)}, got {kind_of(b)}" if tell else f"{kind_of(b)} is not it"
         lines = [difference(x, y, tolerance, tell) for x, y in zip(a, b)]
         first = next((f"entry {i}: {line}" for i, line in enumerate(lines) if line), None)
@@ -578,7 +578,7 @@ def difference(a: Any, b: Any, tolerance: float | int, tell: bool) -> str | None
 
 
 def _rounds_to(a: Any, b: Any, digits: int) -> bool:
-    "Whether `b` is `a` rounded to so many digits, halves up or to even."
+    "Whether `b` is `a` rounded to this many digits, with halves rounded up or to even."
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(_rounds_to(x, y, digits) for x, y in zip(a, b))
     numbers_both = isinstance(a, float) and _is_number(b) and math.isfinite(a) and math.isfinite(b)
@@ -589,7 +589,7 @@ def _rounds_to(a: Any, b: Any, digits: int) -> bool:
 
 
 def _same_decimals(a: Any, b: Any) -> bool:
-    "Whether numbers agree at the 2 to 4 decimals that a page shows; 0 says nothing of a number."
+    "Whether numbers agree to the 2 to 4 decimals that a page shows; 0 never counts."
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_same_decimals, a, b))
     if not (isinstance(a, float) and _is_number(b) and math.isfinite(b)):
@@ -601,7 +601,7 @@ def _same_decimals(a: Any, b: Any) -> bool:
 
 
 def _known_value(known: dict[str, Any], b: Any, tolerance: float | int) -> str | None:
-    "The name of the first value that `b` is, as it stands or else rounded to 2 to 6 digits."
+    "The name of the first value equal to `b`, exactly or else rounded to 2 to 6 digits."
     b = b.tolist() if hasattr(b, "tolist") else b
     for name, a in known.items():
         if not difference(a, b, tolerance, False):
@@ -611,7 +611,7 @@ def _known_value(known: dict[str, Any], b: Any, tolerance: float | int) -> str |
 
 
 def _kinds_differ(a: Any, b: Any) -> str | None:
-    "What to say of a part of the wrong kind: a word for a number, 1 for True."
+    "What to say about a part of the wrong kind: a string for a number, 1 for True."
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return next(filter(None, map(_kinds_differ, a, b)), None)
     if isinstance(a, bool) and not isinstance(b, bool) and isinstance(b, str | numbers.Number):
@@ -622,7 +622,7 @@ def _kinds_differ(a: Any, b: Any) -> str | None:
 
 
 def _is_reordered(a: Any, b: Any, tolerance: float | int) -> bool:
-    "Whether two flat lists hold the same in another order; letters and truths are choices instead."
+    "Whether two flat lists are the same up to order; lists of letters or truth values don't count."
     if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b) > 1):
         return False
     if all(isinstance(x, bool) or _is_letter(x) for x in a):

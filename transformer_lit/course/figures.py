@@ -22,12 +22,12 @@ with optional("A figure"):
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch, Rectangle
     from matplotlib.path import Path as Outline
 
-# Okabe and Ito's colours. Neighbours differ in lightness, the first four stand out from white.
+# Okabe and Ito's colours. Neighbours differ in lightness, and the first four contrast with white.
 PALETTE = ("#0072B2", "#CC79A7", "#000000", "#009E73", "#E69F00", "#D55E00", "#56B4E9")
-# Query, key and value have one colour each wherever they stand; custom.css has the same.
+# Query, key and value have the same colours in every figure; custom.css has them too.
 HUES = {"q": "#0072b2", "k": "#b85000", "v": "#00795a"}
-WEIGHT = "#8a4fb5"  # of an attention weight of 1
-# for weights and counts: from nothing to all of it, so that the page shows through, light or dark
+WEIGHT = "#8a4fb5"  # the colour of an attention weight of 1
+# for weights and counts: from transparent to opaque, so that it works on light and dark pages
 SEQUENTIAL = "weights"
 colormaps.register(
     LinearSegmentedColormap.from_list(SEQUENTIAL, [to_rgba(WEIGHT, a) for a in (0, 1)]), force=True
@@ -37,9 +37,9 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 
 
 def use_style() -> None:
-    """Set the course's style for matplotlib, and SVG output where a notebook shows the figure.
+    """Set the course's style for matplotlib, and SVG output if a notebook shows the figure.
 
-    A figure has an opaque white ground. A dark page of the book turns its colours.
+    Figures have an opaque white background. The book's dark pages invert their colours.
     """
     plt.style.use(str(files("transformer_lit") / "course/style.mplstyle"))
     lines = plt.cycler(color=PALETTE) + plt.cycler(linestyle=_DASHES)
@@ -54,14 +54,14 @@ def use_style() -> None:
 
 
 def luminance(colour: Sequence[float]) -> float:
-    "The relative luminance of an sRGB colour with parts from 0 to 1: black is 0, white is 1."
+    "The relative luminance of an sRGB colour with components from 0 to 1; black 0, white 1."
     parts = np.asarray(colour, dtype=float)[:3]
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    "How far two colours stand apart in lightness: 1 for equal ones, 21 for black and white."
+    "The contrast ratio of two colours: 1 if they are equally light, 21 for black and white."
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -77,14 +77,14 @@ def heatmap(
     cmap: str = SEQUENTIAL,
     digits: int | None = None,
 ) -> AxesImage:
-    """Draw a matrix as coloured cells, row 0 on top; the labels of the columns stand above.
+    """Draw a matrix as coloured cells, with row 0 at the top and column labels above.
 
     Args:
-        values: rows by columns: lists, an array or a tensor.
+        values: lists, an array or a tensor of shape rows × columns.
         rows: tick labels, top to bottom.
         columns: tick labels, left to right.
         low: the value at the bottom of the colour scale.
-        digits: print each value with that many decimals.
+        digits: print each value with this many decimals.
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 2:
@@ -103,14 +103,14 @@ def heatmap(
         for (i, j), value in np.ndenumerate(values):
             *colour, alpha = image.cmap(image.norm(value))
             cell = luminance([alpha * part + 1 - alpha for part in colour])  # on white
-            ink = "white" if cell < 0.179 else "black"  # above it black has the higher contrast
+            ink = "white" if cell < 0.179 else "black"  # black contrasts more from 0.179 on
             ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=ink, fontsize=9)
     return image
 
 
 def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
-    "Ascending heights, moved as little as needed to stand `gap` apart between 0 and `top`."
-    groups: list[list[float]] = []  # what touches is moved as one: its heights less the gaps
+    "Ascending heights, moved as little as possible to be `gap` apart between 0 and `top`."
+    groups: list[list[float]] = []  # labels that touch move together; heights without the gaps
     for place, height in enumerate(wanted):
         groups.append([height - place * gap])
         while len(groups) > 1 and np.mean(groups[-2]) > np.mean(groups[-1]):
@@ -121,7 +121,7 @@ def _apart(wanted: Sequence[float], gap: float, top: float) -> list[float]:
 
 
 def ink_of(colour: Any) -> tuple[float, ...]:
-    "The colour of a line for a text beside it: as much darker as a text on white must be."
+    "A line's colour for text next to it, darkened until it is readable on white."
     ink = to_rgb(colour)
     while contrast(ink, (1.0, 1.0, 1.0)) < 4.5:
         ink = tuple(0.97 * part for part in ink)
@@ -129,13 +129,13 @@ def ink_of(colour: Any) -> tuple[float, ...]:
 
 
 def name_lines(ax: Axes) -> None:
-    """Write the label of each line beside its right end, in its colour, in place of a legend.
+    """Write each line's label next to its right end, in its colour, instead of a legend.
 
-    Names that would touch are moved apart; a thin line leads to each, dotted where its own line
-    ends early, so that it is not read as more of it.
+    Labels that would touch are moved apart, and a thin line leads to each one. If the plotted line
+    ends early, the thin line is dotted, so that it isn't mistaken for data.
     """
     fig = ax.get_figure()
-    fig.draw_without_rendering()  # now the axes have their size
+    fig.draw_without_rendering()  # from here on the axes have their final size
     inch, box, size = fig.dpi, ax.get_window_extent(), plt.rcParams["font.size"] - 1
     named = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
     ends = {line: line.get_transform().transform(line.get_xydata()[-1]) for line in named}
@@ -160,12 +160,12 @@ def name_lines(ax: Axes) -> None:
 
 
 def draw_curve(curve: Sequence[dict[str, Any]], path: str | Path, *, title: str = "") -> None:
-    "Training and validation loss over the steps of a run, as an SVG file."
+    "Plot the training and validation loss over the steps of a run, as an SVG file."
     with plt.rc_context():
         use_style()
         fig, ax = plt.subplots()
         at = [row["step"] for row in curve]
-        mark = "o" if len(at) < 2 else None  # one point is no line
+        mark = "o" if len(at) < 2 else None  # a single point has no line
         ax.plot(at, [row["train_loss"] for row in curve], marker=mark, label="training")
         ax.plot(at, [row["val_loss"] for row in curve], marker=mark, label="validation")
         ax.set(xlabel="step", ylabel="loss (nats per token)", title=title)
@@ -178,7 +178,7 @@ def draw_curve(curve: Sequence[dict[str, Any]], path: str | Path, *, title: str 
 # --- boxes and arrows ---------------------------------------------------------------------------
 
 
-# kind -> ground and border. What is learned has a thick border, and never a colour of its own.
+# kind -> fill and border. Learned things have a thick border, but no special colour.
 KINDS = {
     "data": ("#eeeeee", "#777777"),
     "learned": ("#ffffff", "#333333"),
@@ -195,7 +195,7 @@ Point = tuple[Number, Number]
 
 
 class Box:
-    "A box that was drawn, in units of the sketch: its middle, its size, the middles of its sides."
+    "A box in a sketch: its centre, its size and the midpoints of its sides, in sketch units."
 
     def __init__(self, x: Number, y: Number, width: Number, height: Number):
         self.x, self.y, self.width, self.height = x, y, width, height
@@ -204,9 +204,9 @@ class Box:
 
 
 class Sketch:
-    """A page for tensors, boxes and arrows: x to the right, y upwards, both from 0.
+    """A canvas for tensors, boxes and arrows: x to the right, y upwards, both from 0.
 
-    One that is at most 7.4 wide, with $…$ at size 13, is read on a phone as it stands.
+    A sketch at most 7.4 wide, with $…$ at size 13, can be read on a phone without zooming.
     """
 
     def __init__(self, width: Number, height: Number):
@@ -225,15 +225,15 @@ class Sketch:
         height: Number = 0.62,
         size: Number = 10,
     ) -> Box:
-        """A box with a text in its middle; the kind says what it stands for.
+        """Draw a box with text in the middle; its kind shows what it represents.
 
         Args:
-            x: of the middle.
+            x: the centre.
             kind: see KINDS.
-            size: of the text, in points.
+            size: the font size, in points.
         """
         if kind not in KINDS:
-            raise ValueError(f"unknown kind {kind!r}; known are: {', '.join(KINDS)}")
+            raise ValueError(f"No kind of box named {kind!r}. Known: {', '.join(KINDS)}")
         ground, border = KINDS[kind]
         self.ax.add_patch(
             FancyBboxPatch(
@@ -262,13 +262,13 @@ class Sketch:
         slices: int = 1,
         cell: Number = 0.2,
     ) -> Box:
-        """A matrix of cells, with letters at its sides; a third axis is a stack of such matrices.
+        """Draw a matrix of cells with letters at its sides; a third axis gives a stack of matrices.
 
         Args:
-            x: of the middle of the front.
-            axes: its letters, the last for columns: "B T C"; "_" has none.
-            size: how many of each are drawn.
-            slices: parts of the columns: heads.
+            x: the centre of the front matrix.
+            axes: the letters of the axes, columns last: "B T C"; "_" means no letter.
+            size: the number of cells drawn along each axis.
+            slices: into how many parts, such as heads, the columns are divided.
         """
         ground, border = KINDS[kind]
         *_, high, wide = size
@@ -298,7 +298,7 @@ class Sketch:
         if name:
             self.text(x, y, name, size=13 if "$" in name else 10.5)
         depth = 0.12 * (stack - 1)
-        places = [  # over the first column, beside the first row, behind the stack
+        places = [  # above the first column, next to the first row, at the back of the stack
             (left + depth + 0.12, top + depth + 0.17),
             (left - 0.16, top - 0.12),
             (right + depth + 0.15, top + depth - 0.1),
@@ -309,7 +309,7 @@ class Sketch:
         return Box(x, y + depth / 2, wide * cell, high * cell + depth)
 
     def join(self, *boxes: Box) -> None:
-        "Arrows from box to box: straight where two face each other, else round a corner."
+        "Draw arrows from box to box: straight if two boxes face each other, else round a corner."
         for one, other in pairwise(boxes):
             across, up = other.x - one.x, other.y - one.y
             if abs(across) < max(one.width, other.width) / 2:
@@ -336,10 +336,10 @@ class Sketch:
         text: str = "",
         kind: str = "operation",
     ) -> None:
-        """An arrow between two points, with corners at `via`; its text is beside its last part.
+        """Draw an arrow between two points, with corners at `via` and text next to its last part.
 
         Args:
-            kind: whose border is its colour.
+            kind: the arrow has the colour of this kind's border.
         """
         corners = [start, *via]
         for one, other in pairwise(corners):
@@ -363,12 +363,12 @@ class Sketch:
     def line(
         self, start: Point, end: Point, *, dashed: bool = False, kind: str = "operation"
     ) -> None:
-        "A line without a head."
+        "Draw a line without an arrowhead."
         style = (0, (4, 2)) if dashed else "-"
         self.ax.plot(*zip(start, end, strict=True), color=KINDS[kind][1], lw=1.2, ls=style)
 
     def frame(self, x: Number, y: Number, width: Number, height: Number, text: str) -> None:
-        "A dashed frame from its lower left corner, with its name at the upper left."
+        "Draw a dashed frame, placed by its lower left corner, with its name at the upper left."
         corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
         for one, other in pairwise(corners):
             self.line(one, other, dashed=True)
@@ -384,10 +384,10 @@ class Sketch:
         align: str = "center",
         turn: Number = 0,
     ) -> None:
-        """Text without a box; $…$ is mathematics.
+        """Draw text without a box; $…$ is mathematics.
 
         Args:
-            turn: degrees.
+            turn: rotation in degrees.
         """
         self.ax.text(x, y, text, fontsize=size, ha=align, va="center", color="black", rotation=turn)
 
@@ -418,10 +418,10 @@ _COLUMN, _ROW = 'th scope="col"', 'th scope="row"'
 
 
 def _tr(cells: Sequence[str], styles: Sequence[str], first: str, others: str) -> str:
-    "A row in HTML: what the first cell is, and what the others are."
+    "A table row in HTML. `first` and `others` are the tags of the first and the other cells."
     parts = []
     for text, style, tag in zip(cells, styles, [first] + [others] * len(cells)):
-        tag = tag if text else "td"  # an empty cell heads nothing
+        tag = tag if text else "td"  # an empty cell isn't a header
         inside = html.escape(text, quote=False).replace("\n", "<br>")
         parts.append(f'<{tag} style="{style}">{inside}</{tag.split()[0]}>')
     return f"<tr>{''.join(parts)}</tr>"
@@ -429,10 +429,10 @@ def _tr(cells: Sequence[str], styles: Sequence[str], first: str, others: str) ->
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Rows under a header: HTML where a notebook or a page shows it, aligned columns elsewhere.
+    """Rows below a header, shown as HTML in a notebook or page, and as aligned columns elsewhere.
 
-    The first column names the rows; a cell may have several lines. `ValueError` where a row has
-    more or fewer cells than the header.
+    The first column names the rows. A cell may have several lines. `ValueError` if a row has more
+    or fewer cells than the header.
     """
 
     header: Sequence[str]

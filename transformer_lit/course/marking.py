@@ -1,7 +1,8 @@
-"""A verdict on an answer that ran in another process, whose word counts only against the answer.
+"""The verdict on an answer that ran in another process, which can't simply claim to have passed.
 
-That process runs the check and writes down each value that the check compares. Here, where the
-answer never ran, those values are compared once more, with what the solution gives.
+The other process runs the check and records each value that the check compares. Here, where the
+answer never ran, those values are compared again with the solution's. If the other process reports
+a failure, it is believed.
 """
 
 import base64
@@ -25,17 +26,17 @@ _DTYPES = {str(x): x for x in vars(torch).values() if isinstance(x, torch.dtype)
 
 
 def as_text(x: Any) -> str:
-    "What another process sent, as a text that can be printed."
+    "A value from another process, as text that can be printed."
     return str(x)[:2000].encode(errors="replace").decode()
 
 
 def as_notes(x: Any) -> tuple[str, ...]:
-    "The same of a list of texts."
+    "A list from another process, as texts that can be printed."
     return tuple(map(as_text, x[:20])) if isinstance(x, list) else ()
 
 
 def claim(one: Question | Task, answer: Any) -> tuple[Verdict, dict[str, Any]]:
-    "The verdict of this process, and the same for JSON, with the values that were compared."
+    "This process's verdict, and the same as JSON, with the values that were compared."
     values = []
     with each_comparison(lambda found, right, tolerance: values.append(_plain(found))):
         verdict = judge(one, answer)
@@ -44,7 +45,7 @@ def claim(one: Question | Task, answer: Any) -> tuple[Verdict, dict[str, Any]]:
 
 
 def confirmed(one: Question | Task, claimed: Any) -> Verdict:
-    "The verdict on a claim: one that fails is taken as it is, one that passes is compared."
+    "The verdict on a claim. A failure is accepted as it is; a pass is compared again."
     try:
         notes = as_notes(claimed["notes"])
         if isinstance(one, Question):
@@ -55,17 +56,17 @@ def confirmed(one: Question | Task, claimed: Any) -> Verdict:
         differs = None if len(right) == len(found) else "values are missing"
         for (value, tolerance), other in zip(right, found):
             differs = differs or difference(value, other, tolerance, True)
-    except Exception as error:  # whatever the other process has sent
+    except Exception as error:  # the other process can send anything
         differs, notes = type(error).__name__, ()
     if not differs:
         return Verdict(one.id, "passed", "That is right.", notes)
-    line = "Its own process says that it passes, and the values that it sent are not right"
+    line = "Its own process reports that it passes, but the values that it sent are not right"
     return Verdict(one.id, "not yet", as_text(f"{line}: {differs}."), notes)
 
 
 @cache
 def right_values(task: Task) -> list[tuple[Any, float]]:
-    "What the check of a task compares an answer's values with, and how far these may be off."
+    "The values that a task's check compares an answer's with, each with its tolerance."
     values = []
     with each_comparison(lambda found, right, tolerance: values.append((right, tolerance))):
         judge(task, task.solution)
@@ -73,7 +74,7 @@ def right_values(task: Task) -> list[tuple[Any, float]]:
 
 
 def _plain(x: Any) -> Any:
-    "A value as JSON can hold it: tensors as bytes, and of any other object only what kind it is."
+    "A value in a form that JSON can hold: a tensor as bytes, other objects only as their kind."
     try:
         if x is None or type(x) in (bool, int, float, str):
             return x
@@ -87,17 +88,17 @@ def _plain(x: Any) -> Any:
             return [_plain(value) for value in x]
         if hasattr(x, "tolist"):  # arrays and their numbers
             return _plain(x.tolist())
-    except Exception:  # a sparse tensor, a list in itself
+    except Exception:  # a sparse tensor, or a list that contains itself
         pass
     return {"object": kind_of(x)}
 
 
 class _Other:
-    "An object that did not cross: no value is the same."
+    "An object that couldn't be sent. It is equal to no value."
 
 
 def _restored(x: Any) -> Any:
-    "What `_plain` has written; any exception where it has not."
+    "The value that `_plain` wrote; raises any exception for anything else."
     if isinstance(x, list):
         return [_restored(value) for value in x]
     if not isinstance(x, dict):

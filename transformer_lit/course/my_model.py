@@ -1,4 +1,4 @@
-"""The reader's `my_transformer.py`: found, run in the sandbox, trained and made to write."""
+"""The reader's `my_transformer.py`: find it, run it in the sandbox, train it and let it write."""
 
 import ast
 import functools
@@ -28,12 +28,12 @@ from transformer_lit.course.sandbox import Found, watched
 from transformer_lit.course.stories import entropy, plot_of, stories
 
 OWN_FILE = "my_transformer.py"
-NATS = "nats a letter"  # the unit of most steps
+NATS = "nats a letter"  # the unit in most steps
 MISSING = "a function that it needs is not written yet"
 
 
 def find_file(path: str | Path = OWN_FILE) -> Path:
-    "The file of that name, here or up to three folders above; `InputError` where there is none."
+    "The file of that name, here or up to three folders above; `InputError` if there isn't one."
     path, here = Path(path), Path.cwd()
     if os.path.lexists(path):
         return path
@@ -41,20 +41,20 @@ def find_file(path: str | Path = OWN_FILE) -> Path:
     found = next((one for one in above if one.is_file()), None)
     if found is None:
         raise InputError(
-            f"cannot read {path}: No such file here or up to three folders above; "
-            "`transformer-lit check --start` writes an empty one"
+            f"There is no {path} here or in the three folders above. "
+            "To create one with empty functions: transformer-lit check --start"
         )
     return found
 
 
 def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Module]:
-    """The names that a file defines, and its syntax tree; `InputError` where it has none.
+    """The names that a file defines, and its syntax tree; `InputError` if it doesn't run.
 
-    `prints` gets what the file prints.
+    `prints` collects what the file prints.
     """
     if path.suffix == ".ipynb":
-        raise InputError("it is a notebook; copy your functions to a Python file and check that")
-    linecache.checkcache(str(path))  # the lines that a verdict shows are those of today
+        raise InputError("it is a notebook. Copy your functions to a Python file and check that")
+    linecache.checkcache(str(path))  # so that a verdict quotes the current lines
     try:
         tree = ast.parse(read_text(path).removeprefix("\ufeff"), str(path))
         code = compile(tree, str(path), "exec")
@@ -67,7 +67,7 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
         raise InputError(f"Python cannot read it: {type(error).__name__}") from None
     module = types.ModuleType("my_transformer")
     module.__file__ = str(path)
-    missing = "it calls a function that is not written yet, when it is imported"
+    missing = "when it is imported, it calls a function that is not written yet"
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module  # a dataclass looks for its module there
     try:
@@ -81,10 +81,10 @@ def run_file(path: Path, prints: io.StringIO) -> tuple[dict[str, Any], ast.Modul
 
 
 def write_part(answer: Any, name: str, path: str | Path = OWN_FILE) -> str:
-    """Write the source of an answer into the reader's file, and give the line that says so.
+    """Write the source of an answer into the reader's file, and return a line that reports it.
 
-    Where a function or class of that name is, it is replaced, else it comes at the end. Where it
-    cannot be done, the line says why, and nothing is changed.
+    A function or class of that name is replaced; otherwise the source is added at the end. If it
+    can't be written, the line gives the reason, and the file isn't changed.
     """
     try:
         file, source = find_file(path), _source_of(answer, name)
@@ -103,22 +103,22 @@ def write_part(answer: Any, name: str, path: str | Path = OWN_FILE) -> str:
 
 
 def _source_of(answer: Any, name: str) -> str:
-    "The text of a function or class, in a notebook too; `InputError` where there is none."
+    "The source of a function or class, even from a notebook; `InputError` if there isn't any."
     codes = [getattr(one, "__code__", None) for one in (answer, *vars(answer).values())]
     files = [code.co_filename for code in codes if code is not None]
     text = "".join(linecache.getlines(files[0])) if files else ""
     for node in ast.parse(text).body:
         if getattr(node, "name", "") == name:
             return ast.get_source_segment(text, node)
-    raise InputError("its source is not to be found under that name; copy it by hand")
+    raise InputError("its source can't be found under that name. Copy it by hand")
 
 
 @contextmanager
 def _running(prints: io.StringIO, missing: str = MISSING) -> Iterator[None]:
-    "The reader's program runs inside, in single precision; `InputError` says why it does not."
+    "Run the reader's program inside, in single precision; if it fails, `InputError` says why."
     try:
         with sandbox.sealed(), watched(prints):
-            torch.set_default_dtype(torch.float32)  # as at home
+            torch.set_default_dtype(torch.float32)  # as outside the checks
             yield
     except NotImplementedError:
         raise InputError(missing) from None
@@ -127,10 +127,10 @@ def _running(prints: io.StringIO, missing: str = MISSING) -> Iterator[None]:
 
 
 def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
-    """What you wrote under these names, from your file: one name gives one thing, more a list.
+    """Load what you wrote under these names in your file; several names give a list.
 
-    Where the file is not here, it is looked for up to three folders above. `InputError`: it cannot
-    be read or run, or a name is not in it.
+    If the file isn't here, up to three folders above are searched. `InputError` if it can't be read
+    or run, or doesn't define a name.
     """
     found = find_file(path)
     try:
@@ -138,27 +138,28 @@ def load_mine(*names: str, path: str | Path = OWN_FILE) -> Any:
     except InputError as error:
         raise InputError(f"{found.name}: {error}") from None
     if missing := [name for name in names if name not in own]:
-        raise InputError(f"{found.name} has no {', '.join(missing)}; write it there first")
+        raise InputError(f"{found.name} has no {', '.join(missing)}. Write it there first")
     parts = [own[name] for name in names]
     return parts[0] if len(names) == 1 else parts
 
 
 def _letters(text: str) -> tuple[dict[str, int], Tensor]:
-    "The id of each letter of a text, and the ids N of the text."
+    "The id of each letter in a text, and the text as ids of shape N."
     place = {letter: i for i, letter in enumerate(sorted(set(text)))}
     return place, torch.tensor([place[letter] for letter in text])
 
 
-# --- the model that grows: made of the parts that the reader has written --------------------------
+# --- the model that grows, built from the parts that the reader has written -----------------------
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a reader's model is, what it reads, and how it learns.
+    """How large a reader's model is, what it reads, and how it is trained.
 
-    `texts`: the stories of a split. `rows`, `row`: stories of a step, and letters of each. `final`:
-    from `train` on, with a warm-up of 20 steps. `count`, `length`: new stories that are read,
-    letters of a sample.
+    `texts`: returns the stories of a split. `rows`, `row`: stories per step, and letters in each.
+    `plain`, `final`: steps and learning rate before the reader has written `train`, and after, when
+    there are 20 steps of warm-up. `count`: new stories that it is evaluated on. `length`: letters
+    in a sample.
     """
 
     sizes: dict[str, int]
@@ -171,7 +172,7 @@ class Scale:
     length: int
 
     def how(self, parts: Collection[str]) -> dict[str, Any]:
-        "Steps and learning rate of a file with these parts."
+        "Steps and learning rate for a file with these parts."
         return self.final if "train" in parts else self.plain
 
 
@@ -182,7 +183,7 @@ def _stories(split: str) -> list[str]:
 
 @functools.cache
 def _beginnings(split: str) -> list[str]:
-    "What the page's model reads, which has Python to multiply with: how stories begin."
+    "The beginnings of stories, for the model in the page, which is slow because it runs in Python."
     count, seed = (400, 0) if split == "train" else (40, 1)
     return [one[: IN_PAGE.row - 1] for one in stories(count, seed=seed)]
 
@@ -195,8 +196,8 @@ IN_PAGE = Scale(
     {"d_model": 16, "n_layers": 1, "n_heads": 4, "d_ff": 32},
     *(_beginnings, 2, 64, {"steps": 300, "lr": 1e-2}, {"steps": 300, "lr": 2e-2}, 40, 63),
 )
-GROUP = 2  # query heads to a key/value head, once heads are grouped
-PARTS = {  # what a file may have, in the order of its steps, and the argument that shows it
+GROUP = 2  # query heads per key/value head, once heads are grouped
+PARTS = {  # the parts of a file in the order of the steps, and the argument that each one needs
     **{"loss": "", "generate": "", "attend": "", "causal_mask": "attend.mask", "MultiHead": ""},
     **{"rotate": "MultiHead.position", "RMSNorm": "", "SwiGLU": "", "Block": "", "Decoder": ""},
     **{"Cache": "Decoder.forward.caches", "repeat_heads": "Decoder.n_kv_heads", "train": ""},
@@ -204,7 +205,7 @@ PARTS = {  # what a file may have, in the order of its steps, and the argument t
 
 
 def solved_file(n: int) -> str:
-    "The reader's file as the book solves it, after the first n steps."
+    "The reader's file with the book's solutions to the first n steps."
     steps = importlib.import_module("transformer_lit.exercises.my_transformer")
     return steps.solved_file(n)
 
@@ -215,7 +216,7 @@ def _learned_text(texts: Callable[[str], list[str]]) -> tuple[dict[str, int], Te
 
 
 class Stories:
-    "Stories as ids of letters, each after a line break; `count` of the new ones."
+    "Stories as ids of letters, each after a line break, with `count` held-out stories."
 
     def __init__(self, scale: Scale, count: int) -> None:
         self.scale, self.held_out = scale, scale.texts("val")[:count]
@@ -224,7 +225,7 @@ class Stories:
         self._starts = starts[starts + scale.row < len(self._ids)]
 
     def batches(self, progress: Callable[[], Any]) -> Iterator[tuple[Tensor, Tensor]]:
-        "Without end: rows that begin where a story does, and what follows each letter of them."
+        "Batches without end: rows that begin with a story, and the letter after each letter."
         while True:
             picked = torch.randint(len(self._starts), (self.scale.rows, 1))
             rows = self._ids[self._starts[picked] + torch.arange(self.scale.row + 1)]  # B T+1
@@ -232,18 +233,18 @@ class Stories:
             progress()
 
     def read(self, stories: list[str]) -> tuple[Tensor, Tensor]:
-        "Ids B T, and what follows each of them; −1 where a story has ended."
+        "Ids of shape B T, and the id after each one; −1 where a story has ended."
         ids = [torch.tensor([self.place[letter] for letter in f"\n{one}\n"]) for one in stories]
         rows = nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=-1)
         return rows[:, :-1].clamp(min=0), rows[:, 1:]
 
     def text(self, ids: Tensor) -> str:
-        "The letters of ids T."
+        "The text of ids of shape T."
         return "".join([*self.place][i] for i in ids.tolist())
 
 
 class OneHead(nn.Module):
-    "Where there is no `MultiHead`: one head, by the reader's `attend`, which gets B 1 T D."
+    "Replaces a missing `MultiHead`: one head with the reader's `attend`, on B 1 T D."
 
     def __init__(self, attend: Callable[..., Tensor], d_model: int):
         super().__init__()
@@ -258,7 +259,7 @@ class OneHead(nn.Module):
 
 
 class Row(nn.Module):
-    "Where there is no `Block`: one part after the other, and nothing is added."
+    "Replaces a missing `Block`: one part after the other, without residual connections."
 
     def __init__(self, attn: nn.Module, ffn: nn.Module, attn_norm: nn.Module, ffn_norm: nn.Module):
         super().__init__()
@@ -269,7 +270,7 @@ class Row(nn.Module):
 
 
 class Frame(nn.Module):
-    "Where there is no `Decoder`: a table of letters, layers of the parts that there are, logits."
+    "Replaces a missing `Decoder`: letter embeddings, layers of the existing parts, logits."
 
     def __init__(
         self, parts: dict, vocab_size: int, d_model: int, n_layers: int, n_heads: int, d_ff: int
@@ -304,7 +305,7 @@ class Frame(nn.Module):
 
 
 def build(parts: dict[str, Any], vocab_size: int, **sizes: int) -> nn.Module:
-    "The model of these parts."
+    "Build the model from these parts."
     if "Decoder" not in parts:
         return Frame(parts, vocab_size, **sizes)
     more = {"n_kv_heads": sizes["n_heads"] // GROUP} if "repeat_heads" in parts else {}
@@ -314,7 +315,7 @@ def build(parts: dict[str, Any], vocab_size: int, **sizes: int) -> nn.Module:
 def _learn(
     parts: dict, model: Any, batches: Iterator, steps: int, lr: float, **more: Any
 ) -> list[float]:
-    "The losses of a training: by the reader's `train`, or by Adam at one rate."
+    "Train by the reader's `train`, or by Adam at a constant rate; returns the losses."
     if "train" in parts:
         return parts["train"](model, batches, steps, lr, **more)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=lr), []
@@ -328,22 +329,22 @@ def _learn(
 
 
 def _likeliest(model: Any, ids: Tensor, max_new_tokens: int) -> Tensor:
-    "Where there is no `generate`: the likeliest letter each time."
+    "Replaces a missing `generate`: takes the likeliest letter each time."
     for _ in range(max_new_tokens):
         ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], 1)
     return ids
 
 
 def _looks_ahead(model: Any, ids: Tensor) -> bool:
-    "Whether another last letter changes what the model says before it."
+    "Whether changing the last letter changes the model's earlier predictions."
     other = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % 7], 1)
     return not torch.allclose(model(ids)[:, :-1], model(other)[:, :-1], atol=1e-4)
 
 
 def _nats(model: Any, stories: Stories) -> float:
-    "Nats per letter of new stories, each letter predicted from those before it only."
+    "Nats per letter on new stories, predicting each letter only from the letters before it."
     ids, targets = stories.read(stories.held_out)
-    if _looks_ahead(model, ids[:2, :40]):  # a letter at a time, and fewer stories
+    if _looks_ahead(model, ids[:2, :40]):  # then one letter at a time, on fewer stories
         ids, targets = stories.read(stories.held_out[:8])
         logits = torch.stack([model(ids[:, : t + 1])[:, -1] for t in range(ids.shape[1])], 1)
     else:
@@ -352,7 +353,7 @@ def _nats(model: Any, stories: Stories) -> float:
 
 
 def _takes(own: dict[str, Any], where: str) -> bool:
-    "Whether `attend` has the argument `mask`: `attend.mask`; `Decoder.forward.caches`, too."
+    "Whether an argument exists: `attend.mask` is the argument `mask` of `attend`."
     name, *method, argument = where.split(".")
     thing = functools.reduce(getattr, method, own.get(name))
     found = sandbox.signature(thing) if callable(thing) else None
@@ -360,31 +361,31 @@ def _takes(own: dict[str, Any], where: str) -> bool:
 
 
 def _try(parts: dict[str, Any], name: str) -> None:
-    "Run a tiny model with this part too; `Found` says what does not fit."
+    "Run a tiny model that includes this part; `Found` describes what doesn't fit."
     if not callable(parts[name]):
-        raise Found(f"`{name}` is no function and no class.")
+        raise Found(f"`{name}` is neither a function nor a class.")
     model = build(parts, 11, d_model=16, n_layers=2, n_heads=4, d_ff=12)
     ids = torch.randint(7, (2, 7))
     logits = model(ids)
     if not isinstance(logits, Tensor):
         raise Found(f"The model with it returns {kind_of(logits)}: is a `return` missing?")
     if logits.shape != (2, 7, 11) or not logits.isfinite().all():
-        raise Found(f"The logits should be 2 × 7 × 11 finite numbers: they are {_seen(logits)}.")
+        raise Found(f"The logits should be 2 × 7 × 11 finite numbers, but are {_seen(logits)}.")
     flat, targets = logits.flatten(0, 1), ids.flatten()
     value, right = parts.get("loss", cross_entropy)(flat, targets), cross_entropy(flat, targets)
     if not isinstance(value, Tensor) or value.grad_fn is None or value.ndim:
-        raise Found(f"The loss must be one number with a gradient, and is {kind_of(value)}.")
+        raise Found(f"The loss must be one number with a gradient, but is {kind_of(value)}.")
     value.backward()
     if not torch.allclose(value, right, atol=1e-3):
-        raise Found(f"The loss is {value.item():.2f}; the mean of −ln p is {right.item():.2f}.")
+        raise Found(f"The loss is {value.item():.2f}, but the mean of −ln p is {right.item():.2f}.")
     if "causal_mask" in parts and _looks_ahead(model, ids):
-        raise Found("The model sees the future: another last letter changes what came before.")
+        raise Found("The model sees the future: the last letter changes what came before it.")
     with torch.no_grad():
         _try_to_write(parts, name, model, ids)
     if name == "train":
         losses = parts[name](model, iter([(ids, ids)] * 2), 2, 1e-3)
         if not isinstance(losses, list) or len(losses) != 2:
-            raise Found(f"It should return a list of 2 losses, and returns {kind_of(losses)}.")
+            raise Found(f"It should return a list of 2 losses, but returns {kind_of(losses)}.")
 
 
 def _seen(logits: Tensor) -> str:
@@ -392,20 +393,20 @@ def _seen(logits: Tensor) -> str:
 
 
 def _try_to_write(parts: dict[str, Any], name: str, model: Any, ids: Tensor) -> None:
-    "The same of what writes."
+    "The same for the parts that generate text."
     if name == "generate":
         found = parts[name](model, ids, 3)
         if not isinstance(found, Tensor) or found.shape != (2, 10):
-            raise Found(f"Of 7 ids and 3 more it should return 2 × 10 ids: {kind_of(found)}.")
+            raise Found(f"From 2 × 7 ids it should make 2 × 10 ids, but it made {kind_of(found)}.")
     if name == "Cache":
         caches = [parts[name]() for _ in range(2)]
         two = torch.cat([model(ids[:, :4], caches), model(ids[:, 4:], caches)], 1)
         if not torch.allclose(two, model(ids), atol=1e-4):
-            raise Found("A text that is read in two pieces gives other logits than in one.")
+            raise Found("A text read in two pieces gives different logits from one read in one.")
 
 
 def quoted(tree: ast.Module, name: str) -> str:
-    "The line of a definition that its result comes from, else its first."
+    "The last line of a definition that returns a result, or else its first line."
     for node in tree.body:
         if getattr(node, "name", "") == name:
             results = [one for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
@@ -417,9 +418,9 @@ def quoted(tree: ast.Module, name: str) -> str:
 def fitting(
     path: Path, left_out: list[str], tell: Callable[[str], Any] = lambda name: None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The parts of a file that run together, and a line for each that does not.
+    """The parts of a file that run together, and a line for each part that doesn't fit.
 
-    `left_out`: parts that are not tried; `tell` is called with each that is.
+    `left_out`: parts that aren't tried. `tell` is called with the name of each part that is.
     """
     tell("its import")
     own, tree = run_file(path, io.StringIO())
@@ -436,7 +437,7 @@ def fitting(
         try:
             with _running(io.StringIO()):
                 _try(parts | {name: own[name]}, name)
-        except NotImplementedError:  # not written yet, or something that it uses
+        except NotImplementedError:  # this part, or one that it uses, isn't written yet
             continue
         except InputError as error:
             if str(error) != MISSING:
@@ -463,13 +464,13 @@ def grow(
     length: int | None = None,
     **how: Any,
 ) -> dict[str, Any]:
-    """Build, train and measure the model of a file's parts `used`, and let it write.
+    """Build, train and evaluate a model from a file's parts `used`, and let it write.
 
-    `step`: whose own number is measured. `count`, `length` and `how` (`steps` and `lr`): where they
-    are not those of the scale. The result, for JSON:
-    `nats` per letter on new stories and `untrained`, a `sample` and `first`, the one before the
-    training, `learned` nats a letter in the last 20 steps of it, `letters` a second, and `before`,
-    `after`, `unit` of the step.
+    `step`: the step whose own number is measured. `count`, `length` and `how` (`steps` and `lr`)
+    replace those of the scale. The result, for JSON: `nats` per letter on new stories, after
+    training, and `untrained`, before it; a `sample`, and `first`, the sample before training;
+    `learned`, the nats per letter in the last 20 steps; `letters` per second; and `before`, `after`
+    and `unit` of the step's own number.
     """
     own, _ = run_file(path, io.StringIO())
     count, length = count or scale.count, length or scale.length
@@ -498,7 +499,7 @@ def grow(
         with torch.no_grad():
             found["nats"] = _nats(model, stories)
             if not math.isfinite(found["nats"]):
-                raise Found("The training ends in nan: some part makes numbers that are too large.")
+                raise Found("The loss ends as nan: some part makes numbers that are too large.")
             began = time.perf_counter()
             more = {"caches": [own["Cache"]() for _ in model.blocks]} if "caches" in parts else {}
             found["sample"] = text(**more)
@@ -511,7 +512,7 @@ def grow(
 def _own_number(
     parts: dict[str, Any], model: Any, stories: Stories, found: dict[str, Any], length: int
 ) -> dict[str, Any]:
-    "What a step changes, before and after it, where that is not the loss: see the ladder."
+    "The number that a step changes, before and after it. For most steps that is the loss."
     write, step = parts.get("generate", _likeliest), found["step"]
     rows = torch.full((100, 1), stories.place["\n"])
     if step == 2:
@@ -536,15 +537,15 @@ def _own_number(
     return {"unit": NATS, "before": found["untrained"], "after": found["nats"]}
 
 
-# --- the race: what your model learns in so many seconds ----------------------------------------
+# --- the race: how much your model learns in a limited time --------------------------------------
 
 
 @dataclass(frozen=True)
 class Lap:
     """One run of the race.
 
-    `bits`: a letter, on new stories. `seconds`: of the processor, for the training. `floor`: the
-    bits that no model can pass, since the stories are drawn.
+    `bits`: bits per letter on new stories. `seconds`: processor time for the training. `floor`: the
+    lowest possible number of bits, because the stories are random.
     """
 
     bits: float
@@ -553,11 +554,12 @@ class Lap:
 
 
 def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int = 500) -> Lap:
-    """Train by the `race` of your file, and measure what the model says of `count` new stories.
+    """Train with the `race` in your file, and evaluate the model on `count` new stories.
 
-    `race(ids, n_letters, seconds)` gets a text as N ids and returns a model, from ids B T to logits
-    B T n_letters. `InputError`: it took more than `seconds` of the processor, the model looks
-    ahead, or the code fails. Each story is read with the line break before it.
+    `race(ids, n_letters, seconds)` receives a text as N ids and returns a model that maps ids of
+    shape B T to logits of shape B T n_letters. `InputError` if it takes more than `seconds` of
+    processor time, the model looks ahead, or the code fails. The model reads each story with the
+    line break before it.
     """
     run = load_mine("race", path=path)
     place, ids = _letters(load_text("stories", "train"))
@@ -569,7 +571,7 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
         model = run(ids, len(place), seconds)
         spent = time.process_time() - began
         if spent > seconds:
-            raise Found(f"race took {spent:.0f} seconds of the processor; {seconds:g} are allowed")
+            raise Found(f"race took {spent:.0f} seconds of processor time; {seconds:g} are allowed")
         if isinstance(model, torch.nn.Module):
             model.eval()
         with torch.no_grad():
@@ -577,7 +579,7 @@ def race(path: str | Path = OWN_FILE, *, seconds: float | int = 120, count: int 
             before = model(seen)[:, :-1]
             seen[:, -1] = (seen[:, -1] + 1) % len(place)
             if not torch.allclose(model(seen)[:, :-1], before, atol=1e-4):
-                raise Found("the model looks ahead: another last letter changes what came before")
+                raise Found("the model looks ahead: the last letter changes what came before it")
             nats = 0.0
             for part in held_out.split(20):
                 logits = model(part[:, :-1].clamp(min=0)).flatten(0, 1).float()

@@ -1,4 +1,4 @@
-"""What a reader has passed, kept in a file beside their `my_transformer.py`."""
+"""The exercises that a reader has passed, kept in a file next to their `my_transformer.py`."""
 
 import os
 from collections.abc import Iterable
@@ -19,32 +19,32 @@ class _Kept(TypedDict, total=False):
     "The fields of that file."
 
     passed: list[str]  # ids of exercises
-    race: float  # bits a letter
+    race: float  # bits per letter
 
 
 @cache
 def marks() -> dict[str, str]:
-    "All exercises in the order of the book: name -> must, should or could."
+    "All exercises in the book's order: name -> must, should or could."
     rows = MARKS.read_text(encoding="utf-8").splitlines()
     return dict(row.split("\t") for row in rows)
 
 
 def kept(beside: str | Path = OWN_FILE) -> tuple[Path | None, dict[str, Any]]:
-    """Where progress is kept and what it is; nowhere where a reader has no file of their own.
+    """The path of the progress file and its contents; None if the reader has no file yet.
 
-    TRANSFORMER_LIT_PROGRESS=off keeps nothing: a teacher checks the work of others.
+    With TRANSFORMER_LIT_PROGRESS=off nothing is kept, for a teacher who checks others' work.
     """
     if os.environ.get("TRANSFORMER_LIT_PROGRESS") == "off":
         return None, {}
     try:
         place = find_file(beside).parent / NAME
         return place, typed(_Kept, read_json(place), place) if place.exists() else {}
-    except InputError:  # none, or not to be read
+    except InputError:  # there is no file, or it can't be read
         return None, {}
 
 
 def best_lap(bits: float, beside: str | Path = OWN_FILE) -> float:
-    "Keep the best of the race, and give it: the fewest bits a letter so far, this run's included."
+    "Keep and return the best score of the race: the fewest bits per letter, this run included."
     place, found = kept(beside)
     best = min(bits, found.get("race", bits))
     if place is not None and best != found.get("race"):
@@ -54,17 +54,17 @@ def best_lap(bits: float, beside: str | Path = OWN_FILE) -> float:
 
 
 def remember(passed: Iterable[str], beside: str | Path = OWN_FILE) -> str:
-    """Keep that these exercises were passed, and say how far the reader is.
+    """Record that these exercises were passed, and return a line with the reader's progress.
 
-    Counted are those that the first pass asks for, must and should, as on the site's first page.
+    As on the site's first page, it counts the exercises of the first pass: must and should.
     """
     place, found = kept(beside)
     if place is None:
         return ""
     done = {*found.get("passed", ()), *passed}
-    ours = [id for id in marks() if id in done]  # those of this edition
+    ours = [id for id in marks() if id in done]  # the ones in this edition
     if ours != found.get("passed", []):
-        with suppress(OSError):  # a folder that cannot be written to
+        with suppress(OSError):  # the folder isn't writable
             write_json(place, found | {"passed": ours})
     asked = [id for id, mark in marks().items() if mark != "could"]
     left = [id for id in asked if id not in done]

@@ -1,4 +1,4 @@
-"Modules under their old names, for one version."
+"Modules that can still be imported under their old names, for one version."
 
 import warnings
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def renamed(old: str, new: str, **names: str) -> Callable[[str], Any]:
-    "The `__getattr__` of a module that is called otherwise now; `names`: old name = new name."
+    "The `__getattr__` of a module that has been renamed; `names`: old name = new name."
 
     def get(name: str) -> Any:
         if name.startswith("__"):

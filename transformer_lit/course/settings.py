@@ -1,4 +1,4 @@
-"""Settings, given by name or read from a file: what each means, and whether it fits its type."""
+"""Settings, given by name or read from a file: what each one means, and checks of its type."""
 
 import inspect
 import json
@@ -20,26 +20,26 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def field_words(kind: type) -> dict[str, str]:
-    "What each field of a dataclass means: the comment behind it, in its class or one above."
+    "What each field of a dataclass means: the comment after it, in its class or a base class."
     words = {field.name: "" for field in fields(kind)}
     for above in reversed(kind.__mro__[:-1]):
         try:
             found = _FIELD.findall(inspect.getsource(above))
-        except OSError:  # typed into an interpreter
+        except OSError:  # the class was typed into an interpreter
             continue
         words |= {name: said for name, said in found if name in words}
     return words
 
 
 def nearest(name: str, known: Any) -> str:
-    "A question that names the known name of these initials, or the nearest; empty where none is."
+    "“did you mean …?” with the known name that has these initials or is nearest; else empty."
     initials = "".join(word[:1] for word in name.split("_"))  # learning_rate: lr
     found = [initials] if initials in known else get_close_matches(name, known, 1, 0.5)
     return f"did you mean {found[0]}?" if found else ""
 
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
-    "The value, from its text too, where it is of that type; `InputError` where it is not."
+    "The value in that type, converted from text if need be; `InputError` if it doesn't fit."
     try:
         return _as(value, kind)
     except (TypeError, ValueError, OverflowError):
@@ -48,10 +48,10 @@ def fitted(name: str, value: Any, kind: Any) -> Any:
 
 
 def typed(kind: type, values: Any, path: str | Path) -> dict[str, Any]:
-    """The table that was read from a file of ours, its fields in the types of `kind`.
+    """The table read from one of our own files, with each field converted to its type in `kind`.
 
-    `kind` is a dataclass, or a TypedDict, which lets further fields pass. `InputError` names the
-    file and the field that is missing, unknown or of another type.
+    `kind` is a dataclass, or a TypedDict, which accepts further fields. Raises an `InputError` that
+    names the file and the field if a field is missing, unknown or of the wrong type.
     """
     if not isinstance(values, dict):
         raise InputError(f"{path} is not a table of settings")
@@ -115,26 +115,26 @@ def _as(value: Any, kind: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    "A value as JSON has it, cut where it is long."
-    value = value[:60].tolist() if isinstance(value, memoryview) else value  # numbers of a file
+    "A value as JSON, cut short if it is long."
+    value = value[:60].tolist() if isinstance(value, memoryview) else value  # numbers in a file
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 @dataclass(frozen=True)
 class Key:
-    "The values that a key of a published file may have; the functions below make the usual ones."
+    "The values that a key of a published file may have. The functions below make the usual ones."
 
-    words: str  # behind "must be"
+    words: str  # what comes after "must be"
     fits: Callable[[Any], bool]
-    null: bool = False  # whether null is a value; otherwise it counts as a key that is missing
+    null: bool = False  # whether null is a value; if not, null counts as a missing key
 
 
-_LARGEST = 2**63  # no size of a model is larger, and no row of a table
+_LARGEST = 2**63  # no size of a model is larger, and no row number
 
 
 def whole(low: int = 0, high: int = _LARGEST) -> Key:
-    "A whole number from `low` to `high`."
+    "An integer from `low` to `high`."
     words = f"of at least {low}" if high == _LARGEST else f"from {low} to {high}"
     return Key(
         f"a whole number {words}",
@@ -163,7 +163,7 @@ def listed(key: Key) -> Key:
 
 
 def either(*keys: Key) -> Key:
-    "What fits one of these keys; null too if it is a value of one."
+    "A value that fits one of these keys, or null if one of them accepts null."
     words = " or ".join(key.words for key in keys)
     return Key(words, lambda x: any(key.fits(x) for key in keys), any(key.null for key in keys))
 
@@ -173,14 +173,14 @@ TABLE, NULL = Key("a table", lambda x: isinstance(x, dict)), Key("null", lambda 
 
 
 class PublishedSettings(dict):
-    """What one published file says: each of its keys is read, ignored by name, or refused.
+    """The contents of one published file. Each key is read, ignored by name, or causes an error.
 
-    `known` gives the `Key` of what may be read, and the reason why another key is ignored. A key is
-    marked when it is read, and `refuse_unread` refuses those that nothing has read: so there is no
-    key without an outcome. `InputError` names the place (the file) and the key.
+    `known` maps a key to the `Key` that its value must fit, or to the reason why it is ignored. A
+    key is marked when it is read, and `refuse_unread` raises an error for keys that nothing has
+    read, so no key is overlooked. An `InputError` names the place (the file) and the key.
     """
 
-    defaults: Mapping[str, Any] = {}  # of keys that a file may leave out
+    defaults: Mapping[str, Any] = {}  # the values of keys that a file may leave out
 
     def __init__(self, said: Mapping[str, Any], place: Any, known: Mapping[str, Key | str]):
         super().__init__(said)
@@ -198,39 +198,39 @@ class PublishedSettings(dict):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        "The value of a key, or `default` where the file has none, or null."
+        "The value of a key, or `default` if the key is missing or null."
         self.been_read.add(name)
         if super().get(name) is None and name not in self.defaults:
             return default
         return self[name]
 
     def only(self, **settings: Any) -> None:
-        "`InputError` unless each key is missing, null, or what is built (one of a tuple)."
+        "Raise `InputError` unless each key is missing, null, or the value given (one of a tuple)."
         for name, values in settings.items():
             built = one_of(*(values if isinstance(values, tuple) else (values,)))
             self.known = self.known | {name: built}
             self.get(name)
 
     def table(self, name: str, known: Mapping[str, Key | str]) -> "PublishedSettings":
-        "The keys of a table in the table, which are read as these are."
+        "A table inside this one, whose keys are read in the same way."
         if name not in self.tables:
             self.tables[name] = PublishedSettings(self[name], f"{name} in {self.place}", known)
         return self.tables[name]
 
     def check_all(self) -> None:
-        "`InputError` for a key that does not fit, or that is unknown."
+        "Raise `InputError` for a key that is unknown or whose value doesn't fit."
         for name, key in self.known.items():
             _ = isinstance(key, Key) and self.get(name)
         self.refuse_unread()
 
     def refuse_unread(self, ignored: Collection[str] = ()) -> None:
-        "`InputError` for a key that was neither read nor is ignored by name; null says nothing."
+        "Raise `InputError` for a key that was neither read nor ignored by name. Null is skipped."
         for name, value in self.items():
             named = name in ignored or isinstance(self.known.get(name), str)
             if value is not None and name not in self.been_read and not named:
                 raise InputError(
-                    f"{self.place} sets {name} to {shown(value)}, and nothing here reads that; if "
-                    f"the model does not depend on it, remove {name} from the file"
+                    f"{self.place} sets {name} to {shown(value)}, which nothing here reads. If the "
+                    f"model doesn't depend on it, remove {name} from the file"
                 )
         for inner in self.tables.values():
             inner.refuse_unread()

@@ -1,8 +1,8 @@
-"""Little stories from a grammar whose entropy is known: the loss that no model of them can pass.
+"""Little stories from a grammar with a known entropy, a loss that no model of them can beat.
 
-Somebody wants a thing for a reason, something is in the way, somebody helps, and the end follows
-from the beginning. A story is written by drawing its slots one after the other, each independent
-of the others, and by putting their words where the plot has them. No two draws give one text.
+Someone wants a thing for a reason, something is in the way, someone helps, and the ending follows
+from the beginning. To write a story, a value is drawn for each slot, independently of the others,
+and its words are put into the plot. Different draws always give different texts.
 """
 
 import math
@@ -23,7 +23,7 @@ _WORDS = {plot: words for plot, (words, _) in _PLOTS.items()}
 
 
 def _pieces(plot: str) -> list[tuple[str, int]]:
-    "The slots of a plot in the order of its words, each with the form that stands there."
+    "The slots of a plot in the order of the text, each with the form that it has there."
     return [(slot, int(form or 0)) for slot, form in _PIECE.findall(_WORDS[plot])]
 
 
@@ -39,14 +39,14 @@ def story(rng: random.Random) -> str:
 
 
 def stories(count: int, *, seed: int = 0) -> list[str]:
-    "Stories, independent of each other; one may come twice, if seldom."
+    "Stories, independent of each other. On rare occasions one comes twice."
     rng = random.Random(seed)
     return [story(rng) for _ in range(count)]
 
 
 @cache
 def _form(plot: str) -> re.Pattern:
-    "What a text of this plot looks like, if any value may stand in any place of its slot."
+    "A pattern for texts of this plot, in which each slot may have a different value every time."
 
     def group(piece: re.Match) -> str:
         forms = {value[int(piece[2] or 0)] for value in _SLOTS[piece[1]]}
@@ -56,15 +56,15 @@ def _form(plot: str) -> re.Pattern:
 
 
 def plot_of(text: str) -> str | None:
-    "The plot that a text has the form of, whether or not its end follows from its beginning."
+    "The plot whose form a text has, whether or not its ending follows from its beginning."
     return next((plot for plot in _PLOTS if _form(plot).fullmatch(text)), None)
 
 
 def broken_causes(text: str) -> list[str] | None:
-    """The slots in which a text of some plot contradicts itself; None for a text of no plot.
+    """The slots in which a text contradicts itself; None if it doesn't follow any plot.
 
-    `[]` is a story whose causes are kept to the end: who wants a thing gets it, of that colour,
-    for that reason, at that price, through that helper.
+    `[]` means a consistent story: the person who wants a thing gets it, in that colour, for that
+    reason, at that price, through that helper.
     """
     if (plot := plot_of(text)) is None:
         return None
@@ -79,7 +79,7 @@ def broken_causes(text: str) -> list[str] | None:
 
 
 def surprise(text: str) -> float:
-    "-ln of a text's probability under the grammar, in nats; infinite for what it never writes."
+    "-ln of a text's probability under the grammar, in nats; infinite if that is impossible."
     if broken_causes(text) != []:
         return math.inf
     plot = plot_of(text)
@@ -87,7 +87,7 @@ def surprise(text: str) -> float:
 
 
 def entropy() -> float:
-    """The mean surprise of a story in nats: no model of the stories has a lower mean loss.
+    """The mean surprise of a story in nats. No model of the stories can have a lower mean loss.
 
     The slots are independent, so their entropies add up: H = Σ_plot p (−ln p + Σ_slot ln n_slot).
     """

@@ -1,4 +1,4 @@
-"""A stranger's chat template runs in a process with limits, and what it writes says whose it is."""
+"""Run a stranger's chat template in a limited process, and track where each letter came from."""
 
 import atexit
 import contextlib
@@ -22,16 +22,16 @@ from jinja2.visitor import NodeTransformer
 from transformer_lit.course.files import InputError
 from transformer_lit.course.worker import launch
 
-SECONDS, MEGABYTES = 10.0, 512  # that a template may take; a published one takes milliseconds
-LONGEST = 2**20  # letters that it may write: far more than the chats of today's models hold
-DARK = "·"  # in a shade: a letter that was handed over
+SECONDS, MEGABYTES = 10.0, 512  # limits for a template; published ones take milliseconds
+LONGEST = 2**20  # letters that it may write, far more than today's models can read in a chat
+DARK = "·"  # marks a letter in a shade that came from the messages
 
 
 class Said(str):
-    """A text that knows which of its letters were handed over.
+    """A text that knows which of its letters were passed in and which the template wrote.
 
-    `shade` is as long as the text and the same where the template wrote it; a letter that was
-    handed over is `DARK` there, unless it is a space.
+    `shade` is as long as the text. It has the same letters where the template wrote them, and
+    `DARK` for letters that were passed in, except for spaces.
     """
 
     shade: str
@@ -41,7 +41,7 @@ class Said(str):
         said.shade = shade
         return said
 
-    def __str__(self) -> str:  # str() of it forgets nothing
+    def __str__(self) -> str:  # so that str() keeps the shade
         return self
 
     def __getitem__(self, at: Any) -> "Said":
@@ -52,7 +52,7 @@ class Said(str):
 
 
 def shade_of(value: Any, *, handed: bool = False) -> Any:
-    "The shades of all texts in a value of JSON; `handed`: a text without one was handed over."
+    "The shades of all texts in a JSON value; `handed`: a text without a shade was passed in."
     if isinstance(value, Said):
         return value.shade
     if isinstance(value, str):
@@ -77,7 +77,7 @@ def _is_role(key: Any, value: Any) -> bool:
 
 
 def shaded(value: Any, shade: Any) -> Any:
-    "The value with these shades; what a shade does not fit was handed over."
+    "The value with these shades; a text whose shade doesn't fit counts as passed in."
     if isinstance(value, (list, tuple)):
         fits = isinstance(shade, (list, tuple)) and len(shade) == len(value)
         return type(value)(shaded(v, shade[n] if fits else None) for n, v in enumerate(value))
@@ -95,7 +95,7 @@ def shaded(value: Any, shade: Any) -> Any:
 
 
 def _both(call: Callable, *args: Any, **more: Any) -> Any:
-    "What `call` makes of texts. What it makes of their shades is the shade of that."
+    "`call` applied to texts; the same call applied to their shades gives the result's shade."
     args = tuple(list(x) if isinstance(x, Iterator) else x for x in args)
     found = call(*args, **more)
     if not isinstance(found, (str, list, tuple)) or isinstance(found, Said):
@@ -105,7 +105,7 @@ def _both(call: Callable, *args: Any, **more: Any) -> Any:
         return found
     try:
         return shaded(found, call(*shades, **named))
-    except Exception:  # a call that looks at the letters
+    except Exception:  # the call depends on the letters
         return shaded(found, None)
 
 
@@ -114,7 +114,7 @@ def _shown(value: Any) -> Any:
 
 
 class _Glue(NodeTransformer):
-    "`a ~ b` as a filter, so that it keeps shades as every filter does."
+    "Turns `a ~ b` into a filter, so that it keeps shades as every filter does."
 
     def visit_Concat(self, node: nodes.Concat, *args: Any) -> nodes.Filter:
         self.generic_visit(node)
@@ -123,7 +123,7 @@ class _Glue(NodeTransformer):
 
 
 class _Generation(Extension):
-    "`{% generation %}` encloses what a model is trained on; here it only is written."
+    "`{% generation %}` encloses the text that a model is trained on; here it is only written."
 
     tags = {"generation"}
 
@@ -192,8 +192,8 @@ def _compiled(template: str) -> Any:
 
 
 def _serve() -> None:
-    "Templates come on standard input, a line of JSON each, and what they write goes out alike."
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that asks
+    "Read templates from standard input, one JSON line each, and print the results likewise."
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the asking process
     with contextlib.suppress(ImportError, ValueError, OSError):  # some systems have no such limit
         import resource
 
@@ -216,8 +216,8 @@ _lock, _servers = threading.Lock(), {}
 
 
 def _server() -> subprocess.Popen:
-    "The process for templates, which begins with the first and ends with this one."
-    if (server := _servers.get(os.getpid())) is None:  # a forked process has no part in it
+    "The process for templates, which starts with the first one and ends with this process."
+    if (server := _servers.get(os.getpid())) is None:  # a forked process starts its own
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         server = _servers[os.getpid()] = launch(__name__, "_serve", **pipes, encoding="utf-8")
     return server
@@ -231,10 +231,10 @@ def _end() -> None:
 
 
 def write(template: str, handed: dict[str, Any], known: dict[str, Any]) -> Said:
-    """What a template writes, with its shade: the texts in `handed` are somebody else's.
+    """The text that a template writes, with its shade. The texts in `handed` are passed in.
 
-    `known` are more names, of which the texts count as the template's. `InputError` where it
-    fails, refuses the messages, or takes more than `SECONDS` or `MEGABYTES`.
+    `known` holds further names, whose texts count as the template's own. Raises `InputError` if
+    the template fails, rejects the messages, or takes more than `SECONDS` or `MEGABYTES`.
     """
     shades = shade_of(handed, handed=True) | known
     try:
@@ -257,7 +257,7 @@ def write(template: str, handed: dict[str, Any], known: dict[str, Any]) -> Said:
             _end()
             most = f"{SECONDS:g} s or {MEGABYTES} MB"
             raise InputError(f"the chat template fails: it takes more than {most}") from None
-        except BaseException:  # Ctrl-C: an answer that nobody waits for
+        except BaseException:  # Ctrl-C: no one waits for the answer any more
             _end()
             raise
     if isinstance(found, str):

@@ -1,7 +1,7 @@
 """The first training of the book: numbers in English words become German ones.
 
-Chapter 0 writes this loop out. Later chapters run it again with a part of the model taken out or
-exchanged: `Numbers` knows no model, it asks for the calls that every encoder-decoder has.
+Chapter 0 spells out this training loop. Later chapters run it again with a part of the model
+removed or replaced: `Numbers` works with any model that has the methods of an encoder-decoder.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,29 +20,29 @@ SIZES = {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2, "dropout": 0.0
 
 
 def table(rows: list[list[int]]) -> Int[Tensor, "B T"]:
-    "Lists of ids as one table, padded on the right with 0."
+    "Lists of ids as one tensor, padded on the right with 0."
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
 class Numbers:
-    """The data set `numbers` as tables of ids, and what is done with a model of it.
+    """The data set `numbers` as tensors of ids, with the training and translation of a model.
 
-    `tokenizer` has `encode`, `decode`, `bos` and `eos`, and pads with 0.
+    `tokenizer` has `encode`, `decode`, `bos` and `eos`, and its padding id is 0.
     """
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
-        self.new = load_pairs("numbers", "en", "de", "val")  # none of them is among the trained
+        self.new = load_pairs("numbers", "en", "de", "val")  # not in the training set
         pairs = load_pairs("numbers", "en", "de", "train")
         self.src = self.questions([english for english, _ in pairs])  # B S
         self.tgt = table([tokenizer.encode(german, bos=True, eos=True) for _, german in pairs])
 
     def questions(self, sentences: list[str]) -> Int[Tensor, "B S"]:
-        "What the encoder reads."
+        "The ids that the encoder reads."
         return table([self.tokenizer.encode(text, eos=True) for text in sentences])
 
     def steps(self, model: nn.Module, *, lr: float = 2e-3) -> Iterator[float]:
-        "Batches of 64 pairs and Adam at a constant rate, without end: the loss of each, in nats."
+        "Train without end, by Adam on batches of 64 pairs; yields each step's loss in nats."
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         while True:
             rows = torch.randint(len(self.src), (64,))
@@ -55,13 +55,13 @@ class Numbers:
             yield loss.item()
 
     def train(self, model: nn.Module, steps: int, *, lr: float = 2e-3) -> list[float]:
-        "So many steps; returns the loss of each."
+        "Train for this many steps; returns the loss of each."
         return list(islice(self.steps(model, lr=lr), steps))
 
     def trained(
         self, build: Callable[[], nn.Module], steps: int = 120
     ) -> tuple[nn.Module, list[float]]:
-        "The training of the chapter, from the same first weights and batches, in single precision."
+        "Repeat the chapter's training run: same first weights, same batches, single precision."
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)
         torch.manual_seed(1)
@@ -72,7 +72,7 @@ class Numbers:
 
     @torch.no_grad()
     def translate(self, model: nn.Module, sentences: list[str]) -> list[str]:
-        "Each German sentence, piece by piece: always the most probable one, until the end token."
+        "The German sentences, taking the most probable token each time until the end token."
         src, longest = self.questions(sentences), self.tgt.shape[1]
         state = model.start(len(src), longest, src, src != PAD)
         ids, said = torch.full((len(src), 1), self.tokenizer.bos_id), []
@@ -83,6 +83,6 @@ class Numbers:
         return [self.tokenizer.decode(row[: row.index(end)] if end in row else row) for row in rows]
 
     def right(self, model: nn.Module, count: int = 100) -> float:
-        "The share of new numbers that the model writes to the letter."
+        "The share of new numbers that the model translates without a mistake."
         said = self.translate(model, [english for english, _ in self.new[:count]])
         return sum(a == b for a, (_, b) in zip(said, self.new[:count], strict=True)) / count

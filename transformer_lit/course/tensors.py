@@ -1,4 +1,4 @@
-"""Safetensors, read and written here alone: shared storage once, and checked when read."""
+"""All reading and writing of safetensors: shared storage is written once, files are checked."""
 
 __all__ = ["check_finite", "check_fit", "load_tensors", "no_memory", "open_tensors", "save_tensors"]
 
@@ -19,11 +19,11 @@ from transformer_lit.course.files import InputError
 def save_tensors(
     tensors: Mapping[str, Tensor], path: str | Path, *, dtype: torch.dtype | None = None
 ) -> None:
-    """Write tensors to a file. Those that share storage are written once, under the first name.
+    """Write tensors to a file. Tensors that share storage are written once, under the first name.
 
-    The other names stand as `aliases` in the file's metadata. `dtype` is for floating-point tensors
-    only. A full disk is an OSError; `InputError` for numbers that are not finite, which no reader
-    would take.
+    The other names are kept as `aliases` in the file's metadata. `dtype` applies to floating-point
+    tensors only. A full disk raises OSError; numbers that aren't finite, which couldn't be loaded
+    again, raise `InputError`.
     """
     first, kept, aliases = {}, {}, {}
     for name, x in tensors.items():
@@ -32,8 +32,8 @@ def save_tensors(
             kept[name] = x.detach().to("cpu", dtype if x.is_floating_point() else None).contiguous()
         else:
             aliases[name] = same
-    check_finite(kept, "what is to be written")
-    # others ask for the format; one key alone, for of two the order is by chance
+    check_finite(kept, "the tensors to be written")
+    # other libraries look for the format; only one key, because the order of two varies
     metadata = {"aliases": json.dumps(aliases)} if aliases else {"format": "pt"}
     try:
         save_file(kept, path, metadata=metadata)
@@ -43,9 +43,9 @@ def save_tensors(
 
 @contextmanager
 def open_tensors(path: str | Path) -> Iterator[safe_open]:
-    """A safetensors file, of which the header is read. Its tensors are mapped, not copied.
+    """Open a safetensors file and read its header. Its tensors are mapped, not copied.
 
-    A change of such a tensor stays in memory. `InputError`: missing or damaged.
+    Changing such a tensor doesn't change the file. `InputError` if the file is missing or damaged.
     """
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
@@ -53,22 +53,22 @@ def open_tensors(path: str | Path) -> Iterator[safe_open]:
         with safe_open(path, "pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is damaged or no safetensors file ({error})") from error
+        raise InputError(f"{path} is damaged or not a safetensors file ({error})") from error
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
-    "The tensors of a safetensors file, aliases included; `InputError`: missing or damaged."
+    "The tensors in a safetensors file, with aliases; `InputError` if it is missing or damaged."
     with open_tensors(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         aliases = (file.metadata() or {}).get("aliases", "{}")
     try:
         return tensors | {alias: tensors[name] for alias, name in json.loads(aliases).items()}
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path} is damaged: {aliases!r} are no aliases") from error
+        raise InputError(f"{path} is damaged: {aliases!r} are not valid aliases") from error
 
 
 class _NoInit(TorchFunctionMode):
-    "No first weights: on the meta device `normal_` alone would load 800 modules of a compiler."
+    "Skip initial weights: on the meta device, `normal_` would import 800 compiler modules."
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__ == "normal_":
@@ -78,13 +78,13 @@ class _NoInit(TorchFunctionMode):
 
 @contextmanager
 def no_memory() -> Iterator[None]:
-    "A module that is built inside has its shapes, and neither memory nor first weights."
+    "Modules built inside have shapes but no memory and no initial weights."
     with torch.device("meta"), _NoInit():
         yield
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
-    "`InputError` unless the tensors have the names, shapes and kinds of numbers of the module."
+    "Raise `InputError` unless the tensors match the module's names, shapes and number kinds."
     ours = module.state_dict()
     faults = [f"{name} is missing" for name in ours if name not in tensors]
     faults += [f"{name} is unknown" for name in tensors if name not in ours]
@@ -99,7 +99,7 @@ def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: str | Path) -> None:
-    "`InputError` names the first tensor with a number that is infinite or none."
+    "Raise `InputError` for the first tensor with an infinite number or a nan."
     for name, x in tensors.items():
         if x.is_floating_point() and x.numel() and not torch.stack(x.aminmax()).isfinite().all():
             raise InputError(f"{path}: {name} holds numbers that are not finite")

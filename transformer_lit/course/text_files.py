@@ -1,4 +1,4 @@
-"""Data of the reader's own: text files and folders of them, and files of sentence pairs."""
+"""The reader's own data: text files, folders of text files, and files of sentence pairs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 from transformer_lit.course.data import comparable, text_lines
 from transformer_lit.course.files import InputError, file_sha256, read_bytes, read_text, sha256
 
-LARGEST = 4_000_000_000  # bytes of a text to train on
+LARGEST = 4_000_000_000  # most bytes in a text to train on
 
 
 def _members(path: Path) -> list[Path]:
-    "The file itself, or every .txt file below a folder, in the order of their names."
+    "The file itself, or every .txt file below a folder, sorted by name."
     if not path.is_dir():
         return [path]
     if not (found := sorted(path.rglob("*.txt"))):
-        raise InputError(f"{path} holds no .txt file; name the files themselves")
+        raise InputError(f"There is no .txt file in {path}. Name the files themselves")
     return found
 
 
 def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
-    "For a record: the SHA-256 of each file, and of a folder that of its files' names and hashes."
+    "The SHA-256 of each file, for a record; a folder's hash covers the names and hashes in it."
     hashes = {}
     for path in map(Path, files):
         rows = [f"{p.relative_to(path)} {file_sha256(p)}\n" for p in _members(path)]
@@ -29,15 +29,15 @@ def hash_files(files: Sequence[str | Path]) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    "A text file; `InputError` where it is missing, empty, binary, not UTF-8 or a file of records."
+    "The text of a file; `InputError` if it is missing, empty, binary, not UTF-8 or has records."
     if path.suffix.lower() == ".jsonl":
         raise InputError(
-            f"{path} holds a record in each line: its brackets and the names of its fields would "
-            "be learned as text; write the texts themselves to a .txt file, or, for conversations: "
+            f"{path} has a record on each line, and the model would learn the brackets and field "
+            "names as text. Write only the texts to a .txt file. To train on conversations: "
             "`transformer-lit train instruct --data FILE --from MODEL`"
         )
     if b"\0" in read_bytes(path, LARGEST):
-        raise InputError(f"{path} is no text: it holds a zero byte; save it as UTF-8")
+        raise InputError(f"{path} is not a text file: it contains a zero byte. Save it as UTF-8")
     text = read_text(path, LARGEST).removeprefix("\ufeff")
     if not text.strip():
         raise InputError(f"{path} is empty")
@@ -47,7 +47,7 @@ def _text(path: Path) -> str:
 def read_text_files(files: Sequence[str | Path]) -> list[str]:
     "The text of each file, and of each .txt file below a folder."
     if not files:
-        raise InputError("give your files: --text, or from_files in Python")
+        raise InputError("No files given. Name them with --text, or with from_files in Python")
     return [_text(member) for path in files for member in _members(Path(path))]
 
 
@@ -58,11 +58,11 @@ def text_from_files(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> str:
-    """The running text of files, and of the .txt files below folders; splits train and val.
+    """The running text of files, and of the .txt files below folders; the splits are train and val.
 
-    Held out is the last tenth of the characters of each file, and the beginning of its first line
-    where that takes no other tenth. With files for val nothing is held out of the others. The split
-    test has files of its own.
+    The last tenth of each file's characters is held out, starting at the beginning of a line if
+    that takes at most another tenth. If val has its own files, nothing is held out from the others.
+    The split test always has its own files.
     """
     own = {"val": val, "test": test}
     _split(split, ("train", "val", "test") if test else ("train", "val"))
@@ -78,13 +78,11 @@ def text_from_files(
 
 def _split(split: str, known: Sequence[str]) -> None:
     if split not in known:
-        raise InputError(
-            f"files of your own have no split {split!r}; known are: {', '.join(known)}"
-        )
+        raise InputError(f"Your own files have no split {split!r}. Known: {', '.join(known)}")
 
 
 def read_pair_files(files: Sequence[str | Path]) -> list[tuple[str, str]]:
-    "The pairs of two files, or of one with tabs; those with an empty side are left out."
+    "The pairs in two files, or in one with tabs; pairs with an empty side are left out."
     return [pair for pair in _rows([Path(path) for path in files]) if all(map(str.strip, pair))]
 
 
@@ -95,19 +93,19 @@ def pairs_from_files(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> list[tuple[str, str]]:
-    """Sentence pairs of two files, a sentence a line, or of one with a tab between the two.
+    """Sentence pairs from two files with one sentence per line, or from one file with tabs.
 
-    Pairs with an empty side are left out. Of 20 sources one is held out as val and one as test: the
-    hash of its letters and digits says which, whatever stands around it. So no source that is held
-    out is trained on; a target may be, since labels and short answers occur again and again. Val
-    and test may have files of their own: then nothing is held out for them, and their sources are
-    left out of the training.
+    Pairs with an empty side are left out. One source in 20 is held out for val and one for test.
+    The hash of its letters and digits decides, so a source is in the same split wherever it occurs.
+    No held-out source is trained on. A held-out target may be, because labels and short answers
+    occur again and again. If val or test has its own files, nothing is held out for that split, and
+    the sources in those files are left out of the training set.
     """
     _split(split, ("train", "val", "test"))
     parts = _parts(files, val, test)
     if empty := [name for name in ("train", "val", "test") if not parts[name]]:
         total = sum(map(len, parts.values()))
-        raise InputError(f"of {total} pairs none falls into {empty[0]}; give more pairs")
+        raise InputError(f"None of {total} pairs falls into {empty[0]}. Give more pairs")
     return parts[split]
 
 
@@ -117,10 +115,10 @@ def count_pairs(
     val: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
 ) -> str:
-    "How many pairs of the files are read, and what becomes of them, in a line."
+    "One line: how many pairs were read, and how many each split has."
     counts = {name: len(pairs) for name, pairs in _parts(files, val, test).items()}
-    said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} are trained on"
-    said += f", {counts['val']:,} validate, {counts['test']:,} test"
+    said = f"{sum(counts.values()):,} pairs read: {counts['train']:,} for training"
+    said += f", {counts['val']:,} for validation, {counts['test']:,} for testing"
     for why in ("an empty side", "a source that is held out"):
         said += f"; {counts[why]:,} with {why} are dropped" if counts[why] else ""
     return said
@@ -129,7 +127,7 @@ def count_pairs(
 def _parts(
     files: Sequence[str | Path], val: Sequence[str | Path], test: Sequence[str | Path]
 ) -> dict[str, list[tuple[str, str]]]:
-    "The pairs of each split, and under the reason those that are dropped."
+    "The pairs of each split; dropped pairs are listed under the reason."
     held = {name: read_pair_files(own) for name, own in (("val", val), ("test", test)) if own}
     apart = {_key(source) for some in held.values() for source, _ in some}
     names = ("train", "val", "test", "an empty side", "a source that is held out")
@@ -142,13 +140,13 @@ def _parts(
             part = "an empty side"
         elif part == "train" and key in apart:
             part = "a source that is held out"
-        if any(map(str.strip, pair)):  # a line that holds nothing is no pair
+        if any(map(str.strip, pair)):  # an empty line isn't a pair
             parts[part].append(pair)
     return parts
 
 
 def _key(source: str) -> str:
-    "What tells two sources apart: letters and digits, or signs where there is nothing else."
+    "The part of a source that is compared: letters and digits, or all of it if it has none."
     return comparable(source) or source
 
 
@@ -156,12 +154,16 @@ def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:
     if len(files) == 2:
         sides = [text_lines(_text(path)) for path in files]
         if len(sides[0]) != len(sides[1]):
-            have = " and ".join(f"{p} {len(s)} lines" for p, s in zip(files, sides, strict=True))
-            raise InputError(f"{have}: line n of one must translate line n of the other")
+            have = " but ".join(
+                f"{p} has {len(s)} lines" for p, s in zip(files, sides, strict=True)
+            )
+            raise InputError(
+                f"{have}. Line n of one must be the translation of line n of the other"
+            )
         yield from zip(*sides, strict=True)
         return
     if len(files) != 1:
-        raise InputError("give two files of sentences, or one with a tab in each line")
+        raise InputError("Give two files with a sentence per line, or one with a tab in each line")
     for number, line in enumerate(text_lines(_text(files[0])), 1):
         source, tab, rest = line.partition("\t")
         if line.strip() and not tab:

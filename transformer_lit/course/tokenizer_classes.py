@@ -1,9 +1,9 @@
-"""What the tokenizer classes of `transformers` do to a text, whatever a tokenizer.json says.
+"""What the tokenizer classes in `transformers` do to a text, regardless of tokenizer.json.
 
-Version 5 of that library takes only the tokens and the merges from tokenizer.json where a folder
-asks for a class with a constructor of its own: the class makes the rest. So a key in another file
-can change the ids of a text. Here a setting has to agree with tokenizer.json, or is refused; where
-a class has a rule of its own, tokenizer.json is followed, and a warning says so.
+If a model's folder names a class with its own constructor, version 5 of that library reads only the
+tokens and the merges from tokenizer.json, and the class provides the rest. As a result, a key in
+another file can change the ids of a text. Here a setting that contradicts tokenizer.json raises an
+error. If the class itself has a different rule, tokenizer.json is followed and a warning is given.
 """
 
 import json
@@ -25,24 +25,24 @@ QWEN_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
 QWEN_WORDS += r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _MARKED = QWEN_WORDS.replace(r"?\p{L}", r"?[\p{L}\p{M}]").replace(r"\s\p{L}", r"\s\p{L}\p{M}")
 
-Said = Mapping[str, Any]  # settings of a folder, or a JSON file
-Parts = dict[str, Any]  # what a tokenizer does to a text before it looks tokens up
+Said = Mapping[str, Any]  # the settings in a folder, or a JSON file
+Parts = dict[str, Any]  # what a tokenizer does to a text before looking up its tokens
 
 
 def steps_of(step: Said | None) -> list[dict[str, Any]]:
-    "The steps that a step of a tokenizer.json is made of, without what moves no token."
+    "The single steps in a step of a tokenizer.json, without settings that affect no token."
     if step is None:
         return []
     if (inner := step.get("normalizers", step.get("pretokenizers"))) is not None:
         return [*chain(*map(steps_of, inner))]
     step = {name: value for name, value in step.items() if name != "trim_offsets"}
     if step.get("strip_accents", False) is None:
-        step["strip_accents"] = step["lowercase"]  # accents go with it
+        step["strip_accents"] = step["lowercase"]  # the default is to do both or neither
     return [step]
 
 
 def _parts(file: Said) -> Parts:
-    "Those of a tokenizer.json that the library `tokenizers` wrote, in one form."
+    "The parts of a tokenizer.json written by the library `tokenizers`, in one standard form."
     model = {x: y or None for x, y in file["model"].items() if x not in ("vocab", "merges")}
     return {x: steps_of(file[x]) for x in ("normalizer", "pre_tokenizer")} | {"model": model}
 
@@ -101,7 +101,7 @@ def _deberta(said: Said, file: Said) -> Parts:
     return _made([*steps, normalizers.Strip(left=False)], cut, models.Unigram(), unk_id=unknown)
 
 
-_SAME = {  # what a step of tokenizer.json calls a setting
+_SAME = {  # key in a step of tokenizer.json -> name of the setting
     "add_prefix_space": "add_prefix_space",
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -110,7 +110,7 @@ _SAME = {  # what a step of tokenizer.json calls a setting
 
 
 def _as_it_is(said: Said, file: Said) -> Parts:
-    "Those of the file, with the settings that a folder names."
+    "The parts in the file, changed by the settings of a folder."
     parts = _parts(file)
     for name in ("normalizer", "pre_tokenizer"):
         steps = (step.items() for step in parts[name])
@@ -120,12 +120,12 @@ def _as_it_is(said: Said, file: Said) -> Parts:
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """What a class makes itself.
+    """What a class provides itself.
 
     Args:
-        make: its parts, from the settings of a folder and its tokenizer.json.
-        tokens: by their roles, unless the folder names others.
-        ends: the roles of the tokens around a text; where there are none, tokenizer.json decides.
+        make: makes its parts from the settings in a folder and its tokenizer.json.
+        tokens: the tokens by role, unless the folder names others.
+        ends: the roles of the tokens around a text; if empty, tokenizer.json decides.
     """
 
     make: Callable[[Said, Said], Parts] = _as_it_is
@@ -158,7 +158,7 @@ def _by_name(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for names, kind in kinds.items() for name in names.split()}
 
 
-USUAL = _by_name(  # model_type -> the class where a folder names none
+USUAL = _by_name(  # model_type -> the class if a folder doesn't name one
     {
         "bert distilbert": "BertTokenizer",
         "roberta": "RobertaTokenizer",
@@ -169,12 +169,12 @@ USUAL = _by_name(  # model_type -> the class where a folder names none
         "gemma2 gemma3 gemma3_text": "GemmaTokenizer",
     }
 )
-ALWAYS = _by_name(  # and where it names another, too
+ALWAYS = _by_name(  # model_type -> the class even if a folder names another
     {
         "qwen2": "Qwen2Tokenizer",
         "qwen3_5": "Qwen3_5Tokenizer",
         "mistral mixtral olmo2 olmo3 modernbert kimi_linear": PLAIN[0],
-        "internlm3 iquestcoder": PLAIN[0],  # other names of a Llama
+        "internlm3 iquestcoder": PLAIN[0],  # Llamas under other names
     }
 )
 SWITCHES = (*_SAME.values(), "split_by_punct")  # settings that a class may read
@@ -185,13 +185,13 @@ class Asked:
     "The class that a folder asks for, and what it depends on."
 
     kind: str = PLAIN[0]
-    by: str = ""  # the file and the key that ask for it
-    advice: str = (  # where the file is right
+    by: str = ""  # the file and the key that ask for the class
+    advice: str = (  # what to do if the file is right
         "if tokenizer.json is all that the model was trained with, set tokenizer_class to "
         '"PreTrainedTokenizerFast" in tokenizer_config.json'
     )
-    said: Said = field(default_factory=dict)  # settings of the folder: switches, tokens of roles
-    places: Mapping[str, Path] = field(default_factory=dict)  # and which file names each
+    said: Said = field(default_factory=dict)  # the folder's settings: switches, tokens by role
+    places: Mapping[str, Path] = field(default_factory=dict)  # the file that each comes from
 
     @classmethod
     def read(
@@ -201,7 +201,7 @@ class Asked:
         said: Said | None = None,
         places: Mapping[str, Path] | None = None,
     ) -> "Asked":
-        "`named` is the class in tokenizer_config.json, which is not followed for every model."
+        "`named` is the class in tokenizer_config.json, which is ignored for some models."
         path, more = folder / "config.json", {"said": said or {}, "places": places or {}}
         known = {"model_type": WORD, "tokenizer_class": WORD}
         config = PublishedSettings(read_table(path, optional=True), path, known)
@@ -217,7 +217,7 @@ class Asked:
         return cls(kind, f"{path} sets model_type to {shown(model)} (a {kind})", **more)
 
     def find(self, file: Said) -> TokenizerClass:
-        "The class, which may depend on tokenizer.json; `InputError` for one that is not built."
+        "The class, which may depend on tokenizer.json; `InputError` if it isn't implemented."
         kind, why = self.kind, f"a class that is not built; {self.advice}"
         if kind == "LlamaTokenizer":
             why = "a class that may put a space in front of a text, which is not built"
@@ -228,11 +228,11 @@ class Asked:
         return CLASSES[kind]
 
     def settings(self, kind: TokenizerClass) -> dict[str, Any]:
-        "The settings of the folder, and the tokens of the class where it names none."
+        "The folder's settings, with the class's tokens for roles that the folder leaves out."
         return {f"{role}_token": token for role, token in kind.tokens.items()} | {**self.said}
 
     def compare(self, file: Said) -> TokenizerClass:
-        "The class; an `InputError` with a key, or a warning, if it cuts a text differently."
+        "The class. If it splits text differently, raise an `InputError` with the key, or warn."
         kind, found = self.find(file), _parts(file)
         said, model = self.settings(kind), file["model"]
         if (wanted := kind.make(said, file)) == found:
@@ -240,7 +240,7 @@ class Asked:
         place = model.get("unk_id")
         unknown = model.get("unk_token") if place is None else model["vocab"][place][0]
         other = [*product(SWITCHES, (True, False)), ("unk_token", unknown), ("unk_id", place)]
-        for name, value in other:  # which one would make both agree?
+        for name, value in other:  # which setting would make the class and the file agree?
             if value is not None and kind.make({**said, name: value}, file) == found:
                 does = said.get(name, wanted["model"].get(name, not value))
                 raise self._differs(name, does, shown(value))
@@ -254,7 +254,7 @@ class Asked:
         return kind
 
     def compare_ends(self, kind: TokenizerClass, backend: Tokenizer) -> None:
-        "`InputError` with a role where a class puts another token around a text than a backend."
+        "Raise `InputError` if the class and the backend put different tokens around a text."
         probe, said = Tokenizer(models.WordLevel({"a": 0}, unk_token="a")), self.settings(kind)
         probe.post_processor = backend.post_processor
         whole = probe.encode("a")
@@ -273,7 +273,7 @@ class Asked:
 
 
 def _difference(part: Any, other: Any) -> str:
-    "What a part has, and another does not."
+    "What one part has and the other doesn't."
     if isinstance(part, dict):
         return shown({name: value for name, value in part.items() if other.get(name) != value})
     kinds, others = (", ".join(step["type"] for step in steps) for steps in (part, other))

@@ -1,8 +1,8 @@
-"""A program that somebody else wrote runs in a process of its own, and only JSON comes back.
+"""Run a program that someone else wrote in its own process, which sends back only JSON.
 
-The process can't reach the one that waits for it: it may end itself, loop for ever, fill the memory
-or replace functions, and all that the other sees is fewer lines. It has the user's rights all the
-same, so it can still read and delete files.
+The program can't affect the process that waits for it. If it exits, loops for ever, fills the
+memory or replaces functions, the waiting process only receives fewer lines. But it runs with the
+user's rights, so it can still read and delete files.
 """
 
 import atexit
@@ -23,18 +23,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60  # for the program, if nothing else is said
-MEMORY = 4 * 2**30  # bytes of its own that it may have; Linux only
+SECONDS = 60  # default time limit of a program
+MEMORY = 4 * 2**30  # bytes of memory that it may allocate; Linux only
 LARGEST = 8 * 2**20  # bytes that it may send
 _ENDED = "it ended its process, or something ended it"
-_FORKS = sys.platform == "linux"  # elsewhere, libraries that torch uses don't survive a fork
+_FORKS = sys.platform == "linux"  # on other systems, libraries that torch uses don't survive a fork
 
 
 def in_thread(work: Callable[[], Any]) -> Future:
-    """A future of what `work` returns, in a thread that nothing waits for when Python ends.
+    """Run `work` in a thread and return a future of its result. Python can exit without waiting.
 
-    For a library's call that may take for ever, and that lets others run meanwhile. What a library
-    raises to end all of Python comes as a RuntimeError.
+    This is for library calls that may never return and that let other threads run meanwhile. An
+    exception meant to end Python, such as SystemExit, becomes a RuntimeError.
     """
     future: Future = Future()
 
@@ -51,14 +51,14 @@ def in_thread(work: Callable[[], Any]) -> Future:
 
 
 class Worker:
-    """Runs a program in another process; iterating gives what the program sends.
+    """Runs a program in another process. Iterating yields the messages that the program sends.
 
-    In the program, `send(message)` sends what JSON can hold, and `args` are the arguments. After
-    the iteration `error` is empty if the program ran to its end, and otherwise says why it didn't.
+    In the program, `send(message)` sends any JSON value, and `args` holds the arguments. After the
+    iteration, `error` is empty if the program ran to its end; otherwise it gives the reason.
 
-    `seconds`: when the process is killed, counted from its start. `memory`: bytes; None is no limit
-    beside that of the machine. `folder`: where it runs. `imports`: a module of ours that it needs
-    and that is slow to import, so that it's imported once for all programs.
+    `seconds`: the process is killed this long after its start. `memory`: limit in bytes, None for
+    no limit. `folder`: the working directory. `imports`: one of our modules that the program needs
+    and that is slow to import; it is imported once for all programs.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class Worker:
             self._kill()
 
     def _listen(self, lines: queue.Queue) -> None:
-        "In a thread, because a process that outlives the program may hold the pipe open."
+        "Runs in a thread, because a process that outlives the program may keep the pipe open."
         room = LARGEST
         with suppress(OSError), self._stream:
-            while line := self._stream.readline(room):  # of no room, nothing
+            while line := self._stream.readline(room):  # with no room left, this reads nothing
                 room -= len(line)
                 self._sent_too_much = room <= 0
                 lines.put(line)
         lines.put(b"")
 
     def _kill(self) -> None:
-        "End the process and the processes that it has started."
+        "Kill the process and the processes that it has started."
         with suppress(OSError):
             if sys.platform == "win32":
                 os.kill(self._pid, signal.SIGTERM)
@@ -118,7 +118,7 @@ class Worker:
 
 
 def launch(module: str, call: str, **more: Any) -> subprocess.Popen:
-    "Another Python, which finds the modules that this one finds, and calls a function of one."
+    "Start another Python with the same module path, which calls one function of a module."
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     line = [sys.executable, "-P", "-c", f"from {module} import {call}; {call}()"]
     env = {**os.environ, "PYTHONPATH": path}
@@ -140,18 +140,18 @@ def _start(request: bytes) -> tuple[Any, int]:
         os.close(writer)
 
 
-# --- one process imports torch, and forks for each program ---------------------------------------
+# --- one process imports torch and forks for each program ----------------------------------------
 
 
 class _Server:
-    "The process that forks: it runs no program itself, and is started again if one has killed it."
+    "The process that forks. It runs no program itself, and is restarted if a program kills it."
 
     def __init__(self) -> None:
         self._process: subprocess.Popen | None = None
         self._lock = threading.Lock()
 
     def fork(self, request: bytes, writer: int) -> int:
-        "Run a request in a fork that writes to `writer`; the fork's process id."
+        "Run a request in a fork that writes to `writer`; returns the fork's process id."
         with self._lock:
             for _ in range(2):
                 with suppress(OSError, ValueError):
@@ -163,12 +163,12 @@ class _Server:
         raise OSError("the process that runs programs does not answer")
 
     def ended(self, pid: int) -> None:
-        "A program is over: what it has left behind, in groups of its own too, is ended."
-        with suppress(OSError):  # it is not there any more
+        "A program has ended: kill any processes it left, even those in other process groups."
+        with suppress(OSError):  # the server has gone
             self._link.send(str(pid).encode())
 
     def begin(self) -> None:
-        "Start the process, if there is none, and don't wait for it."
+        "Start the process if it isn't running, without waiting for it."
         if self._process is not None:
             return
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -179,7 +179,7 @@ class _Server:
 
     def end(self) -> None:
         if self._process is not None:
-            self._link.close()  # it ends its children, and then itself
+            self._link.close()  # the server then kills its children and exits
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(5 * self._used)
             self._process.kill()
@@ -188,7 +188,7 @@ class _Server:
 
 
 def prepare() -> None:
-    "Begin what the first `Worker` would wait for, while the caller imports torch."
+    "Start the server that the first `Worker` would wait for, while the caller imports torch."
     if _FORKS:
         _server.begin()
 
@@ -198,24 +198,24 @@ atexit.register(_server.end)
 
 
 def _serve() -> None:
-    "Fork for each request that comes in; what programs need is imported before."
+    "Fork for each incoming request. Modules that programs need are imported first."
     import torch  # noqa: F401
 
     link = socket.socket(fileno=0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork that ends leaves nothing behind
-    # PR_SET_CHILD_SUBREAPER: a process whose parent ends becomes a child of this one.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # finished forks don't become zombies
+    # PR_SET_CHILD_SUBREAPER: when its parent ends, a process becomes a child of this one.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     running, seen = set(), 0
     while True:
         request, (*writer,), *_ = socket.recv_fds(link, 2**20, 1)
-        if not writer:  # one program is over; or all, where the one that asks has ended
+        if not writer:  # one program has ended, or all of them if the asking process has exited
             running = running - {int(request)} if request else set()
             _end_children(running)
             if not request:
                 os._exit(0)
             continue
         seen += 1
-        if seen == 2:  # an optimiser's first step imports it, which takes more than a second
+        if seen == 2:  # an optimizer's first step imports this, which takes more than a second
             importlib.import_module("torch._dynamo")
         importlib.import_module(json.loads(request)["imports"])
         if not (pid := os.fork()):
@@ -227,9 +227,9 @@ def _serve() -> None:
 
 
 def _end_children(kept: set[int]) -> None:
-    "End all children of this process but those; the children of one that ends are the next."
+    "Kill all children of this process except those in `kept`, then the children they leave."
     listed = Path(f"/proc/self/task/{os.getpid()}/children")
-    for _ in range(1000):  # one of another user's can't be ended
+    for _ in range(1000):  # a process of another user can't be killed
         if not (found := {*map(int, listed.read_text().split())} - kept):
             return
         for pid in found:
@@ -243,7 +243,7 @@ def _run_one() -> None:
 
 
 def _run(request: bytes, writer: int) -> None:
-    "Run a program as the leader of a session, and end the process."
+    "Run a program as the leader of a session, then end the process."
     try:
         if hasattr(os, "setsid") and os.getsid(0) != os.getpid():
             os.setsid()

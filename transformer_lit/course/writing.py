@@ -1,7 +1,7 @@
-"""Little stories: a small model learns to write them.
+"""Little stories, which a small model learns to write.
 
-GPT's chapter writes this loop out. Later ones run it again with other models: `Stories` knows
-none, it asks for the calls that every decoder-only model has.
+The chapter on GPT spells out this training loop. Later chapters run it with other models:
+`Stories` works with any model that has the methods of a decoder-only model.
 """
 
 from typing import Any
@@ -17,16 +17,16 @@ from transformer_lit.course.ten_minutes import PAD, table
 
 
 class Stories:
-    """The data set `stories` as tables of ids, and what is done with a model of it.
+    """The data set `stories` as tensors of ids, with the training and sampling of a model.
 
-    `tokenizer` has `encode`, `decode`, `bos` and `eos`, and pads with 0.
+    `tokenizer` has `encode`, `decode`, `bos` and `eos`, and its padding id is 0.
     """
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
         self.ids, self.new = (self._table(split) for split in ("train", "val"))  # B T
-        self.tokens = (self.new[:, 1:] != PAD).sum().item() / len(self.new)  # of a story, mean
-        self.floor = entropy() / self.tokens  # nats a token, at best
+        self.tokens = (self.new[:, 1:] != PAD).sum().item() / len(self.new)  # mean per story
+        self.floor = entropy() / self.tokens  # the lowest possible loss, in nats per token
 
     def _table(self, split: str) -> Int[Tensor, "B T"]:
         encode, texts = self.tokenizer.encode, load_text("stories", split).split("\n")
@@ -35,7 +35,7 @@ class Stories:
     def train(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, *, lr: float = 0.02
     ) -> list[float]:
-        "Batches of 16 stories and a rate that rises and then falls; the loss of each step."
+        "Train on batches of 16 stories, with warm-up and decay; returns the loss of each step."
         losses = []
         for step in range(steps):
             batch = self.ids[torch.randint(len(self.ids), (16,))]
@@ -49,13 +49,13 @@ class Stories:
         return losses
 
     def loss(self, model: nn.Module, ids: Int[Tensor, "B T"]) -> Tensor:
-        "Nats a token."
-        logits = model(ids[:, :-1]).flatten(0, 1)  # a row for each place
+        "The loss in nats per token."
+        logits = model(ids[:, :-1]).flatten(0, 1)  # one row for each position
         return cross_entropy(logits, ids[:, 1:].flatten(), ignore_index=PAD)
 
     @torch.no_grad()
     def write(self, model: nn.Module, count: int = 100) -> list[str]:
-        "Stories, each token drawn from what the model says."
+        "New stories, each token sampled from the model's probabilities."
         longest = self.ids.shape[1] - 1
         state, ids = model.start(count, longest), torch.full((count, 1), self.tokenizer.bos_id)
         said = []

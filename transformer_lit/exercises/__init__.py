@@ -1,4 +1,4 @@
-"""The exercises of all chapters, and `check`, which answers them.
+"""The exercises of all chapters, and `check`, which responds to answers.
 
 A chapter has questions in `<topic>.toml`, builds and repairs in `<topic>.py`, or both.
 """
@@ -27,12 +27,12 @@ from transformer_lit.course.progress import remember
 
 __all__ = ["check", "find_exercise"]
 _HERE = Path(__path__[0])
-_NO_TOPICS = ("my_transformer", "thread")  # of the reader's file, and its old name
+_NO_TOPICS = ("my_transformer", "thread")  # the reader's file, and its old name
 
 
 @cache
 def _topics() -> dict[str, bool]:
-    "The topics, and whether a topic has a module."
+    "The topics, and whether each one has a module."
     data = {path.stem: False for path in _HERE.glob("*.toml")}
     modules = {module.name: True for module in pkgutil.iter_modules(__path__)}
     return {name: has for name, has in (data | modules).items() if name not in _NO_TOPICS}
@@ -44,7 +44,7 @@ def _questions(topic: str) -> dict[str, Question]:
 
 
 def find_exercise(id: Any) -> Question | Task | Verdict:
-    "The exercise of that name; where there is none, a verdict that says what names are near."
+    "The exercise of that name, or a verdict that suggests similar names."
     if not isinstance(id, str):
         form = 'the name of the exercise comes first: check("attend.2", my_answer)'
         return Verdict("check", "unknown", f"Expected a name, got {kind_of(id)}; {form}.")
@@ -57,15 +57,16 @@ def find_exercise(id: Any) -> Question | Task | Verdict:
     if id in TASKS:
         return TASKS[id]
     near = difflib.get_close_matches(id, [*questions, *TASKS, *_topics()], n=4) or _topics()
-    return Verdict(id, "unknown", f"There is no such exercise. Near: {', '.join(sorted(near))}.")
+    return Verdict(id, "unknown", f"There is no such exercise. Try: {', '.join(sorted(near))}.")
 
 
 def check(id: Any, answer: Any = ..., *, write: bool = False) -> Verdict:
-    """The verdict on an answer to the exercise of that name. Anything may be handed over.
+    """The verdict on an answer to the exercise of that name. The answer may be any object.
 
-    It is the value of the call, which the last line of a cell shows; a script prints it. What
-    passes is remembered beside your `my_transformer.py`, where there is one. `write`: a step of
-    that file that passes is written into it, where its name is or else at the end.
+    A notebook shows the verdict as the value of a cell's last line; in a script it is printed. An
+    exercise that passes is recorded next to your `my_transformer.py`, if you have one. With
+    `write`, an answer that passes and is a step of that file is also written into it: it replaces
+    the function or class of that name, or is added at the end.
     """
     found, shown = find_exercise(id), hasattr(sys, "ps1") or hasattr(builtins, "get_ipython")
     verdict = found if isinstance(found, Verdict) else judge(found, answer)

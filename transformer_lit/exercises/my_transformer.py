@@ -42,10 +42,10 @@ from transformer_lit.exercises import find_exercise
 
 @dataclass(frozen=True)
 class Step:
-    """An exercise of the file. A step of the reader's model has one or more.
+    """An exercise in the file. A step of the reader's model has one or more exercises.
 
-    `number`: of the step. `name`: of the function or class in the file. `method`: of a class: what
-    is to be written beside `__init__`.
+    `number`: the number of the step. `name`: the function or class in the file. `method`: the
+    method that a class needs besides `__init__`.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Step:
     method: str = ""
 
 
-# Step, name in `my_transformer.py` (and what a class is written by), exercise, chapter; about what.
+# Step, name in `my_transformer.py` (with the method of a class), exercise, chapter; description.
 _STEPS = """
 1 loss primer.5 start/four_pictures
     logits: N V, targets: N; the mean of −ln p of the right tokens.
@@ -69,7 +69,7 @@ _STEPS = """
 4 attend masks.7 attention/masks
     With mask=None: True where the query may attend.
 5 attend attend.3 attention/attend
-    Divides by √D; a row that may see nothing gives zeros.
+    Divides by √D; a fully masked row gives zeros.
 6 MultiHead.forward multihead.3 attention/multihead
     Projections q_proj, k_proj, v_proj, o_proj; x: B T C, mask: up to B H T T; returns B T C.
 7 rotate rope.3 position/rope
@@ -85,7 +85,7 @@ _STEPS = """
 11 Decoder.forward gpt.6 models/gpt
     Joins the parts: ids B T to logits B T V.
 12 Cache.update cache.3 attention/cache
-    Takes k, v: B H T D, gives all so far; `length` is how many positions it holds.
+    Takes k, v: B H T D, returns all so far; `length` is how many positions it holds.
 12 Decoder.forward cache.6 attention/cache
     With caches=None, one for each layer.
 12 generate cache.7 attention/cache
@@ -93,11 +93,11 @@ _STEPS = """
 13 repeat_heads grouped.3 attention/grouped
     k: B K S D; returns B H S D with H = n_heads.
 13 Decoder.forward grouped.6 attention/grouped
-    With n_kv_heads=None, as has MultiHead.
+    With n_kv_heads=None, as in MultiHead.
 14 train trainer.3 training/trainer
     The losses; the model is trained in place.
 14 train trainer.5 training/trainer
-    With warmup=0: above it, the rate rises, stays and falls.
+    With warmup=0: if it is larger, the learning rate rises, stays and falls.
 15 generate sampling.7 inference/sampling
     With temperature=1.0 and top_p=1.0.
 16 dequantise answers.3 capstones/it_answers
@@ -115,7 +115,7 @@ STEPS = {  # by exercise, in the order of the book
     for number, name, method, id, chapter, about in _ROW.findall(_STEPS)
 }
 LAST = max(step.number for step in STEPS.values())
-EARLIER = {  # exercises that a file of an earlier edition has: checked where it has a `MyLlama`
+EARLIER = {  # exercises from an earlier edition, which are checked if a file has a `MyLlama`
     "self_attention.1": "self_attention",
     "llama.3": "MyLlama",
     "sampling.3": "generate",
@@ -124,12 +124,12 @@ EARLIER = {  # exercises that a file of an earlier edition has: checked where it
 
 
 def name_of(id: str) -> str:
-    "The name in the file of what an exercise asks for."
+    "The name that the answer to an exercise has in the file."
     return STEPS[id].name if id in STEPS else EARLIER[id]
 
 
 def steps_of(asked: str | None) -> list[str]:
-    "The exercises that a step has: all, or those of a name, of a number or one by its own name."
+    "The exercises of a step given by name or number, one exercise given by its id, or all."
     if asked is None or asked in STEPS:
         return [*STEPS] if asked is None else [asked]
     begins = next((step.number for step in STEPS.values() if step.name == asked), None)
@@ -140,15 +140,15 @@ def steps_of(asked: str | None) -> list[str]:
     ]
     if not found:
         known = ", ".join(dict.fromkeys(step.name for step in STEPS.values()))
-        raise InputError(f"unknown step {asked!r}; known are: {known}")
+        raise InputError(f"No step named {asked!r}. Known: {known}")
     return found
 
 
-_HEAD = '''"""My own Transformer: it grows by an exercise at a time, and ends as a chat model.
+_HEAD = '''"""My own Transformer, which grows exercise by exercise and ends as a chat model.
 
-Write a function or a class in place of `raise NotImplementedError`, then run
-`transformer-lit check` on this file. Trials belong below `if __name__ == "__main__":`.
-A notebook in a folder below takes your parts from here:
+Replace each `raise NotImplementedError` with your own code, then run `transformer-lit check`
+on this file. Put your experiments below `if __name__ == "__main__":`.
+A notebook in this folder, or in a folder inside it, can load your parts from here:
 
     from transformer_lit.course.my_model import load_mine
     attend, causal_mask = load_mine("attend", "causal_mask")
@@ -165,7 +165,7 @@ from torch import nn
 
 
 def _empty(step: Step) -> str:
-    "A function or a class without its body, with the arguments of its exercise."
+    "A function or a class with the arguments of its exercise and an empty body."
     wanted = find_exercise(step.id).solution
     about, blank = f'"{step.about} ({step.id})"', "raise NotImplementedError"
     if not step.method:
@@ -180,7 +180,7 @@ def _empty(step: Step) -> str:
 
 
 def starter() -> str:
-    "The file with empty functions, each with the arguments of the step that begins it."
+    "The file with empty functions, each with the arguments of its first step."
     first: dict[str, str] = {}
     for step in STEPS.values():
         first.setdefault(step.name, _empty(step))
@@ -188,29 +188,29 @@ def starter() -> str:
 
 
 def solved_file(n: int = LAST) -> str:
-    "The file as the book solves it, after the first n steps."
+    "The file with the book's solutions to the first n steps."
     parts: dict[str, str] = {"": _HEAD.rpartition('"""')[2].strip()}
     for step in STEPS.values():
         if step.number <= n:
             source = find_exercise(step.id).source
-            for node in ast.parse(source).body:  # what a step rewrites keeps its place
+            for node in ast.parse(source).body:  # a part that a step rewrites keeps its place
                 parts[node.name] = ast.get_source_segment(source, node)
     return "\n\n\n".join(parts.values()) + "\n"
 
 
 def write_starter(path: str | Path) -> None:
-    "Write the file with empty functions; `InputError` where there is one of that name already."
+    "Write the file with empty functions; `InputError` if a file of that name exists."
     if os.path.lexists(path):
-        raise InputError(f"{path} is there already and stays as it is; name another file")
+        raise InputError(f"{path} already exists and is not changed. Name another file")
     write_text(path, starter())
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a file has come: the verdict on each step, or why there is none. True: all pass.
+    """How far a file has come: the verdict on each step, or an error. It is true if all pass.
 
-    `verdicts`: by exercise; what is not written yet is "open". `error`: why the file could not be
-    read, imported or checked to the end. `notes`: what it printed at its import.
+    `verdicts`: by exercise; an exercise that isn't written yet is "open". `error`: why the file
+    couldn't be read, imported or checked to the end. `notes`: what the file printed when imported.
     """
 
     file: str
@@ -229,12 +229,12 @@ class Progress:
 
     @property
     def line(self) -> str:
-        "The whole in one line."
+        "A summary in one line."
         return f"{self.file}: {self.error or f'{len(self.passed)} of {LAST} steps pass.'}"
 
     @property
     def next(self) -> str:
-        "What to do with a file whose model can be trained and writes; else nothing."
+        "What the reader can do next with the file, or an empty string."
         if not self.error and len(self.passed) == LAST:
             return (
                 "Ask it: the chapter “It answers” ends with the lines that your file still needs."
@@ -243,7 +243,7 @@ class Progress:
         return "See what your model writes now: transformer-lit check --write" if ready else ""
 
     def as_dict(self) -> dict[str, Any]:
-        "For JSON: file, error, whether all steps pass, how many do, and the exercises of each."
+        "For JSON: file, error, whether all steps pass, how many do, and their exercises."
         steps = [
             {"step": STEPS[id].number, "name": STEPS[id].name, "chapter": STEPS[id].chapter}
             | verdict.as_dict()
@@ -256,7 +256,7 @@ class Progress:
         return whole | ({"earlier": [v.as_dict() for v in earlier.values()]} if earlier else {})
 
     def _rows(self) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
-        "Number and name, chapter, verdict, hint and notes of each exercise."
+        "The number and name, chapter, verdict, hint and notes of each exercise."
         rows = []
         for id, v in self.verdicts.items():
             step = STEPS.get(id)
@@ -273,7 +273,7 @@ class Progress:
         return "\n".join([*lines, *self.notes, *filter(None, (self.line, self.next))])
 
     def _repr_html_(self) -> str:
-        from transformer_lit.course.figures import Table  # brings matplotlib
+        from transformer_lit.course.figures import Table  # imports matplotlib
 
         rows = [[*row[:3], "\n".join(filter(None, (row[3], *row[4])))] for row in self._rows()]
         table = Table(["step", "chapter", "verdict", "hint"], rows)._repr_html_() if rows else ""
@@ -283,7 +283,7 @@ class Progress:
 
 
 def _uses(tree: ast.Module) -> dict[str, set[str]]:
-    "For each function and class of a file: those and the steps that it uses, by others too."
+    "For each function and class in a file: the parts and steps that it uses, even indirectly."
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = {node.name: node for node in tree.body if isinstance(node, kinds)}
     known = parts.keys() | {step.name for step in STEPS.values()}
@@ -291,13 +291,13 @@ def _uses(tree: ast.Module) -> dict[str, set[str]]:
         name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & known - {name}
         for name, node in parts.items()
     }
-    for _ in parts:  # a chain is no longer than this
+    for _ in parts:  # no chain of uses is longer than this
         uses = {n: used.union(*(uses.get(one, ()) for one in used)) for n, used in uses.items()}
     return uses
 
 
 def _lacks_argument(id: str, given: Any) -> bool:
-    "Whether what an earlier step wrote does not take the arguments yet that this one adds."
+    "Whether a part written in an earlier step lacks the arguments that this step adds."
     step, wanted = STEPS.get(id), find_exercise(id).solution
     if step is None or steps_of(step.name)[0] == id:
         return False
@@ -314,7 +314,7 @@ def _lacks_argument(id: str, given: Any) -> bool:
 
 
 def _claim(id: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str, Any]]:
-    "The verdict on one exercise, whether it is there or not, and what is sent of it."
+    "The verdict on one exercise, even if it is missing, and the claim that is sent."
     one, name = find_exercise(id), name_of(id)
     given = names.get(name, ...)
     verdict, claimed = claim(one, ... if _lacks_argument(id, given) else given)
@@ -332,10 +332,10 @@ def _claim(id: str, names: dict[str, Any], file: str) -> tuple[Verdict, dict[str
 
 
 def send_claims(send: Callable[[Any], Any], path: str, only: list[str]) -> None:
-    """Import a file and check exercises of it: each is sent as a claim, and before that its id.
+    """Import a file and check its exercises. For each, its id is sent first, and then a claim.
 
-    With these exercises come those of the names that they use. For a process that this file may end
-    or rewrite: see `course.marking`.
+    Exercises for names that these exercises use are checked too. This runs in a process that the
+    file may end or manipulate; see `course.marking`.
     """
     prints = io.StringIO()
     try:
@@ -363,17 +363,17 @@ def send_claims(send: Callable[[Any], Any], path: str, only: list[str]) -> None:
 def _after_others(
     id: str, verdicts: dict, used: set[str], claimed: dict, file: str
 ) -> dict[str, Any]:
-    "What to say of an exercise that fails where one that it builds on does not pass either."
+    "What to say about a failing exercise if one that it builds on doesn't pass either."
     name = STEPS[id].name
     begun = [verdicts[one].state for one in verdicts if one in STEPS and STEPS[one].name == name]
-    if "open" in begun:  # what a step adds to nothing
+    if "open" in begun:  # the step extends something that isn't written yet
         return {"state": "open", "line": f"Write {find_exercise(id).form} in {file}.", "notes": []}
     for other in (one for one in verdicts if one in STEPS and one != id and not verdicts[one]):
         if STEPS[other].name in used:
-            what = "Write" if verdicts[other].state == "open" else "Mend"
+            what = "Write" if verdicts[other].state == "open" else "Fix"
             line = f"{what} {STEPS[other].name} first: {name} uses it."
         elif STEPS[other].name == name:
-            line = f"Mend {name} for step {STEPS[other].number} first."
+            line = f"Fix {name} for step {STEPS[other].number} first."
         else:
             continue
         return {"line": line, "notes": [claimed["line"], *claimed["notes"]]}
@@ -390,12 +390,12 @@ def check_file(
     seconds: float | int = SECONDS,
     progress: Callable[[], Any] = lambda: None,
 ) -> Progress:
-    """Check every step that is written in a file, which runs in a process of its own.
+    """Check every step that is written in a file, which runs in its own process.
 
-    Where it is not here, it is looked for up to three folders above. What the file does wrong is
-    in the result, and raises nothing. `only`: a step, by its number or name, or an exercise, with
-    what it uses. `seconds`: when the process is killed; what was checked until then counts.
-    `progress` is called after each exercise.
+    If the file isn't here, up to three folders above are searched. Mistakes in the file are
+    reported in the result; they raise no exception. `only`: check only one step, by number or name,
+    or one exercise, and what it uses. `seconds`: when the process is killed; verdicts reached
+    before then count. `progress` is called after each exercise.
     """
     asked, file, said, verdicts = steps_of(only), Path(path).name, {}, {}
     at = "its import"
@@ -473,7 +473,7 @@ def _run_model(
     seconds: float | int = 3600,
     progress: Callable[[], Any] = lambda: None,
 ) -> dict[str, Any]:
-    "What a process with the reader's file sends: all its messages as one, `error` among them."
+    "All messages from a process that runs the reader's file, merged, including any `error`."
     path = str(find_file(file).absolute())
     worker = Worker(_RUN, what, path, *rest, seconds=seconds, memory=None, imports=__name__)
     found: dict[str, Any] = {}
@@ -484,7 +484,7 @@ def _run_model(
 
 
 def _fitting(file: Path, seconds: float | int = SECONDS) -> tuple[list[str], list[str]]:
-    "The parts of a file that run together, and a line for each that does not, or never ends."
+    "The parts of a file that run together, and a line for each part that fails or never ends."
     left_out: list[str] = []
     said: list[str] = []
     while True:
@@ -500,7 +500,7 @@ def _fitting(file: Path, seconds: float | int = SECONDS) -> tuple[list[str], lis
 
 
 def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Written":
-    "Train the model of a file, let it write, and keep its rung of the ladder beside the file."
+    "Train a file's model, let it write, and keep its rung of the ladder next to the file."
     place = find_file(file).parent / LADDER
     kept = _rungs(place)
     used, said = _fitting(file)
@@ -526,7 +526,7 @@ def write_rung(file: Path, found: Progress, steps: int | None = None) -> "Writte
 
 
 def _begun(name: str, found: Progress) -> list[str]:
-    "The exercises of the step that begins a part, where they do not pass."
+    "The first exercise of a part, in a list, if it has been started but doesn't pass."
     asked = [id for id in steps_of(name) if STEPS[id].number == STEPS[steps_of(name)[0]].number]
     begun = [id for id in asked[:1] if id in found.verdicts and found.verdicts[id].state != "open"]
     return [id for id in begun if not found.verdicts[id]]
@@ -536,7 +536,7 @@ LADDER = "my_ladder.json"
 
 
 class _Rung(TypedDict):
-    "What is kept of a step."
+    "The record that is kept of a step."
 
     step: int
     unit: str
@@ -553,7 +553,7 @@ class _Ladder(TypedDict):
 
 
 def _rungs(place: Path) -> list[dict[str, Any]]:
-    "What is kept there; `InputError` where it is damaged."
+    "The rungs kept in that file; `InputError` if it is damaged."
     if not place.exists():
         return []
     return [typed(_Rung, one, place) for one in typed(_Ladder, read_json(place), place)["rungs"]]
@@ -561,9 +561,9 @@ def _rungs(place: Path) -> list[dict[str, Any]]:
 
 @cache
 def expected() -> dict[str, Any]:
-    """What the book's solutions reach with three seeds, from results/.
+    """The losses of the book's solutions with three seeds, from results/.
 
-    `nats` a letter, by step; `plain`: with the plain loop at the rate of `train`.
+    `nats`: nats per letter, by step. `plain`: with the plain loop, at the learning rate of `train`.
     """
     path = Path(__file__).parents[1] / "data/ladder.json"
     found = json.loads(path.read_text(encoding="utf-8"))
@@ -571,7 +571,7 @@ def expected() -> dict[str, Any]:
 
 
 def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: bool) -> "Written":
-    "A rung beside those that are kept, and kept itself if it is the reader's own work, and whole."
+    "A rung next to those kept so far; with `keep`, it is kept too."
     below = [one for one in kept if one["step"] < rung["step"]]
     last = max(below, key=lambda one: one["step"], default=None)
     start = {"nats": rung["untrained"], "sample": rung["first"]}
@@ -582,7 +582,7 @@ def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: 
     rungs = [one for one in kept if one["step"] != rung["step"]] + [mine] * keep
     rungs.sort(key=lambda one: one["step"])
     if keep:
-        with suppress(OSError):  # a folder that cannot be written to
+        with suppress(OSError):  # the folder isn't writable
             write_json(place, {"rungs": rungs})
     how = rung["trained"], rung["steps"], rung["learned"]
     return Written(mine, before["sample"], rungs, tuple(said), *how)
@@ -592,9 +592,9 @@ def _kept(place: Path, kept: list, rung: dict[str, Any], said: list[str], keep: 
 class Written:
     """What a file's model learned and wrote.
 
-    `rung`: step, unit, before, after, nats, sample. `before`: the sample of the rung below, or of
-    the untrained model. `ladder`: all rungs that are kept. `said`: what was left out, and why.
-    `learned`: nats a letter in training, the mean of the last steps.
+    `rung`: step, unit, before, after, nats, sample. `before`: the sample from the rung below, or
+    from the untrained model. `ladder`: all rungs kept so far. `said`: what was left out, and why.
+    `learned`: nats per letter in training, averaged over the last steps.
     """
 
     rung: dict[str, Any]
@@ -640,7 +640,7 @@ class Written:
         if self.ladder:
             beside = "expected (three seeds)"
             lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}")
-            if step >= 3 and self.ladder[0]["step"] > 2:  # the number to beat
+            if step >= 3 and self.ladder[0]["step"] > 2:  # the loss to beat
                 table = _spread(expected()["nats"][1])
                 lines.append(f"{'the table of letters (step 1)':71}{table}")
             lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
@@ -652,12 +652,12 @@ def _spread(seeds: list[float]) -> str:
 
 
 def report_race(file: Path) -> tuple[int, str]:
-    "The same of `transformer-lit check --race`."
+    "The exit code of `transformer-lit check --race`, and what it prints about a file."
     found = _run_model(file, "race")
     if "lap" not in found:
         raise InputError(f"{file}: {as_text(found['error'])}")
     lap = Lap(*found["lap"])
     return 0, (
-        f"{lap.bits:.3f} bits a letter of new stories, after {lap.seconds:.0f} seconds of the "
-        f"processor. Your best: {best_lap(lap.bits, file):.3f}. No model passes {lap.floor:.3f}."
+        f"{lap.bits:.3f} bits per letter on new stories, after {lap.seconds:.0f} seconds of "
+        f"training. Your best: {best_lap(lap.bits, file):.3f}. No model can beat {lap.floor:.3f}."
     )
