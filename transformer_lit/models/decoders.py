@@ -713,7 +713,7 @@ def _gemma4_ends(c: Settings, model: Llama) -> None:
 
 # %% ../../nbs/models/14_decoders.ipynb #oss-expert
 class ClampedFeedForward(nn.Module):
-    """(g · σ(αg) · (u + 1)) W_d + b_d at each position, where g and |u| are at most `limit`.
+    """(g · σ(αg) · (u + 1)) W_d + b_d at each position, where g, u and −u are at most `limit`.
 
     Source: gpt-oss (arXiv:2508.10925).
     """
