@@ -40,7 +40,7 @@ def wrong(question):
 
 def plain(text):
     "The first words of a text in Markdown, as a page shows them."
-    return re.split(r"[`$*“”…]", text)[0].strip()
+    return re.split(r"[`$*“”…]", text)[0].strip().replace("'", "’")
 
 
 def counts(page, *parts):

@@ -488,7 +488,7 @@ def test_a_long_table_or_list_is_filtered(narrow, page, by, value, word):
     assert place.locator(".widget-note").inner_text().startswith(f"{total} of {total}")
     if by:
         place.get_by_label(by).select_option(value)
-    place.get_by_label("With the word").fill(word)
+    place.get_by_label("Containing").fill(word)
     visible = (
         "(all) => all.filter((one) => one.getClientRects().length).map((one) => one.innerText)"
     )
