@@ -26,7 +26,7 @@ def test_the_marks_are_those_of_the_rule():
 
     assert MARKS.read_text() == ruled(), "run `make export`"
     assert {id for id, mark in marks().items() if mark == "must"} == {*STEPS}
-    assert list(marks().values()).count("should") >= 100
+    assert {*marks().values()} == {"must", "should", "could"}
 
 
 def test_a_verdict_says_how_far_the_reader_is_and_what_comes_next(here):
