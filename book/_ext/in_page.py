@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "page"))
 import contents
 
 from transformer_lit.course.files import read_json, sha256
+from transformer_lit.course.my_model import IN_PAGE
 from transformer_lit.exercises.my_transformer import _HEAD, STEPS
 
 RECORD = Path(__file__).parents[2] / "results/measurements/living_page.json"
@@ -39,5 +40,6 @@ def write(app):
     for row in read_json(RECORD)["rows"]:
         ladder.setdefault(row["step"], []).append(row["nats"])
     about = {"sha256": sha256(packed), "head": _HEAD, "steps": steps, "ladder": ladder}
+    about["training"] = IN_PAGE.plain["steps"]  # as many as with the reader's own `train`
     (folder / "archive.zip").write_bytes(packed)
     (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")

@@ -53,13 +53,13 @@
 
   // ---- my_transformer.py: the last version of each part that passed, in the order of the file ----
   const own = async (id, text) => {
-    const { head, steps, ladder } = await (await fetch(new URL("about.json", base))).json();
+    const { head, steps, ladder, training } = await (await fetch(new URL("about.json", base))).json();
     const texts = { ...kept(ANSWERS), [id]: text };
     const parts = new Map([["", head]]);
     for (const [exercise, name] of steps) if (texts[exercise]) parts.set(name, texts[exercise]); // a later version takes the place of an earlier one
     const file = [...parts.values()].map((part) => part.trim()).join("\n\n\n") + "\n";
     const step = steps.find(([exercise]) => exercise === id)[2];
-    return { file, step, expected: ladder[step] };
+    return { file, step, training, expected: ladder[step] };
   };
   const download = async (id, text) => {
     const { file } = await own(id, text);
@@ -178,9 +178,9 @@
     };
     const train = async () => {
       if (running) return;
-      const { file, step, expected } = await own(id, area.value);
+      const { file, step, training, expected } = await own(id, area.value);
       const { trained, error } = await python(buttons.train, "Training …", { step, text: file }, (steps = 0) => {
-        if (steps % 20 === 0) verdict.textContent = `Training: ${steps} of 300 steps …`;
+        if (steps % 20 === 0) verdict.textContent = `Training: ${steps} of ${training} steps …`;
       });
       verdict.replaceChildren(...(trained ? learned(step, expected, trained) : [error]));
     };

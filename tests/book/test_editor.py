@@ -108,7 +108,7 @@ def test_a_step_is_trained_here_with_the_reader_s_function_and_as_torch_would(pa
     root, solution = card(page, "primer.5"), written()["primer.5"][1].solution
     root.get_by_role("textbox").fill(solution)
     press(root, "Train it here")
-    root.get_by_text(re.compile(r"Training: \d+ of 300 steps …")).wait_for(timeout=120_000)
+    root.get_by_text(re.compile(r"Training: \d+ of 300 steps …")).wait_for()
     said = root.locator("[role=status]:has(pre)").inner_text(timeout=120_000)
     (tmp_path / OWN_FILE).write_text(solved_file(1), encoding="utf-8")
     found = grow(tmp_path / OWN_FILE, ["loss"], 1, scale=IN_PAGE)
