@@ -309,10 +309,7 @@ REFUSED = [
         lambda to: tell(to / "config.json", architectures=..., model_type=...),
         "n does not say architectures, the class .* write it into the file, for example .arch",
     ),
-    (
-        lambda to: tell(to / "tokenizer_config.json", shiny=1),
-        r"g\.json sets shiny to 1, which noth",
-    ),
+    (lambda to: tell(to / "tokenizer_config.json", shiny=1), "json sets shiny to 1, which noth"),
     (lambda to: tell(to / "tokenizer_config.json", pad_token="<new>"), "has the id 268, and the"),
     (
         lambda to: tell(to / "tokenizer_config.json", added_tokens_decoder={"7": {"content": "m"}}),
