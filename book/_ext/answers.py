@@ -45,11 +45,27 @@ def as_data(one: Question):
     }
 
 
+def inputs(one, name, blank, told):
+    "An input, or one for each item of a flat list, with the names that the blank's comment gives."
+    items = re.findall(r'"?\.\.\."?', blank)
+    if len(items) < 2 or blank != f"[{', '.join(items)}]":
+        items = [blank if blank.startswith("[") else ""]
+    names = (told[-1] if told else "").split(", ")
+    for place, item in enumerate(items):
+        known = names[place] if len(names) == len(items) else f"{place + 1} of {len(items)}"
+        label = f' aria-label="{name}: {escape(known)}"' if len(items) > 1 else ""
+        yield (
+            f'<input id="answer-{one.name}{place or ""}"{label} type="text" '
+            f'placeholder="{escape(known if item == "..." else item)}" '
+            f'aria-describedby="form-{one.name}" autocomplete="off" autocapitalize="off" '
+            'spellcheck="false" enterkeyhint="done">'
+        )
+
+
 def form(one):
-    "The input field: HTML without an empty line."
+    "The fields of an answer: HTML without an empty line."
     data = as_data(find_exercise(one.id))
     name, _, blank = re.search(r"^(\w+) = ([^#\n]*)", one.blank, re.M)[0].partition(" = ")
-    hint = f' placeholder="{escape(blank.strip())}"' if blank.startswith("[") else ""
     told = [text for text in re.findall(r"# (.+)", one.blank) if text not in data["form"]]
     more = any(text.startswith(data["form"]) for text in told)
     asked = " · ".join(told if more else [data["form"], *told])
@@ -57,8 +73,7 @@ def form(one):
         f'<form class="widget answer" data-exercise="{one.id}" data-judge={packed(data)}>'
         f'<label for="answer-{one.name}">Your answer: <code>{name}</code></label>'
         '<div class="widget-row"><div class="widget-grow">'
-        f'<input id="answer-{one.name}" type="text"{hint} aria-describedby="form-{one.name}" '
-        'autocomplete="off" autocapitalize="off" spellcheck="false" enterkeyhint="done"></div>'
+        f"{''.join(inputs(one, name, blank.strip(), told))}</div>"
         '<button class="widget-button">Check</button><span class="answer-done">✓ done</span></div>'
         f'<p class="quiz-note" id="form-{one.name}">{escape(asked[0].upper() + asked[1:])}</p>'
         '<div class="quiz-verdict" role="status"></div></form>'

@@ -322,19 +322,30 @@
 
     // ---- values ----
     const forms = all("form.answer");
+    const fields = (form) => [...form.querySelectorAll("input")];
+    const typed = (form) => {
+      const [first, ...rest] = fields(form).map(({ value }) => value.trim());
+      const whole = !rest.some(Boolean) && !/^-?[\w.]+$/.test(first); // a list in the first field, or nothing
+      return rest.length && !whole ? `[${[first, ...rest].map((value) => value || "...").join(", ")}]` : first;
+    };
+    const fill = (form, text) => {
+      const [places, items] = [fields(form), text.replace(/^\[|\]$/g, "").split(/, */)];
+      const apart = places.length > 1 && places.length === items.length;
+      for (const [i, place] of places.entries()) place.value ||= apart ? items[i] : i ? "" : text;
+    };
     const STATES = { passed: ["right", "✓ "], "not yet": ["wrong", "✗ "] };
     for (const form of forms) {
-      const [input, verdict] = [form.querySelector("input"), form.querySelector("[role=status]")];
+      const verdict = form.querySelector("[role=status]");
       const data = JSON.parse(form.dataset.judge);
       const judged = () => {
-        const { state, line } = judge(data, input.value);
+        const { state, line } = judge(data, typed(form));
         const [found, sign] = STATES[state] ?? ["", ""];
         return [found, sign + line.replaceAll("`", "")];
       };
-      const keep = (good) => good && (answers.kept[form.dataset.exercise] = input.value);
+      const keep = (good) => good && (answers.kept[form.dataset.exercise] = typed(form));
       const { check, hush } = ask({ verdict, memory: answers, judged, keep });
       form.addEventListener("submit", (event) => (event.preventDefault(), check()));
-      input.addEventListener("input", hush); // the verdict was about another answer
+      form.addEventListener("input", hush); // the verdict was about another answer
     }
 
     // ---- the counts ----
@@ -356,7 +367,7 @@
       for (const form of forms) {
         const right = answers.kept[form.dataset.exercise];
         form.classList.toggle("done", right !== undefined);
-        form.querySelector("input").value ||= right ?? "";
+        fill(form, right ?? "");
       }
       for (const line of all(".answers-progress")) {
         const asked = JSON.parse(line.dataset.index);
