@@ -74,7 +74,8 @@ def test_the_readme_quotes_the_records():
     plain = on_a_gpu.pop("multi30k-more-plain-en-de-tok")
     (low,), (high,) = sorted(on_a_gpu.values())
     for scores, said in ((ours, "{} BLEU on Multi30k"), (plain, "second setting it scored {},")):
-        assert said.format(f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}") in page
+        score = f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
+        assert said.format(score) in page
     assert f"scored {low:.1f} and {high:.1f} (one seed each)" in page
     rdrop = [r for r in records if r.name.startswith("multi30k-more-rdrop")]
     assert max(r.minutes for r in rdrop) < 6 and "under six minutes on one GPU" in page
