@@ -12,13 +12,13 @@ from math import comb
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The probability that at least one of k answers is right, estimated without bias.
 
-    It is the share of the subsets of k among n sampled answers that hold a right one. Source: Chen
-    et al. 2021 (arXiv:2107.03374), equation 1.
+    The estimate is the share of all subsets of k of the n sampled answers that contain a right
+    answer. Source: Chen et al. 2021 (arXiv:2107.03374), equation 1.
 
     Args:
-        n: answers that were sampled to one question.
-        c: how many of them are right.
-        k: answers that may be tried, at most n.
+        n: the number of answers that were sampled for one question.
+        c: the number of these answers that are right.
+        k: the number of answers that may be tried, at most n.
 
     Example:
         >>> pass_at_k(4, 1, 2)

@@ -17,20 +17,20 @@ def kl(
 ) -> Float[Tensor, "*N"]:
     """How far a model has moved from its reference, estimated at each sampled token.
 
-    Nothing is averaged. For tokens that were sampled from the model itself, at temperature 1 and
-    from the whole vocabulary:
+    Returns one estimate for each token, without averaging. The means and gradients below hold for
+    tokens that were sampled from the model itself, at temperature 1 and from the whole vocabulary.
 
-    - "k1" is log π − log ref. Its mean is KL(π ‖ ref); as a loss, its expected gradient is 0.
-    - "k2" is ½ (log π − log ref)². Its mean is close to KL(π ‖ ref) while both are close; its
-      gradient is that of KL(π ‖ ref).
-    - "k3" is ref/π − 1 − log(ref/π), never negative. Its mean is KL(π ‖ ref); its gradient is that
-      of the other one, KL(ref ‖ π).
+    - "k1" is log π − log ref. Its mean is KL(π ‖ ref). As a loss, its expected gradient is 0.
+    - "k2" is ½ (log π − log ref)². Its mean is close to KL(π ‖ ref) while the model is close to the
+      reference. Its expected gradient is that of KL(π ‖ ref).
+    - "k3" is ref/π − 1 − log(ref/π), which is never negative. Its mean is KL(π ‖ ref). Its expected
+      gradient is that of the other divergence, KL(ref ‖ π).
 
     Source of the three: Schulman 2020, "Approximating KL divergence".
 
     Args:
         logp: log-probabilities of the sampled tokens under the model.
-        ref_logp: the same under the reference; it has no gradient.
+        ref_logp: the same under the reference; it receives no gradient.
     """
     ratio = ref_logp.detach() - logp  # log ref/π
     if kind == "k1":

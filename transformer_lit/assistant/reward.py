@@ -27,12 +27,12 @@ def advantages(
     2024, arXiv:2402.14740).
 
     Args:
-        rewards: of all answers; the answers to one question are consecutive.
+        rewards: the rewards of all answers; the answers to one question are consecutive.
         group_size: the number of answers to each question, G.
         baseline: what is subtracted: nothing, the mean of the group, or the mean of the other
             answers in the group.
         scale: "std" divides by the standard deviation of the group, the root of the mean squared
-            deviation; a group without spread gets 0.
+            deviation; if all rewards of a group are equal, its advantages are 0.
 
     Example:
         >>> advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]), group_size=2, baseline="mean")
@@ -52,7 +52,7 @@ def advantages(
     }[baseline]()
     found = groups - less
     if scale == "std":
-        # equal rewards can leave a spread of rounding errors: ask for equality, not for zero
+        # rounding can give equal rewards a deviation above 0, so compare the rewards themselves
         spread = (groups != groups[:, :1]).any(1, keepdim=True)
         deviation = groups.std(1, correction=0, keepdim=True)
         found = torch.where(spread, found / deviation, torch.zeros_like(found))
@@ -70,22 +70,23 @@ def policy_loss(
 ) -> Float[Tensor, ""]:
     """The loss whose gradient makes answers with a positive advantage more probable.
 
-    Each token of an answer gets the advantage of the answer, times the ratio of its probability now
-    and when it was sampled. With `clip`, a ratio that has already left [1 − clip, 1 + clip] in the
-    direction of the advantage has no gradient. Source: Schulman et al. 2017 (arXiv:1707.06347).
+    The advantage of an answer is multiplied by a ratio for each of its tokens: the probability of
+    the token now, divided by its probability when it was sampled. With `clip`, a ratio that has
+    already left [1 − clip, 1 + clip] in the direction of the advantage has no gradient.
+    Source: Schulman et al. 2017 (arXiv:1707.06347).
 
     Args:
         logp: entry t is the log-probability of token t given the tokens before it.
-        old_logp: the same from the model that sampled the answers; it has no gradient.
-        advantages: of the answers.
+        old_logp: the same for the model that sampled the answers; it receives no gradient.
+        advantages: the advantage of each answer.
         mask: True at the tokens of an answer; False at t = 0.
-        clip: how far a ratio may move from 1; None: as far as it does.
+        clip: how far a ratio may move from 1 before it loses its gradient; None for no limit.
         normaliser: "sequence" is the mean over each answer's tokens, then over the answers;
             "token" is the mean over all tokens of the batch; an integer n divides the sum by n.
     """
     if mask[:, 0].any():
         raise ValueError("the first token of a row is given, so its mask must be False")
-    # outside the mask a log-probability may be −∞, whose gradient would be nan: 0 takes its place
+    # outside the mask, a log-probability may be −∞ and its gradient nan, so it is replaced by 0
     ratio = (logp - old_logp.detach()).masked_fill(~mask, 0).exp()  # B T
     gain = ratio * advantages[:, None]
     if clip is not None:
