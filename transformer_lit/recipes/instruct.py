@@ -234,7 +234,7 @@ class Instructing(LanguageModeling):
             raise InputError(f"{how}; the longest has {max(longer)}: --set length={max(longer)}")
         return pad([signed(*row) for row in rows], -1)
 
-    def remarks(self, tokenizer: Tokenizer, examples: list[Row]) -> list[str]:
+    def remarks(self, tokenizer: Tokenizer, examples: list[Row] | list[str]) -> list[str]:
         if self.dataset != "own":
             return []
         plain = [row["prompt"] + row["completion"] for row in examples if "prompt" in row]
@@ -267,7 +267,7 @@ class Reasoner(Assistant):
         answer = {"model": self.model, "tokenizer": self.tokenizer}
         eight = [asked for asked in examples for _ in range(8)]
         drawn = sampled_answers(**answer, questions=eight, seed=0)
-        best = sampled_answers(**answer, questions=examples, temperature=0)
+        best = sampled_answers(**answer, questions=examples, temperature=0.0)
         right = [is_right(*pair) for pair in zip(eight, drawn, strict=True)]
         some = [any(right[i : i + 8]) for i in range(0, len(right), 8)]
         greedy = [is_right(*pair) for pair in zip(examples, best, strict=True)]

@@ -52,7 +52,7 @@ def load(
 ) -> Translator: ...
 @overload
 def load(
-    name_or_folder: Literal["shakespeare", "stories", "smollm2"],
+    name_or_folder: Literal["running-sum", "shakespeare", "stories", "smollm2"],
     device: torch.device | str = "cpu",
     *,
     weights: str | None = None,
