@@ -269,7 +269,7 @@ def attention_mask_after():
     before, after = (s.softmax(-1) * mask for s in (scores, raised))
     slope = gradient(lambda a: (a.softmax(-1) * mask).square().sum(), raised)
     changed, above = after[0, 0] < 0.9 * before[0, 0], before.sum(-1).max() > 1 + 1e-9
-    return {"a hidden score": changed, "the rows": above, "the gradient": slope.isnan().any()}
+    return {"a masked score": changed, "the rows": above, "the gradient": slope.isnan().any()}
 
 
 def attention_pad():

@@ -25,7 +25,10 @@ class Hypothesis:
 
 
 def length_penalty(length: int, alpha: float | int) -> float:
-    "((5 + length) / 6)^alpha, counting the end token; Wu et al. 2016 (arXiv:1609.08144), eq. 14."
+    """Return ((5 + length) / 6)^alpha for a length that includes the end token.
+
+    Source: Wu et al. 2016 (arXiv:1609.08144), eq. 14.
+    """
     return ((5 + length) / 6) ** alpha
 
 # %% ../../nbs/inference/02_beam.ipynb #finished
@@ -43,7 +46,7 @@ class _Finished:
         self.count += 1
 
     def may_enter(self, log_prob: float, length: int) -> bool:
-        """Whether a hypothesis of this log-probability and length would be one of the `n_best`.
+        """Return whether a hypothesis of this log-probability and length would be in the `n_best`.
 
         With the maximum length, this is a bound for every continuation, because a log-probability
         can only fall, and no length divides it by more.
@@ -87,7 +90,7 @@ class _Sentence:
         return rows + rows[:1] * spare
 
     def over(self) -> bool:
-        """True if nothing is open, or if no prefix can enter the list of finished hypotheses.
+        """Return whether nothing is open, or no prefix can enter the list of finished hypotheses.
 
         While fewer than `width` hypotheses are finished, a prefix is judged by its best possible
         future; after that, it is judged by its present score.
@@ -102,7 +105,7 @@ class _Sentence:
 def _candidates(
     log_probs: Float[Tensor, "R V"], sentences: list[_Sentence]
 ) -> list[list[tuple[float, int, int]]]:
-    "The best 2·width (log_prob, row, token) of each sentence. Adds in place, because V is large."
+    "Return the best 2·width (log_prob, row, token) per sentence; add in place, as V is large."
     N, width = len(sentences), sentences[0].width
     log_probs += log_probs.new_tensor([s.log_probs for s in sentences]).view(-1, 1)
     V = log_probs.shape[-1]
@@ -137,7 +140,7 @@ def beam_search(
     `model` is any object with `start` and `step`, in eval mode. A hypothesis is finished when it
     ends with `eos` or has `max_len` tokens. The search for a sentence is over when no open prefix
     can still enter its list, or when `beam` hypotheses are finished and no prefix would enter the
-    list now. A beam of width 1 is greedy choice; if the width is the number of all possible
+    list now. A beam of width 1 is greedy decoding; if the width is the number of all possible
     sequences, the search is exhaustive.
 
     Args:

@@ -20,7 +20,7 @@ from transformer_lit.course.files import InputError
 
 # %% ../../nbs/inference/01_sampling.ipynb #filters
 def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]:
-    "Keep the k largest logits, and any that tie with the k-th; all others become -inf."
+    "Keep the k largest logits, and any that tie with the k-th, and set all others to -inf."
     if k < 1:
         raise ValueError(f"top_k must be 1 or more, got {k}")
     least = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1:]  # … 1
@@ -28,7 +28,7 @@ def keep_top_k(logits: Float[Tensor, "... V"], k: int) -> Float[Tensor, "... V"]
 
 
 def keep_top_p(logits: Float[Tensor, "... V"], p: float | int) -> Float[Tensor, "... V"]:
-    """Keep the smallest set of most probable tokens that reaches p; other logits become -inf.
+    """Keep the most probable tokens until their sum reaches p, and set other logits to -inf.
 
     Among equally probable tokens, the one with the lower id comes first. Source: Holtzman et al.
     2020 (arXiv:1904.09751), nucleus sampling.
@@ -39,7 +39,7 @@ def keep_top_p(logits: Float[Tensor, "... V"], p: float | int) -> Float[Tensor, 
         return logits
     ordered, index = logits.sort(dim=-1, descending=True, stable=True)
     probability = ordered.to(torch.promote_types(ordered.dtype, torch.float32)).softmax(-1)
-    drop = probability.cumsum(-1) - probability >= p  # what comes before it is enough
+    drop = probability.cumsum(-1) - probability >= p  # what comes before it reaches p
     drop[..., 0] = False  # the best token stays, even if p is too small for the dtype
     return logits.masked_fill(drop.scatter(-1, index, drop), -math.inf)
 
@@ -52,7 +52,7 @@ def next_token(
     top_p: float | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B"]:
-    """Choose one token for each row. Temperature 0 is greedy choice, which takes the largest logit.
+    """Choose one token for each row. Temperature 0 is greedy: it takes the largest logit.
 
     Args:
         temperature: above 1, the choice is more random than the model; below 1, it is less so.
@@ -82,7 +82,7 @@ def next_token(
 # %% ../../nbs/inference/01_sampling.ipynb #settings
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are chosen, with the same settings for tensors, texts, chats and the command.
+    """The settings for choosing tokens, the same for tensors, texts, chats and the command.
 
     A wrong value raises `ValueError` at once, before anything is computed.
 
@@ -153,7 +153,7 @@ def stream(
     generator: torch.Generator | None = None,
     **settings,  # fields of `Sampling`; they replace those of `sampling`
 ) -> Iterator[list[int | None]]:
-    """Continue each row of `ids` step by step: yield its new token, or None once it is finished.
+    """Continue each row of `ids`: yield its new token at each step, or None once it is finished.
 
     `model` is any object with `start` and `step`, in eval mode. All rows have the same length.
     When the context is full, only its last half is kept.
@@ -234,7 +234,7 @@ def generate(
 
 # %% ../../nbs/inference/01_sampling.ipynb #adjust-code
 def keep_min_p(logits: Float[Tensor, "... V"], share: float | int) -> Float[Tensor, "... V"]:
-    """Keep the tokens with at least `share` of the largest probability; others become -inf.
+    """Keep the tokens with at least `share` of the largest probability, and set others to -inf.
 
     Source: Nguyen et al. 2024 (arXiv:2407.01082).
     """
@@ -315,7 +315,7 @@ class _PaddedState:
 
 
 class LeftPadded(nn.Module):
-    """A model that reads a batch of prompts from `pad_left` as if each row were alone.
+    """A model that reads a batch of prompts from `pad_left` as if each were the only one.
 
     `model.step` must take `pos` and `mask`. A full context cannot be shortened: pass no `max_len`.
     """

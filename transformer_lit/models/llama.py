@@ -25,7 +25,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 # %% ../../nbs/models/04_llama.ipynb #config
 @dataclass(frozen=True)
 class LlamaConfig(Tied):
-    """Sizes of a `Llama`; the defaults are those of LLaMA 7B, except for `eps`.
+    """The sizes of a `Llama`. The defaults are those of LLaMA 7B, except for `eps`.
 
     For other positions or another norm, use `assemble(AssemblyConfig(position="alibi", …))`.
     """
@@ -34,10 +34,10 @@ class LlamaConfig(Tied):
     d_model: int = 4096  # C
     n_layers: int = 32
     n_heads: int = 32  # H
-    n_kv_heads: int | None = None  # K; equal to n_heads unless given
+    n_kv_heads: int | None = None  # K; None means the same as n_heads
     d_ff: int = 11_008  # F, about 8/3 · C
-    d_head: int | None = None  # D; C/H unless given
-    max_len: int = 2048  # the context in training; the model itself accepts any length
+    d_head: int | None = None  # D; None means C/H
+    max_len: int = 2048  # the longest text in training; the model itself accepts any length
     rope_base: float = 10_000.0
     eps: float = 1e-5  # as in Llama 3; LLaMA 7B has 1e-6
     dropout: float = 0.0
@@ -48,9 +48,9 @@ class LlamaConfig(Tied):
 
 # %% ../../nbs/models/04_llama.ipynb #code
 class Llama(DecoderOnly):
-    """LLaMA: rotary positions in every layer, RMSNorm before each sublayer, SwiGLU, no biases.
+    """A decoder with RoPE in every layer, RMSNorm before each sublayer, SwiGLU and no biases.
 
-    Source: Touvron et al. 2023 (arXiv:2302.13971); grouped heads: Llama 2 70B and Llama 3.
+    Source: Touvron et al. 2023 (arXiv:2302.13971). Llama 2 70B and Llama 3 have grouped heads.
     """
 
     def __init__(self, config: LlamaConfig):

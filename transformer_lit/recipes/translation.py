@@ -38,14 +38,14 @@ from transformer_lit.training.schedule import cosine, inverse_sqrt
 def translation_loss(
     model: nn.Module, batch: PairBatch, *, smoothing: float = 0.0
 ) -> tuple[Tensor, int]:
-    "The summed loss and its number of tokens; logits are computed only for real target tokens."
+    "Return the summed loss and the token count, with logits only for real target tokens."
     hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)
     logits = model.lm_head(hidden[batch.tgt_mask])
     return cross_entropy(logits, batch.tgt_out[batch.tgt_mask], smoothing=smoothing)
 
 # %% ../../nbs/recipes/02_translation.ipynb #translator
 class Translator(Trained):
-    """A trained model with its tokenizer: raw text in, raw text out.
+    """A trained model with its tokenizer, which translates raw text into raw text.
 
     Example:
         >>> translator = load("everyday-en-de")
@@ -144,14 +144,14 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         return {**measured, "sentences": len(examples)}
 
     def sample(self, examples: Sequence[tuple[str, str]]) -> str:
-        "Three sources, their translations and their references."
+        "Return three sources, their translations and their references."
         found = self.translate([source for source, _ in examples[:3]])
         rows = zip(examples[:3], found, strict=True)
         return "\n\n".join(f"{source}\n→ {said}\n= {target}" for (source, target), said in rows)
 
     @staticmethod
     def describe(metrics: dict[str, Any]) -> str:
-        "A score as one line for people."
+        "Return a score as one line for people."
         how = f"on {metrics['sentences']} sentences, beam {metrics['beam']}"
         if "bleu" in metrics:
             return f"BLEU {metrics['bleu']:.2f} {how} ({metrics['signature']})"
@@ -175,7 +175,7 @@ def _check_length(number: int, length: int, most: int) -> None:
 def _search(
     translator: Translator, rows: list[list[int]], **settings: Any
 ) -> list[list[Hypothesis]]:
-    "The best hypotheses for each row of source ids."
+    "Return the best hypotheses for each row of source ids."
     tokenizer, model = translator.tokenizer, translator.model
     batch = collate([(row, []) for row in rows], **_special(tokenizer)).to(translator.device)
     # Twice the source is plenty. Each sentence has its own limit, so its neighbours don't matter.
@@ -199,7 +199,7 @@ def _bleu(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[s
 
 
 def _exact(found: list[str], expected: list[str], info: dict[str, Any]) -> dict[str, Any]:
-    "The share of translations that equal the reference letter by letter."
+    "Return the share of translations that equal the reference letter by letter."
     return {"exact": sum(a == b for a, b in zip(found, expected, strict=True)) / len(found)}
 
 

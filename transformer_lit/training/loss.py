@@ -12,7 +12,7 @@ from torch import Tensor
 
 # %% ../../nbs/training/01_loss.ipynb #function
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """The summed loss with its gradient by formula: p − (1 − ε) one-hot − ε/V.
+    """The summed loss, whose gradient is the formula p − (1 − ε) one-hot − ε/V.
 
     Autograd would go back through log-softmax, gather and sum, and allocate an N × V tensor for
     each of them. The formula fills only one, but it cannot be differentiated again.
@@ -49,15 +49,15 @@ def cross_entropy(
     keep: Bool[Tensor, "*N"] | None = None,
     smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], int]:
-    """The summed loss in nats and the number of tokens in the sum.
+    """Return the summed loss in nats and the number of tokens in the sum.
 
-    It returns a sum and a count instead of a mean, because a mean over several batches or ranks
-    must weigh tokens, and only the caller knows all of them. Smoothing is from Szegedy et al. 2016,
-    section 7. Only the first derivative is defined, and only in reverse mode, so
-    `torch.func.jvp`, `func.grad` and `vmap` do not work.
+    The function returns a sum and a count instead of a mean, because in a mean over several batches
+    or ranks every token has to have the same weight, and only the caller knows all the tokens.
+    Smoothing is from Szegedy et al. 2016, section 7. Only the first derivative is defined, and only
+    in reverse mode, so `torch.func.jvp`, `func.grad` and `vmap` do not work.
 
     Args:
-        keep: True = the token counts. By default, all tokens count.
+        keep: True for each token that is counted. By default, all tokens are counted.
         smoothing: the share of the target that is spread evenly over the V tokens.
 
     Example:
@@ -67,7 +67,7 @@ def cross_entropy(
     """
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
-    if logits.shape[:-1] != targets.shape:  # a reshape alone would accept T B for B T
+    if logits.shape[:-1] != targets.shape:  # a reshape by itself would accept T B for B T
         raise ValueError(f"logits {tuple(logits.shape)} do not fit targets {tuple(targets.shape)}")
     if keep is not None:
         if keep.dtype != torch.bool:  # integers would be used as row indices and miscounted

@@ -14,7 +14,7 @@ from torch import nn
 
 # %% ../../nbs/training/03_schedule.ipynb #code
 def paper_schedule(d_model: int, warmup: int = 4000) -> Callable[[int], float]:
-    """C^{-1/2} · min(step^{-1/2}, step · warmup^{-3/2}), for steps from 1.
+    """Return the schedule C^{-1/2} · min(step^{-1/2}, step · warmup^{-3/2}), for steps from 1.
 
     Source: Vaswani et al. 2017, section 5.3.
     """
@@ -22,12 +22,17 @@ def paper_schedule(d_model: int, warmup: int = 4000) -> Callable[[int], float]:
 
 
 def inverse_sqrt(peak: float, warmup: int) -> Callable[[int], float]:
-    "The learning rate, for steps from 1: linear up to `peak` at step `warmup`, then as 1/√step."
+    """Return a schedule that rises linearly to `peak` at step `warmup` and then falls as 1/√step.
+
+    The schedule is a function of the step, counted from 1, and returns the learning rate.
+    """
     return lambda step: peak * min(step / warmup, (warmup / step) ** 0.5)
 
 # %% ../../nbs/training/03_schedule.ipynb #cosine
 def cosine(peak: float, warmup: int, steps: int, *, final: float = 0.1) -> Callable[[int], float]:
-    """The rate, for steps from 1: linear up to `peak`, then half a cosine down to `final · peak`.
+    """Return a schedule: a linear rise to `peak`, then half a cosine down to `final · peak`.
+
+    The schedule is a function of the step, counted from 1, and returns the learning rate.
 
     Source: Loshchilov and Hutter 2017 (arXiv:1608.03983), without restarts.
 
@@ -53,11 +58,11 @@ def adamw(
     eps: float = 1e-9,
     weight_decay: float = 0.0,
 ) -> torch.optim.AdamW:
-    """AdamW over the parameters of `model`; matrices decay, vectors (gains, biases) do not.
+    """Return AdamW for the parameters of `model`, with decay for matrices but not for vectors.
 
-    A `Trainer` sets the learning rate at each step, by its schedule; a loop without a schedule uses
-    `lr`. The other defaults are those of the paper (section 5.3). Decoupled decay is from
-    Loshchilov and Hutter 2019.
+    The vectors are gains and biases. A `Trainer` sets the learning rate at each step according to
+    its schedule; `lr` is for loops without a schedule. The other defaults are those of the paper
+    (section 5.3). Decoupled decay is from Loshchilov and Hutter 2019.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
