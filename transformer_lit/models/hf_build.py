@@ -877,7 +877,9 @@ def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
     names, cut, weights = FAMILIES[c.architecture].names, {}, {}
     for ours in shared_names(model):
         made = _conversions(ours, names)
-        one = next((x for x in made if {*x.names} <= {*c.tensors}), made[0])  # the one that was found in the folder
+        one = next(
+            (x for x in made if {*x.names} <= {*c.tensors}), made[0]
+        )  # the one that was found in the folder
         cut.setdefault(one.names, (one, []))[1].append(model.get_parameter(ours[0]).detach())
     for names, (one, parts) in cut.items():
         if one.convert and not one.revert:
@@ -935,7 +937,10 @@ def save_hf(
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}
     said |= {"num_nextn_predict_layers": 0} if "num_nextn_predict_layers" in said else {}
     said |= {"eos_token_id": [*ends]} if ends else {}
-    if c.architecture in ("BertModel", "RobertaModel"):  # folders without a head have names without a prefix
+    if c.architecture in (
+        "BertModel",
+        "RobertaModel",
+    ):  # folders without a head have names without a prefix
         weights = {name.removeprefix("bert."): x for name, x in weights.items()}
     rows = [len(x) for name, x in weights.items() if name.endswith("token_type_embeddings.weight")]
     said |= {"type_vocab_size": rows[0]} if rows else {}
