@@ -49,7 +49,7 @@ class Conversion:
 
     names: tuple[str, ...]
     convert: Callable[..., Tensor] | None = None  # None: one tensor, unchanged
-    revert: Callable[..., Tensor] | None = None  # their tensor from all of ours that were cut from it
+    revert: Callable[..., Tensor] | None = None  # their tensor, from all that were cut from it
 
 
 Entry = str | Conversion | Callable[[int], Conversion]  # a function of an expert's number

@@ -877,9 +877,7 @@ def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
     names, cut, weights = FAMILIES[c.architecture].names, {}, {}
     for ours in shared_names(model):
         made = _conversions(ours, names)
-        one = next(
-            (x for x in made if {*x.names} <= {*c.tensors}), made[0]
-        )  # the one that was found in the folder
+        one = next((x for x in made if {*x.names} <= {*c.tensors}), made[0])  # the one found
         cut.setdefault(one.names, (one, []))[1].append(model.get_parameter(ours[0]).detach())
     for names, (one, parts) in cut.items():
         if one.convert and not one.revert:
@@ -897,7 +895,7 @@ def _tokenizer_settings(tokenizer: BPETokenizer, chat_template: str | None) -> d
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{x}_token": backend.id_to_token(i) for x, i in ids.items() if i is not None},
-        "split_special_tokens": backend.encode_special_tokens,  # special tokens in texts are ordinary text
+        "split_special_tokens": backend.encode_special_tokens,  # written in a text, they are text
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         **({} if chat_template is None else {"chat_template": chat_template}),
@@ -937,10 +935,7 @@ def save_hf(
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}
     said |= {"num_nextn_predict_layers": 0} if "num_nextn_predict_layers" in said else {}
     said |= {"eos_token_id": [*ends]} if ends else {}
-    if c.architecture in (
-        "BertModel",
-        "RobertaModel",
-    ):  # folders without a head have names without a prefix
+    if c.architecture in ("BertModel", "RobertaModel"):  # without a head, names have no prefix
         weights = {name.removeprefix("bert."): x for name, x in weights.items()}
     rows = [len(x) for name, x in weights.items() if name.endswith("token_type_embeddings.weight")]
     said |= {"type_vocab_size": rows[0]} if rows else {}

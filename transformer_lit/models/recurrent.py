@@ -63,7 +63,7 @@ class RecurrentState:
 
 # %% ../../nbs/models/06_recurrent.ipynb #code
 class Recurrent(nn.Module):
-    """A translator: one GRU reads the source both ways, another attends to it and writes the target.
+    """A translator: one GRU reads the source both ways; another attends to it, writing the target.
 
     Source: Bahdanau et al. 2015, with a linear layer and tanh instead of its maxout.
     """

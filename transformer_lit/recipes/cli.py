@@ -383,9 +383,7 @@ def train(
         with world.first():
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=sys.stderr.isatty())
-            _look_ahead(
-                device, () if world.rank else (results, out)
-            )  # only the first process writes
+            _look_ahead(device, () if world.rank else (results, out))  # only the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
             _say(f"There is no run in {out} yet, so a new one begins.", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}
