@@ -40,10 +40,10 @@ def attend_fused(
 
     This function takes care of the rules of that kernel. The kernel's causal flag is aligned at the
     top left, so it is used only for T = S, and only for a positive scale, because the kernel hides
-    with -inf before it scales. The kernel takes one mask, Boolean or added, and values of the size
-    of the keys. What a row gives that the mask hides doesn't depend on the version of torch. A
-    score is computed before it is hidden, so what is hidden must be finite. On a CPU, the kernel
-    gives zeros for a query that is nan, where `attend` gives nan.
+    with -inf before it scales. The kernel accepts one mask, Boolean or float, and values of the
+    size of the keys. A row that `mask` hides completely gives zeros with every version of torch. A
+    score is computed before it is masked, so masked keys must be finite. On a CPU, the kernel
+    returns zeros for a query that is nan, where `attend` returns nan.
     """
     check_attention(q, k, v, mask=mask, bias=bias)
     (B, H, T, D), (_, K, S, E) = q.shape, v.shape
@@ -57,7 +57,7 @@ def attend_fused(
         mask = visible if mask is None else mask & visible
     sees = None if mask is None else mask.any(-1, keepdim=True)  # B H T 1
     if mask is not None:
-        mask = mask | ~sees  # a row that may see nothing sees all, and becomes 0 at the end
+        mask = mask | ~sees  # a fully masked row attends to all keys and becomes 0 at the end
     if bias is not None:
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)  # B H T S
     if D != E:  # otherwise the kernel falls back to the table; zeros change no score
@@ -68,4 +68,4 @@ def attend_fused(
     )
     out = out if D == E else out[..., :E]
     out = out if sees is None else out * sees
-    return out.reshape(B, H, T, E)  # if heads became queries
+    return out.reshape(B, H, T, E)  # undoes turning heads into queries

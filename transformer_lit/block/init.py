@@ -12,7 +12,7 @@ from torch import nn
 
 # %% ../../nbs/block/05_init.ipynb #code
 def xavier_std(fan_in: int, fan_out: int) -> float:
-    "√(2 / (fan_in + fan_out)), a compromise of forward and backward pass (Glorot 2010)."
+    "√(2 / (fan_in + fan_out)), a compromise between forward and backward pass (Glorot 2010)."
     return (2 / (fan_in + fan_out)) ** 0.5
 
 

@@ -61,7 +61,7 @@ def position_to_content(
 
 # %% ../../nbs/position/03_disentangled.ipynb #xl
 class TransformerXLBias(Position):
-    """Transformer-XL's plug: all terms of the score but content to content.
+    """Transformer-XL's bias: all terms of the score except content to content.
 
     It adds [(q + v) · r + u · k] / √D, where r is a projection of the distance's sinusoids, and u
     and v are learned vectors of each head. Positions may begin anywhere, but neighbours in a row
@@ -124,12 +124,13 @@ def deberta_bucket(
 
 # %% ../../nbs/position/03_disentangled.ipynb #deberta
 class DisentangledBias(Position):
-    """DeBERTa's plug: content to position and position to content, added to content to content.
+    """DeBERTa's bias: content to position and position to content, added to content to content.
 
-    With both terms, its `scale` is 1/√(3D). The attention multiplies its own product by it, and the
-    plug its terms. DeBERTa's layers share one table, so pass the first plug's `weight` to the rest.
-    If a checkpoint shares the projections too, assign the attention's `k_proj` and `q_proj` to the
-    plug. A distance beyond `max_distance` counts as `max_distance`.
+    With both terms, its `scale` is 1/√(3D). The attention multiplies its own product by this scale,
+    and the plug-in multiplies its terms. DeBERTa's layers share one table, so pass the `weight` of
+    the first plug-in to the others. If a checkpoint shares the projections too, assign the
+    attention's `k_proj` and `q_proj` to the plug-in. A distance beyond `max_distance` counts as
+    `max_distance`.
     Source: He et al. 2021, section 3.1; the row of the second term is that of the authors' program.
 
     Args:

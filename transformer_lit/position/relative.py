@@ -36,11 +36,12 @@ def t5_bucket(
 
 # %% ../../nbs/position/02_relative.ipynb #t5
 class T5Bias(Position):
-    """T5's plug: a learned number for each bucket of distance and each head, added to the scores.
+    """T5's bias: a learned number for each bucket of distance and each head, added to the scores.
 
-    T5 does not divide its scores by √D, so the plug's `scale` is 1. In T5, all layers of a stack
-    share one table, so pass the same plug to all of them. The table starts at zero, blind to order.
-    Distances from `max_distance` on share a bucket. Source: Raffel et al. 2020.
+    T5 does not divide its scores by √D, so the plug-in's `scale` is 1. In T5, all layers of a stack
+    share one table, so pass the same plug-in to all of them. The table starts at zero: before
+    training, it ignores the order. Distances from `max_distance` on share a bucket. Source: Raffel
+    et al. 2020.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ def alibi_slopes(
 
 
 class ALiBi(Position):
-    """ALiBi's plug: each head lowers a score by its slope times the distance. Nothing is learned.
+    """ALiBi's bias: each head lowers a score by its slope times the distance. Nothing is learned.
 
     Source: Press et al. 2022, for causal attention; keys after the query are treated the same here.
     """

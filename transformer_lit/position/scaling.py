@@ -19,7 +19,7 @@ from transformer_lit.position.rope import rope_frequencies
 # %% ../../nbs/position/05_scaling.ipynb #check
 @dataclass(frozen=True)
 class _Stretch:
-    factor: int | float  # s = new length / trained length
+    factor: int | float  # s: new length divided by trained length
 
     def __post_init__(self):
         if not 1 <= self.factor < math.inf:
@@ -142,7 +142,7 @@ SCALINGS: dict[str, Callable] = {
 def make_scaling(
     name: str, **parameters: int | float | None
 ) -> LinearScaling | NTKScaling | YaRNScaling | Llama3Scaling:
-    "The scaling of that name, a plug for `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`"
+    "The scaling of that name, to pass to `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`"
     if name not in SCALINGS:
         raise ValueError(f"unknown scaling {name!r}; known are: {', '.join(SCALINGS)}")
     return SCALINGS[name](**parameters)
