@@ -11,7 +11,7 @@ def steep_checks(answer):
     sizes = {"vocab_size": 11, "d_model": 20, "d_ff": 29, "n_layers": 3, "n_heads": 2}
 
     def assembled(steep):
-        "The logits of a model with this plug, and how many plugs it has."
+        "The logits of a model with this plug-in, and how many plug-ins the model has."
         chapter.POSITIONS["steep"] = steep
         try:
             config = chapter.AssemblyConfig(**sizes, max_len=17, position="steep")

@@ -48,7 +48,7 @@ def read_all(x, h, W, U, b, c):
 
 def join_checks(answer):
     def joined(join, a, b):
-        "Neighbours are joined, then pairs of them, until one step is left: that of all."
+        "Join neighbours, then pairs, and so on, until a single step is left."
         steps = list(zip(a, b))
         while len(steps) > 1:
             steps = [join(one, other) for one, other in zip(steps[::2], steps[1::2])]

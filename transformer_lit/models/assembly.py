@@ -31,15 +31,15 @@ from transformer_lit.text.embedding import TokenEmbedding
 # %% ../../nbs/models/07_assembly.ipynb #config
 @dataclass(frozen=True)
 class AssemblyConfig(Tied):
-    "A decoder-only model, by the names of its parts; the defaults are the parts of a small LLaMA."
+    "The sizes and parts of a decoder-only model; the defaults are the parts of a small LLaMA."
 
     vocab_size: int  # V
     d_model: int = 64  # C
     n_layers: int = 4
     n_heads: int = 4  # H
-    n_kv_heads: int | None = None  # K; as many as n_heads unless given
+    n_kv_heads: int | None = None  # K; None: as many as n_heads
     d_ff: int = 256  # F
-    max_len: int = 64  # the context in training
+    max_len: int = 64  # the context length in training
     position: str = "rope"  # see POSITIONS
     norm: str = "rms"  # or "layer"
     activation: str = "silu"  # see ACTIVATIONS of block.feedforward
@@ -48,7 +48,7 @@ class AssemblyConfig(Tied):
     bias: bool = False  # biases in attention and feed-forward
     tied: bool = False
     dropout: float = 0.0
-    init: str = "xavier"  # or "gpt2"; with DeepNorm, DeepNorm's own
+    init: str = "xavier"  # or "gpt2"; DeepNorm always uses its own
 
     def __post_init__(self):
         check_sizes(self)
@@ -64,11 +64,11 @@ def _shared(plug: Position | None) -> Callable[[], Position | None]:
 
 def _deberta(c: AssemblyConfig) -> Callable[[], Position]:
     make = partial(DisentangledBias, c.d_model, c.n_heads, c.n_kv_heads, max_distance=c.max_len)
-    first = make()  # all layers use its table
+    first = make()  # all layers share its table
     return lambda: make(weight=first.weight)
 
 
-# name -> what makes the plug of a layer; None if attention itself has no positions
+# name -> a function that makes a layer's plug-in; None if attention has no positions
 POSITIONS: dict[str, Callable[[AssemblyConfig], Callable[[], Position]] | None] = {
     "none": None,
     "learned": None,
@@ -104,7 +104,7 @@ def _first_weights(model: nn.Module, c: AssemblyConfig) -> None:
         deepnorm_init(model, deepnorm_scales(decoder_layers=c.n_layers)[1].beta)
     else:
         _INITS[c.init](model, c.n_layers)
-    if c.position == "t5":  # its 1/√D is in the first weights, not in the scores
+    if c.position == "t5":  # T5's 1/√D is in the initial weights, not in the scores
         for layer in model.layers:
             with torch.no_grad():
                 layer.attn.q_proj.weight.mul_(layer.attn.d_head**-0.5)
@@ -121,7 +121,7 @@ _CHOICES = {
 
 # %% ../../nbs/models/07_assembly.ipynb #code
 def assemble(config: AssemblyConfig) -> DecoderOnly:
-    "A decoder-only model from the parts that `config` names; an unknown name raises `ValueError`."
+    "Build a decoder-only model from the parts that `config` names."
     c = config
     plugs, wiring = POSITIONS[c.position], _wiring(c)
     plug = _shared(None) if plugs is None else plugs(c)

@@ -28,7 +28,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 class BertConfig:
     "Sizes of a `Bert`; the defaults are those of the paper's base model."
 
-    vocab_size: int  # V, including the token that hides
+    vocab_size: int  # V, including the mask token
     d_model: int = 768  # C
     n_layers: int = 12
     n_heads: int = 12  # H
@@ -64,7 +64,7 @@ class Bert(nn.Module):
         gpt2_init(self, config.n_layers)
 
     def positions(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, "... T"]:
-        "The position of each token, counted from 0; a family may count in another way."
+        "The position of each token, counted from 0; a subclass may count in another way."
         return torch.arange(ids.shape[1], device=ids.device)
 
     def encoder_states(
@@ -72,7 +72,7 @@ class Bert(nn.Module):
         ids: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """The output of the layers: a vector for each position, which has seen all others.
+        """The output of the layers: a vector for each position, which depends on all positions.
 
         Args:
             mask: True = a token.
@@ -86,11 +86,11 @@ class Bert(nn.Module):
     def hidden(
         self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T C"]:
-        "What the output layer reads at each position."
+        "The input of the output layer at each position."
         return self.transform(self.encoder_states(ids, mask))
 
     def forward(
         self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T V"]:
-        "Logits of the token at each position."
+        "Logits for the token at each position."
         return self.lm_head(self.hidden(ids, mask))  # B T V

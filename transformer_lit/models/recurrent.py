@@ -20,7 +20,7 @@ from transformer_lit.text.embedding import TokenEmbedding
 # %% ../../nbs/models/06_recurrent.ipynb #state
 Source = Int[Tensor, "B S"]
 SourceMask = Bool[Tensor, "B S"] | None  # True = a token
-Memory = tuple[Float[Tensor, "B S M"], Float[Tensor, "B S M"]]  # keys, and encoder outputs
+Memory = tuple[Float[Tensor, "B S M"], Float[Tensor, "B S M"]]  # keys and encoder outputs
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RecurrentConfig:
     vocab_size: int  # V, shared by source and target
     d_model: int = 256  # C, size of vectors and states; even, half for each direction
     dropout: float = 0.1  # on embeddings and on the input of the output layer
-    max_len: int = 256  # longest source or target in tokens that a recipe feeds the model
+    max_len: int = 256  # longest source or target, in tokens, in a recipe
 
     def __post_init__(self):
         check_sizes(self)
@@ -38,7 +38,7 @@ class RecurrentConfig:
 
 @dataclass
 class RecurrentState:
-    "All that the decoder keeps between steps: its state after each position, and the source."
+    "Everything that the decoder keeps between steps: its states and the encoded source."
 
     hidden: list[Float[Tensor, "B C"]]  # after 0, 1, … positions
     memory: Memory
@@ -46,7 +46,7 @@ class RecurrentState:
 
     @property
     def length(self) -> int:
-        "Positions decoded so far."
+        "The number of positions decoded so far."
         return len(self.hidden) - 1
 
     def select(self, rows: Int[Tensor, "N"]) -> None:
@@ -63,7 +63,7 @@ class RecurrentState:
 
 # %% ../../nbs/models/06_recurrent.ipynb #code
 class Recurrent(nn.Module):
-    """One GRU reads the source in both directions, another attends to it and writes the target.
+    """A translator: one GRU reads the source both ways; another attends to it, writing the target.
 
     Source: Bahdanau et al. 2015, with a linear layer and tanh instead of its maxout.
     """
@@ -82,13 +82,13 @@ class Recurrent(nn.Module):
     def start(
         self, batch_size: int, max_len: int, src: Source | None = None, src_mask: SourceMask = None
     ) -> RecurrentState:
-        "Read the source in both directions; return the state of a decoder before its first step."
+        "Encode the source, and return the decoder's state before its first step."
         if src is None or len(src) != batch_size:
             got = "none" if src is None else f"src of shape {tuple(src.shape)}"
             raise ValueError(f"an encoder–decoder needs src of {batch_size} rows, got {got}")
         keep = torch.ones_like(src, dtype=torch.bool) if src_mask is None else src_mask
         x, lengths = self.dropout(self.tok_emb(src)), keep.sum(1).cpu()  # B S C; B
-        # padding is not read
+        # the GRU doesn't read padding
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         read, last = self.encoder(packed)
         read, _ = pad_packed_sequence(read, batch_first=True, total_length=src.shape[1])  # B S C
@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
         return RecurrentState([self.first(last[1])], memory, keep[:, None])
 
     def decode(self, ids: Int[Tensor, "B T"], state: RecurrentState) -> Float[Tensor, "B T C"]:
-        "The input of the output layer after each of the next T ids; the state moves on by T."
+        "Decode T more ids; return the output layer's inputs, and advance the state by T."
         said = []
         for x in self.dropout(self.tok_emb(ids)).unbind(1):  # B C
             h = state.hidden[-1]
@@ -108,28 +108,28 @@ class Recurrent(nn.Module):
     def hidden(
         self, src: Source, tgt_in: Int[Tensor, "B T"], src_mask: SourceMask = None
     ) -> Float[Tensor, "B T C"]:
-        "The input of the output layer, for every target position."
+        "The input of the output layer at every target position."
         return self.decode(tgt_in, self.start(len(src), tgt_in.shape[1], src, src_mask))
 
     def forward(
         self, src: Source, tgt_in: Int[Tensor, "B T"], src_mask: SourceMask = None
     ) -> Float[Tensor, "B T V"]:
-        "Logits for every target position."
+        "Logits at every target position."
         return self.lm_head(self.hidden(src, tgt_in, src_mask))  # B T V
 
     def step(
         self, ids: Int[Tensor, "B T"], state: RecurrentState, *, last: int | None = None
     ) -> Float[Tensor, "B _ V"]:
-        "Logits after the next T ids, or after the `last` of them; the state moves on by T."
+        "Decode T more ids; return logits for all or the `last` of them, and advance the state."
         x = self.decode(ids, state)  # B T C
         return self.lm_head(x if last is None else x[:, -last:])  # B T|last V
 
 # %% ../../nbs/models/06_recurrent.ipynb #fixed
 class FixedVector(nn.Module):
-    "Instead of attention: always the two states that have read the whole source."
+    "Replaces attention by a constant: the two states that have read the whole source."
 
     def keys_values(self, memory: Float[Tensor, "B S M"]) -> Memory:
-        "The memory twice, because there are no keys."
+        "Return the memory twice, because keys aren't needed."
         return memory, memory
 
     def forward(

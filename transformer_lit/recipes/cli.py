@@ -53,7 +53,7 @@ class _Overlong(StrEnum):
     cut = "cut"
 
 
-_UsageError = typer.BadParameter.__base__  # click's, wherever this typer keeps it
+_UsageError = typer.BadParameter.__base__  # click's class, wherever this version of typer keeps it
 
 
 def _version(asked: bool) -> bool:
@@ -65,7 +65,7 @@ def _version(asked: bool) -> bool:
 
 app = typer.Typer(
     help="Learn the Transformer by building it: train, translate, generate, evaluate, check.",
-    rich_markup_mode=None,  # plain help: it reads the same in a pipe
+    rich_markup_mode=None,  # plain help, which looks the same in a pipe
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -92,17 +92,17 @@ def _print(value: dict[str, Any]) -> None:
 
 
 def _say(text: Any = "", **how: Any) -> None:
-    "Print a text that a model, a file or a person wrote: nothing in it steers the terminal."
+    "Print a text by a model, a file or a person; no character in it controls the terminal."
     typer.echo(printable(str(text)), **how)
 
 
 def _bar(total: int | None, what: str, *, hidden: bool = False, **more: Any) -> tqdm:
-    "A bar on standard error, where that is a terminal."
+    "A progress bar on standard error, if that is a terminal."
     return tqdm(total=total, desc=what, file=sys.stderr, disable=hidden or None, **more)
 
 
 def _typed_in() -> str:
-    "Standard input, as UTF-8; a line ends as in a file."
+    "Standard input as UTF-8, with the same line endings as in a file."
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -165,7 +165,7 @@ class _Many(typer.core.TyperCommand):
 
 
 class _Train(_Many):
-    "And whose help lists the settings of a recipe, as the preset that is named has them."
+    "A command whose help also lists a recipe's settings, with the values of the named preset."
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args[:1] and not args[0].startswith("-"):
@@ -177,7 +177,7 @@ class _Train(_Many):
             return super().parse_args(ctx, args)
         except _UsageError as error:
             if not hasattr(error, "possibilities") or "recipe" not in ctx.meta:
-                raise  # else it is an option that there is not
+                raise  # otherwise the option doesn't exist
             raise InputError(_no_option(error, _recipe(ctx.meta["recipe"]))) from error
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -193,12 +193,12 @@ class _Train(_Many):
 
 
 def _preset(kind: Any, named: str | None, has_files: Any) -> str:
-    "The preset of that name; `own` for files of one's own, else the first."
+    "The name of the preset: the given one, `own` for the user's files, or else the first."
     return named or ("own" if has_files else next(iter(kind.presets)))
 
 
 def _spread(args: Sequence[str], options: set[str]) -> list[str]:
-    "`--set a=1 b=2` as `--set a=1 --set b=2`: words belong to the option before them."
+    "Turn `--set a=1 b=2` into `--set a=1 --set b=2`: words belong to the option before them."
     out, open_option = [], None
     for word in args:
         if open_option and out[-1] != open_option and not word.startswith("-"):
@@ -218,7 +218,7 @@ def _recipe(name: str) -> Any:
 
 
 def _no_option(error: Any, kind: Any) -> str:
-    "What to write instead: the setting of that name, where there is one."
+    "The message for an unknown option: suggests the setting of that name, if there is one."
     from transformer_lit.recipes.recipe import settings_of
 
     name = error.option_name.lstrip("-").replace("-", "_")
@@ -237,7 +237,7 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
 def _begun_in(out: Path) -> Path:
-    "The folder in which a run or its model was begun, from which its files are; else this one."
+    "The folder in which a run was started and to which its file names refer, or this one."
     runs = (folder / "run.json" for folder in (out, out.parent))
     said = next((read_table(run).get("train") for run in runs if run.exists()), None)
     folder = said.get("folder") if isinstance(said, dict) else None
@@ -383,7 +383,7 @@ def train(
         with world.first():
             for split in ("train", "val", settings.test):
                 settings.examples(split, progressbar=sys.stderr.isatty())
-            _look_ahead(device, () if world.rank else (results, out))  # the first writes
+            _look_ahead(device, () if world.rank else (results, out))  # only the first writes
         if resume and not (world.rank or (out / "run.json").exists()):
             _say(f"There is no run in {out} yet, so a new one begins.", err=True)
         how |= {"device": device, "resume": resume, "start": begin, "world": world}
@@ -417,7 +417,7 @@ def train(
 
 
 def _event_writer() -> Any:
-    "TensorBoard's own writer, as torch brings it."
+    "TensorBoard's own writer, which torch includes."
     with optional("--tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
     return SummaryWriter
@@ -425,9 +425,9 @@ def _event_writer() -> Any:
 
 @contextmanager
 def _events(run: Any, writer: Any) -> Iterator[Callable[[Any], None]]:
-    "Inside, a function that writes the log of a step to the folder `tensorboard` of a run."
+    "Yields a function that writes the log of a step to the run's folder `tensorboard`."
     measured = len(run.val_losses)
-    # What an earlier process wrote of steps that are done again is left out.
+    # Entries that an earlier process wrote for steps that are now repeated are left out.
     with writer(str(run.out / "tensorboard"), purge_step=run.trainer.done + 1) as events:
 
         def tell(log: Any) -> None:
@@ -447,7 +447,7 @@ def _show(bar: tqdm, loss: float) -> None:
 
 
 def _look_ahead(device: str, folders: Sequence[Path]) -> None:
-    "Raise now what would otherwise stop the training later, and keep the memory that it frees."
+    "Raise errors that would otherwise stop the run later, and let the process keep freed memory."
     from transformer_lit.course.records import pick_device
     from transformer_lit.training.options import keep_freed_memory
 
@@ -471,7 +471,7 @@ _Kept = Annotated[
 
 
 def _load(model: str, device: str, method: str, does: str, weights: str | None = None) -> Any:
-    "The trained model of that name or folder; `InputError` if it lacks the method."
+    "The trained model with that name or in that folder; `InputError` if it lacks the method."
     from transformer_lit.course.records import pick_device
     from transformer_lit.recipes.zoo import load
 
@@ -556,7 +556,7 @@ def translate(
 def _faults(
     translator: Any, lines: Sequence[str], places: Sequence[int], file: Path | None
 ) -> dict[int, str]:
-    "By place: why a line cannot be translated as it is."
+    "For each line that can't be translated as it is: its index and the reason."
     faults = {}
     for place in places:
         try:
@@ -569,7 +569,7 @@ def _faults(
 
 @contextmanager
 def _threads(sentences: int) -> Iterator[None]:
-    "One thread for one sentence: its steps are so small that threads wait longer than they work."
+    "Use one thread for one sentence, whose steps are so small that more threads would only wait."
     import torch
 
     before = torch.get_num_threads()
@@ -586,7 +586,7 @@ def _lines(text: str) -> list[str]:
 
 # %% ../../nbs/recipes/07_cli.ipynb #generate-options
 def _number(said: str, fits: Callable[[float], bool]) -> dict[str, Any]:
-    "An option that takes a number: what it must be, in words and as a test."
+    "An option whose value is a number; the condition on it is given in words and as a test."
 
     def parse(text: str | float) -> float:
         if not fits(value := float(text)):
@@ -633,7 +633,7 @@ _Temperature = Annotated[
 
 
 def _sampling(model: Any, stop: Sequence[str] | None, **chosen: Any) -> Any:
-    "What was typed; the rest is as the folder of a published model says."
+    "The settings that were typed; the others come from the folder of a published model."
     typed = {name: value for name, value in chosen.items() if value is not None}
     return model.sampling(stop=[text for text in stop or () if text], **typed)
 
@@ -714,7 +714,7 @@ def evaluate(
 
 
 def _recipe_of(model: Any, dataset: str | None) -> Any:
-    "The recipe that a model was trained with, as far as it matters for what to score it on."
+    "The recipe that a model was trained with, as far as its data set is concerned."
     from transformer_lit.course.text_files import hash_files
     from transformer_lit.recipes.recipe import preset
     from transformer_lit.recipes.zoo import RECIPES
@@ -734,7 +734,7 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
 
 
 def _read(model: Any, files: dict[str, list[str]], other: str | None) -> Any:
-    "The examples in files of one's own; `InputError` where a model takes others."
+    "The examples in the user's files; `InputError` if the model needs another kind."
     from transformer_lit.recipes.zoo import RECIPES
 
     kind = RECIPES[model.task]
@@ -837,13 +837,13 @@ def check_own(
     for _ in _saves(file) if watch else ():
         try:
             look()
-        except InputError as error:  # it may be corrected at the next save
+        except InputError as error:  # the next save may correct it
             _say(f"error: {error}", err=True)
     raise typer.Exit(look())
 
 
 def _saves(file: Path) -> Iterator[int]:
-    "The time of each change of a file, beginning with the last; between two saves it may be away."
+    "The time of each change of a file, starting with the latest; the file may vanish meanwhile."
     from transformer_lit.course.my_model import find_file
 
     seen, path = None, find_file(file)
@@ -857,7 +857,7 @@ def _saves(file: Path) -> Iterator[int]:
 
 
 def _report(file: Path, *given: Any) -> tuple[int, str]:
-    "The exit code and the text; what the file does happens in a process of its own."
+    "The exit code and the text; the user's code runs in a separate process."
     from transformer_lit.exercises.my_transformer import report, report_race
 
     return report(file, *given) if given else report_race(file)
@@ -897,7 +897,7 @@ def chat(
         began = first = perf_counter()
         try:
             pieces = talk.say(line, max_new_tokens=most)
-        except InputError as error:  # another line may fit
+        except InputError as error:  # the next line may work
             _say(f"error: {error}", err=True)
             continue
         with suppress(KeyboardInterrupt):
@@ -938,7 +938,7 @@ def ask(
     encoder = load_sentence_encoder(folder)
     cache = cache_folder() / f"ask-{file_sha256(folder / 'model.safetensors')[:16]}.safetensors"
     book = paragraphs()
-    total = 2 * len(book)  # each with its heading
+    total = 2 * len(book)  # each paragraph with its heading
     with tqdm(total=total, desc="read the book", file=sys.stderr, delay=2) as bar:
         answers = ask_book(question, encoder, book, cache, top=top, progress=bar.update)
     for found, score in answers:
@@ -949,12 +949,12 @@ def ask(
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0 is success, 1 a step of `check` that fails or a reader that went away, 130 Ctrl-C, 2 a failure
-    that the user can mend, told in one line on stderr.
+    0: success. 1: a step of `check` fails, or the program that reads the output has ended. 2: a
+    failure that the user can correct, described in one line on stderr. 130: Ctrl-C.
     """
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")  # what is read as UTF-8 is written as UTF-8
+        sys.stdout.reconfigure(encoding="utf-8")  # input is read as UTF-8, so output is too
     message = ""
     try:
         code = app(args=args, prog_name="transformer-lit", standalone_mode=False) or 0

@@ -20,18 +20,18 @@ def corrupt_spans(
     rate: float = 0.15,
     mean: float = 3.0,
 ) -> tuple[list[int], list[int]]:
-    """T5's source and target of a text: hidden spans, each after a sentinel; without end tokens.
+    """Hide spans of a text, and return T5's source and target, without end tokens.
 
-    L ids give a source of L − n + k and a target of n + k, where n = rate · L tokens are hidden in
-    k = n / mean spans, both rounded, and at least 1. Every such choice is equally likely, of those
-    that begin with a visible token and end with a hidden one. Raffel et al. 2020, section 3.1.4.
+    From L ids, the source keeps L − n and the target has the other n, each with k sentinels. Here
+    n = rate · L and k = n / mean, rounded and at least 1. All choices in which the text begins with
+    a visible and ends with a hidden token are equally likely. Raffel et al. 2020, section 3.1.4.
 
     Args:
         ids: the text, L ≥ 2 tokens.
-        sentinels: ids that no text has, in the order in which they mark spans.
-        rng: what draws.
-        rate: the share of the tokens that is hidden, above 0 and below 1.
-        mean: of the lengths of the spans, in tokens; 1 or more.
+        sentinels: ids that don't occur in any text, in the order in which they are used.
+        rng: the generator for the random choices.
+        rate: the share of the tokens that are hidden, above 0 and below 1.
+        mean: the mean length of a span, in tokens; 1 or more.
 
     Example:
         >>> corrupt_spans(range(10), [90, 91], random.Random(3), rate=0.4, mean=2)
@@ -54,15 +54,15 @@ def corrupt_spans(
 
 
 def _pieces(total: int, count: int, rng: random.Random) -> list[int]:
-    "Lengths of `count` pieces, of 1 or more each, that add up to `total`; each way as likely."
+    "Lengths, 1 or more, of `count` pieces that add up to `total`; all ways are equally likely."
     cuts = [0, *sorted(rng.sample(range(1, total), count - 1)), total]
     return [end - start for start, end in pairwise(cuts)]
 
 
 def fill_spans(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
-    "The text again: each sentinel of the source gives way to what follows it in the target."
+    "Restore the text: replace each sentinel in the source by what follows it in the target."
     fill: dict[int, list[int]] = {sentinel: [] for sentinel in sentinels}
-    span: list[int] = []  # what comes before the first sentinel fills nothing
+    span: list[int] = []  # tokens before the first sentinel belong to no span
     for token in target:
         if token in fill:
             span = fill[token]
@@ -72,14 +72,15 @@ def fill_spans(source: Sequence[int], target: Sequence[int], sentinels: Sequence
 
 # %% ../../nbs/recipes/09_encoder_decoder.ipynb #mbr
 def minimum_bayes_risk(candidates: Sequence[str], utility: Callable[[str, str], float]) -> str:
-    """The candidate with the largest mean utility against all of them; of equals, the first.
+    """The candidate with the largest mean utility against all of them; the first, if several tie.
 
-    Where the candidates are samples of a model, this estimates the translation of minimum Bayes
-    risk (Eikema and Aziz 2020). One that was drawn n times counts n times and is compared once.
+    If the candidates are samples from a model, this estimates the translation with the minimum
+    Bayes risk (Eikema and Aziz 2020). Duplicates count as often as they were drawn, but are
+    compared only once.
 
     Args:
-        candidates: samples, at least one; they are hypotheses and references at once.
-        utility: of a hypothesis and a reference, such as a metric of one sentence.
+        candidates: at least one sample; they serve as hypotheses and as references.
+        utility: a function of a hypothesis and a reference, such as a sentence-level metric.
 
     Example:
         >>> minimum_bayes_risk(["ab", "ax", "cd"], lambda a, b: len({*a} & {*b}))
