@@ -337,7 +337,7 @@ def test_checkpoints_of_another_seed_are_refused(recipe, tmp_path):
         train(recipe, tmp_path / str(seed), seed=seed)
     shutil.rmtree(tmp_path / "0/checkpoints")
     shutil.copytree(tmp_path / "5/checkpoints", tmp_path / "0/checkpoints")
-    with pytest.raises(InputError, match="is of a run with other settings; move it away"):
+    with pytest.raises(InputError, match="belongs to a run with other settings"):
         open_training(recipe, tmp_path / "0", device="cpu", resume=True)
 
 

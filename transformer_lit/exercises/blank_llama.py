@@ -404,7 +404,7 @@ def model_checks(answer):
         with expecting(filled_like(mine, right), FIT, case=case) as wrong:
             hint = "You always tie the output layer. Do so only if the configuration does."
             if tied:
-                hint = "A tied output layer has no weight of its own. Assign the table's."
+                hint = "A tied output layer has no separate weight. Assign the table's."
             wrong[hint] = filled_like(other, right)
             hint = "All blocks are the same object. Create a new one for each layer."
             wrong[hint] = filled_like(same, right)
