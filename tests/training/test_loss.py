@@ -116,7 +116,7 @@ def a_second_derivative():
         ),
         (  # integers would pick rows by number, and count each of them
             lambda: plain(*batch()[:2], keep=batch()[2].long()),
-            r"keep is torch\.int64, not bool",
+            r"keep must be bool, but is torch\.int64",
         ),
         (a_second_derivative, "can't be differentiated again"),
         *(
