@@ -116,7 +116,7 @@ def chosen(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     known = {row.name for row in ROWS}
     if wrong := [name for name in given.rows if name not in known]:
-        parser.error(f"unknown row {wrong[0]!r}; known are: {', '.join(sorted(known))}")
+        parser.error(f"No row named {wrong[0]!r}. Choose from: {', '.join(sorted(known))}")
     return given
 
 

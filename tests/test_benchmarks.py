@@ -30,7 +30,7 @@ def test_all_rows_run_quickly_and_store_nothing(capsys, tmp_path):
 def test_an_unknown_row_is_named(capsys):
     with pytest.raises(SystemExit):
         command.main(["gpt sing"])
-    assert "unknown row 'gpt sing'; known are: gpt greedy 1" in capsys.readouterr().err
+    assert "No row named 'gpt sing'. Choose from: gpt greedy 1" in capsys.readouterr().err
 
 
 def test_sides_that_do_not_do_the_same_work_are_refused():

@@ -352,7 +352,7 @@ def secrets():
 
 MARKS = ("Solution of", "## Solutions", "@exercise(", "export exercises.", "expecting(")
 EVERYDAY = {  # the chapters say and do this in their own right, and give nothing away by it
-    "A factor on a matrix acts on the variance by its square.",
+    "A factor on a matrix changes the variance by its square.",
 }
 
 
@@ -360,7 +360,7 @@ def test_no_text_and_no_code_of_a_solution_is_in_it(folders):
     said, done = secrets()
     built = [one for _, one in solved.written().values() if one.solution]
     assert len(said) > 5 * len(solved.written()) and 1.1 * len(done) > len(built) > 100
-    assert "The polarity is turned: True means that the query may attend." in said
+    assert "The mask is inverted: True means that the query may attend." in said
     leaks = set()
     for path in sorted(p for p in folders["handout"].rglob("*") if p.is_file()):
         texts, codes = [path.read_text()], []

@@ -95,7 +95,7 @@ def writes(ids):
 
 
 OF_KEYS = r"bool of shape \(2, 7\); see padding_mask for B S"
-A_TEXT = r"; a text: load\(…\)\.generate"
+A_TEXT = r"\. For text: load\(…\)\.generate"
 REFUSED = [
     (lambda: attends(MultiHeadAttention), OF_KEYS),
     (lambda: attends(LatentAttention, rank=3, d_head=5), OF_KEYS),
@@ -135,7 +135,7 @@ def test_a_wrapped_model_writes_by_the_function_and_says_so():
     how = {"max_new_tokens": 3, "temperature": 0}
     assert generate(Wrapped(model), ids, **how) == generate(model, ids, **how)
     for one in (model, Wrapped(model)):
-        with pytest.raises(TypeError, match=r"writes by generate\(model, ids"):
+        with pytest.raises(TypeError, match=r"call generate\(model, ids"):
             one.generate(ids, **how)
 
 
@@ -271,22 +271,22 @@ OWN_REFUSED = {
         lambda own: own.train("whole", model=fewer, resume=True),
         "'own: my_model' → 'own: fewer'",
     ),
-    "shipped": (lambda own: load("stories", build=own.my_model), "leave out build"),
+    "shipped": (lambda own: load("stories", build=own.my_model), "Leave out build"),
     "saved as it is": (
         lambda own: LanguageModel(own.my_model(15), own.run.trained.tokenizer, {}).save("x"),
-        r"no sizes to build it from again; give the function.*build=…",
+        r"no sizes to build it from again. Pass the function.*build=…",
     ),
     "built by a recipe": (
         lambda own: own.train("x", model=None, kind=built(own.my_model)),
-        r"no sizes to build it from again; give the function.*model=…",
+        r"no sizes to build it from again. Pass the function.*model=…",
     ),
     "an exchanged plug": (
         lambda own: exchanged(own.run.trained.tokenizer),
-        "position is a ALiBi, and .* a RoPE; give the f",
+        "position is a ALiBi, but .* a RoPE. Pass the f",
     ),
     "few bits": (
         lambda own: load("whole", build=own.my_model, weights="int8").save("x"),
-        "q_proj is a Linear8, and opened again it would be a Linear",
+        "q_proj is a Linear8, but opened again it would be a Linear",
     ),
     "sizes like it": (
         lambda own: preset(LanguageModeling, like=load("whole", build=own.my_model)),

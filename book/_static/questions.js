@@ -192,8 +192,8 @@
       knownValue(known, b, tolerance) ||
       (sameDecimals(a, b) && known.at(-1)[0]) ||
       kindsDiffer(a, b) ||
-      (isReordered(a, b, tolerance) && "All of it is there, in another order.") ||
-      `${differs[0].toUpperCase()}${differs.slice(1)}. What is looked for: ${sought}.`;
+      (isReordered(a, b, tolerance) && "All the values are there, but in another order.") ||
+      `${differs[0].toUpperCase()}${differs.slice(1)}. Expected: ${sought}.`;
     return { state: "not yet", line };
   };
 

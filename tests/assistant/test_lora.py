@@ -19,7 +19,7 @@ def chosen(name):
     ("change", "words"),
     [
         ({"rank": 0}, "rank must be 1 or more, got 0"),
-        ({"where": lambda _, module: isinstance(module, nn.Sequential)}, "where chooses no module"),
+        ({"where": lambda _, module: isinstance(module, nn.Sequential)}, "where matches no module"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_the_model_is_as_it_was(change, words):

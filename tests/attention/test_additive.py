@@ -26,7 +26,7 @@ def test_a_row_that_sees_nothing_is_zero_with_a_finite_gradient():
 
 def test_a_mask_of_the_memory_alone_is_not_taken_for_one_of_queries(no_shape_checks):
     "With as many queries as rows, B S would broadcast as T S."
-    with pytest.raises(ValueError, match=r"got \(2, 5\); of B S, mask\[:, None\]"):
+    with pytest.raises(ValueError, match=r"got \(2, 5\). From B S: mask\[:, None\]"):
         additive_attend(*inputs(B, B, S, A, C), mask=torch.ones(B, S, dtype=torch.bool))
 
 

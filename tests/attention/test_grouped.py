@@ -84,7 +84,7 @@ def test_a_map_with_something_behind_it_cannot_be_pooled(name):
     if name == "q_proj":  # of queries nothing is pooled
         assert to_grouped(old, 2).k_proj.out_features == 2 * D
         return
-    with pytest.raises(ValueError, match=f"{name} is no Linear but Sequential"):
+    with pytest.raises(ValueError, match=f"{name} can't be pooled: it is a Sequential"):
         to_grouped(old, 2)
 
 

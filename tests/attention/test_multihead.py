@@ -93,7 +93,7 @@ def test_places_in_two_texts_are_not_compared(plug):
     m, x, memory = layer(position=plug()), torch.randn(B, T, C), torch.randn(B, S, C)
     both = [memory] if plug is Turn else [memory, m.keys_values(memory)]
     for given in both:
-        with pytest.raises(ValueError, match=f"{plug.__name__} compares places in one text"):
+        with pytest.raises(ValueError, match=f"{plug.__name__} compares positions in one text"):
             m(x, given)
 
 
@@ -176,7 +176,7 @@ def test_an_empty_batch_gives_an_empty_result(kernel):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((11, 3), "d_model=11 is not a multiple of n_heads=3; give d_head"),
+        ((11, 3), "d_model=11 is not a multiple of n_heads=3. Pass d_head"),
         ((12, 6, 4), "n_heads=6 is not a multiple of n_kv_heads=4"),
     ],
 )

@@ -263,7 +263,7 @@ def merges(root):
 def beam(root):
     tree = root.locator("svg.widget-tree")
     assert tree.locator("g").count() == 3 and tree.locator("g.dropped").count() == 1
-    yield {"Next step": "Enter"}, "Step 2. Open: Ein Mann (−1.16), Jemand fährt (−1.61)."
+    yield {"Next step": "Enter"}, "Step 2. Unfinished: Ein Mann (−1.16), Jemand fährt (−1.61)."
     yield {"To the end": "click"}, "Best: “Ein Mann fährt Fahrrad”, score −1.13."
     assert "Step 5. " in said(root) and "The search is over: no hypothesis is unfinished." in said(
         root

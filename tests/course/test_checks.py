@@ -9,7 +9,7 @@ from transformer_lit.course.sizes import check_sizes, positive, share
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "7"])
 def test_what_is_no_size_is_named(value, no_shape_checks):
-    with pytest.raises(ValueError, match="n_heads must be a positive whole number, got"):
+    with pytest.raises(ValueError, match="n_heads must be a positive integer, got"):
         positive(d_model=3, n_heads=value)
     positive(d_model=3, n_heads=None)
 

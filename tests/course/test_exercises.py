@@ -419,23 +419,23 @@ COARSE = "Right, but rounded too far"
 RIGHT = "That is right."
 VALUES = [  # what is right, typical mistakes, an answer, and its line
     (3, {}, 3.0, RIGHT),
-    (3, {}, 4, "What is looked for: a whole number."),
+    (3, {}, 4, "Expected: a whole number."),
     (0.5, {}, 0.50009, RIGHT),
-    (0.5, {}, 0.5002, "What is looked for: a number, to within 0.0001."),
+    (0.5, {}, 0.5002, "Expected: a number, to within 0.0001."),
     ("zeros", {}, " Zeros ", RIGHT),
-    ("zeros", {}, "nan", "What is looked for: a word."),
+    ("zeros", {}, "nan", "Expected: a word."),
     (3, {}, Hostile(), "raised RuntimeError: do not look at me"),
     (3, {}, NoEqual(), "got an object of type NoEqual"),
     ([13, 17], COUNTED, (13, 17), RIGHT),
     ([13, 17], COUNTED, [26, 34], "You counted twice."),
-    ([13, 17], COUNTED, [13, 18], "1 of 2 entries are right. What is looked for: a list of 2 numb"),
+    ([13, 17], COUNTED, [13, 18], "1 of 2 entries are right. Expected: a list of 2 numb"),
     *(
         ([13, 17], COUNTED, x, "a list of 2 numbers.")
         for x in ([1, 2], [13, 18, 19], 13.5, "x", {})
     ),
-    *(([13, 17], SHORT, x, "What is looked for: a list.") for x in ([1, 2, 3], 13.5, "x")),
+    *(([13, 17], SHORT, x, "Expected: a list.") for x in ([1, 2, 3], 13.5, "x")),
     *(([13, 17], {}, x, "Fill the blank") for x in (None, ..., [..., 2], (1, [None]), "...", "")),
-    ([[13], "x"], {}, [1], "What is looked for: a list of 2 parts."),
+    ([[13], "x"], {}, [1], "Expected: a list of 2 parts."),
     ([True, False], {}, [1, 0], FLIPPED),
     ([True, False], {}, ["True", "False"], FLIPPED),
     ([3, 5], {}, ["3", "5"], "Write numbers without quotes"),

@@ -21,16 +21,16 @@ DEMANDS = [  # beside those that are among an exercise's mistakes
     ("rope.3", {"pos[..., None, :, None]": "pos[:, None]"}, "tensors of shapes (2, 3, 5, 14), "),
     ("gpt.6", {LAYERS: "[block() for _ in range(n_layers)]"}, "use `nn.ModuleList`"),
     ("gpt.6", {"self.q_proj": "self.wq"}, OTHERS + "tok_emb, up_proj, v_proj, wq."),
-    ("trainer.3", {"losses.append(value.item())": "losses.append(value.detach())"}, "are tensors"),
-    ("trainer.3", {"    return losses": "    return torch.tensor(losses)"}, "are tensors"),
+    ("trainer.3", {"losses.append(value.item())": "losses.append(value.detach())"}, "tensors."),
+    ("trainer.3", {"    return losses": "    return torch.tensor(losses)"}, "tensors."),
     ("trainer.3", {BATCHES: "enumerate(batches[:steps]):"}, "`batches` may be a stream"),
     ("trainer.3", {BATCHES: "enumerate(list(batches)[:steps]):"}, "has no length"),
-    ("norm.3", {NORM: "self.weight = torch.ones(width)"}, "make `weight` an `nn.Parameter`"),
+    ("norm.3", {NORM: "self.weight = torch.ones(width)"}, "Make `weight` an `nn.Parameter`"),
     ("attend.3", {HIDE: f"2 * {ADD} - {ADD}.detach()"}, "gradient of q: "),
     ("cache.3", {EMPTY: "length, k, v = 0, None, None", KEPT: KEPT.replace("self", "Cache")},
-     "A new cache is not empty: its length is"),
+     "A new cache isn't empty: its length is"),
     ("primer.6", {LOOP: NONE + LOOP}, "non-empty list of Tensors"),
-    ("primer.6", {LAST: LAST + "[:, -max_new_tokens:]"}, "Return the beginning too"),
+    ("primer.6", {LAST: LAST + "[:, -max_new_tokens:]"}, "Return the prefix too"),
 ]  # fmt: skip
 
 

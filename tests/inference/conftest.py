@@ -1,4 +1,4 @@
-"""A model that shares nothing between beginnings: a search that mixes up its rows is lost."""
+"""A model that shares nothing between prefixes: a search that mixes up its rows is lost."""
 
 import pytest
 import torch

@@ -381,10 +381,10 @@ REFUSED = [
     *((lambda x=x: Sampling(repetition_penalty=x), "repetition_penalty must") for x in (0, INF)),
     *((lambda how=how: Sampling(**{how: 7.5}), f"{how} must be in") for how in ("min_p", "top_p")),
     (lambda: Sampling(stop="abc"), "stop must be a list"),
-    (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=1, stop=["a"]), "give eos"),
+    (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=1, stop=["a"]), "Pass eos"),
     (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=-1), "must be 0 or more"),
     (lambda: generate(small(), torch.zeros(1, 0).long(), max_new_tokens=1), "no token to continue"),
-    (leave_a_full_context, "full context cannot be left"),
+    (leave_a_full_context, "it can't leave a full context"),
     (lambda: LeftPadded(small(), torch.arange(1, 6)).start(3, 20), "one start of 5 rows"),
 ]
 

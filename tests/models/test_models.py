@@ -192,7 +192,7 @@ def test_other_dropouts_have_their_own_fields():
         (lambda: TransformerConfig(**SIZES | {"n_layers": 0}), "n_layers .* 0"),
         (lambda: TransformerConfig(**SIZES | {"dropout": float("nan")}), "dropout .* nan"),
         (lambda: AssemblyConfig(**SIZES | {"n_layers": 0}), "n_layers .* 0"),
-        (lambda: AssemblyConfig(**SIZES, residual="deep", init="he"), "init is 'he'; known are: x"),
+        (lambda: AssemblyConfig(**SIZES, residual="deep", init="he"), "'he'. Choose from: x"),
     ],
 )
 def test_what_would_be_silently_something_else_is_refused(call, words):

@@ -171,7 +171,7 @@ def test_an_encoder_of_your_own_is_written_too(tmp_path):
     assert again.tokenizer.encode_all(texts) == rows
     with torch.no_grad():
         assert torch.equal(again.encode(texts), found(*found.batch(rows)))
-    with pytest.raises(ValueError, match=r"no prompt has the name 'query'; .* prompts: none"):
+    with pytest.raises(ValueError, match=r"No prompt named 'query'; .* prompts: none"):
         found.encode(texts, prompt="query")
 
 
@@ -210,7 +210,7 @@ POOLED = {
     '{"pooling_mode_max_tokens": true}': "pooling_mode_max_tokens to true",
     '{"pooling_mode": "max"}': "pooling_mode to .max.; it must be .mean. or .cls.",
     '{"pooling_mode": ["mean", "max"]}': r"pooling_mode to \[",
-    '{"embedding_dimension": 41}': "embedding_dimension to 41; the model's states have 42",
+    '{"embedding_dimension": 41}': "embedding_dimension to 41, but the model's states have 42",
     '{"new": 5}': "sets new to 5, which nothing here reads",
 }
 USED = {
@@ -243,8 +243,8 @@ REFUSED = [
     ("distilbert", lambda folder: reconfigure(folder, activation="relu"), "activation"),
     ("distilbert", lambda folder: reconfigure(folder, n_layers=10**9), "n_layers"),
     ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),
-    ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which is no encod"),
-    ("bert", one_more_token, "has the id 24, and the model's table has 24 rows"),
+    ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which isn't an enc"),
+    ("bert", one_more_token, "has the id 24, but the model's table has only 24 rows"),
     *(("bert", says("1_Pooling/config.json", said), words) for said, words in POOLED.items()),
     *(("bert", says(USE, said), words) for said, words in USED.items()),
     *(("bert", says("modules.json", modules(said)), words) for said, words in MADE.items()),
@@ -255,9 +255,9 @@ REFUSED = [
         ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* says true")
         for said in ('{"do_lower_case": false}', '{"strip_accents": false}')
     ),
-    ("bert", cased, "sets do_lower_case to true; its tokenizer.json does not"),
+    ("bert", cased, "sets do_lower_case to true, but not its tokenizer.json"),
     ("bert", lambda folder: (folder / "library.py").touch(), "code in the folder"),
-    ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer; b"),
+    ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer, b"),
 ]
 for file in ("modules.json", "tokenizer.json", "1_Pooling/config.json", "config.json"):
     last = file.rpartition("/")[2]

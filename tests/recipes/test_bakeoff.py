@@ -96,8 +96,8 @@ def test_loss_by_place_is_without_dropout_and_puts_every_mode_back(training):
 
 
 REFUSED = [
-    (bakeoff_presets, ("norms",), "unknown bake-off 'norms'; known are: position"),
-    (bakeoff_presets, ("block", "huge"), "unknown setting 'huge'; known are: small, large"),
+    (bakeoff_presets, ("norms",), "No bake-off named 'norms'. Choose from: position"),
+    (bakeoff_presets, ("block", "huge"), "No setting named 'huge'. Choose from: small, large"),
     (loss_by_place, (None, None, 4, 3), "length 4 is not a multiple of band 3"),
 ]
 

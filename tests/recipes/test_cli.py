@@ -136,8 +136,8 @@ FAILURES = {
     "beam of no width": (translate("x", "--beam", "0"), "--beam"),
     "no step": ((*TRAIN, "--steps", "0"), "--steps"),
     "no such seed": ((*TRAIN, "--seed", str(2**32)), "--seed"),
-    "unknown recipe": (("train", "summarisation"), "known are: translation, language-model"),
-    "unknown preset": ((*TRAIN, "--preset", "big"), "'big'; known are: numbers"),
+    "unknown recipe": (("train", "summarisation"), "Choose from: translation, language-model"),
+    "unknown preset": ((*TRAIN, "--preset", "big"), "'big'. Choose from: numbers"),
     "unknown data set": (
         ("data", "fetch", "wmt14"),
         "'wmt14'. Known: book, everyday",
@@ -145,8 +145,8 @@ FAILURES = {
     "unknown split": ((*EVALUATE, "--dataset", "numbers", "--split", "dev"), "no split 'dev'"),
     "unknown language": ((*TRAIN, "--target", "fr"), "'en' to 'fr'"),
     "unknown form": ((*TRAIN, "--form", "bpe"), "'bpe'"),
-    "unknown model": (("translate", "x", "--model", "nope"), "no model 'nope'"),
-    "folder without a model": (("translate", "x", "--model", "empty"), "holds no model"),
+    "unknown model": (("translate", "x", "--model", "nope"), "No model or folder named 'nope'"),
+    "folder without a model": (("translate", "x", "--model", "empty"), "contains no model"),
     "evaluate what": (("evaluate",), "--checkpoint"),
     "train what": (("train",), "Name a recipe: translation, language-model"),
     "nothing to go on with": (
@@ -184,21 +184,21 @@ FAILURES = {
     "top-p of 0": (generate("a", "--top-p", "0"), "'--top-p': must be above 0 and at most 1"),
     "min-p that is a word": (generate("a", "--min-p", "low"), "'--min-p'"),
     "penalty below 1": (generate("a", "--repetition-penalty", "0.5"), "finite and at least 1"),
-    "a language model has one language": ((*WRITER, "--target", "de"), "training has no target"),
-    "a rate below 0": ((*TRAIN, "--set", "lr=-1"), "lr cannot be -1"),
-    "no room for a gradient": ((*TRAIN, "--set", "clip=0"), "clip cannot be 0"),
-    "a penalty that no search takes": ((*TRAIN, "--set", "alpha=-1"), "alpha cannot be -1"),
-    "less than no weight": ((*TRAIN, "--set", "rdrop=-1"), "rdrop cannot be -1"),
-    "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "smoothing cannot be 2"),
+    "a language model has one language": ((*WRITER, "--target", "de"), "run has no target"),
+    "a rate below 0": ((*TRAIN, "--set", "lr=-1"), "lr can't be -1"),
+    "no room for a gradient": ((*TRAIN, "--set", "clip=0"), "clip can't be 0"),
+    "a penalty that no search takes": ((*TRAIN, "--set", "alpha=-1"), "0 or above, got -1"),
+    "less than no weight": ((*TRAIN, "--set", "rdrop=-1"), "rdrop must be 0 or above, got -1"),
+    "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "must be in [0, 1), got 2"),
     "unknown optimiser": ((*TRAIN, "--set", "optimizer=sgd"), "sgd"),
-    "parts of one": ((*TRAIN, "--shard"), "use torchrun"),
+    "parts of one": ((*TRAIN, "--shard"), "Use torchrun"),
     "setting without a value": (
         (*WRITER, "--set", "steps"),
         "for example --set lr=0.001, but got 'steps'",
     ),
     "file that is nowhere": ((*WRITER, "--text", "nowhere"), "cannot read nowhere: No such file"),
-    "pairs for a text": ((*WRITER, "--pairs", "in.txt", "in.txt"), "training has no pairs"),
-    "text for pairs": ((*TRAIN, "--text", "in.txt"), "training has no text"),
+    "pairs for a text": ((*WRITER, "--pairs", "in.txt", "in.txt"), "run has no pairs"),
+    "text for pairs": ((*TRAIN, "--text", "in.txt"), "run has no text"),
     "pairs without a tab": ((*TRAIN, "--pairs", "in.txt"), "in.txt, line 1 has no tab"),
     "pairs without an option": ((*TRAIN, "blank"), "blank is empty"),
     "text without an option": ((*WRITER, "blank", "--set", "steps=2"), "blank is empty"),
@@ -208,7 +208,7 @@ FAILURES = {
         (*FROM, "multi30k-en-de"),
         "so a language-model run can't start from it",
     ),
-    "help of no recipe": (("train", "poetry", "--help"), "unknown recipe 'poetry'"),
+    "help of no recipe": (("train", "poetry", "--help"), "No recipe named 'poetry'"),
     "logits that are no numbers": (
         ("generate", "--model", "huge"),
         "logit of each row must be fin",
@@ -227,8 +227,8 @@ FAILURES = {
         "nothing to train with yet: write `loss` first",
     ),
     "unknown step": (("check", "--step", "atend"), "No step named 'atend'"),
-    "unknown bake-off": (("bakeoff", "norms"), "'norms'; known are: position, block, swap"),
-    "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'; known are: small"),
+    "unknown bake-off": (("bakeoff", "norms"), "'norms'. Choose from: position, block, swap"),
+    "unknown setting": (("bakeoff", "block", "--setting", "huge"), "'huge'. Choose from: small"),
     "output below a file": ((*TRAIN, "--out", "in.txt/x", "--results", "."), "cannot write to in"),
     "record below a file": ((*TRAIN, "--results", "in.txt/x"), "cannot write to"),
 }
@@ -496,7 +496,7 @@ class TestTranslate:
         assert found[0] == code and found[1].split("\n")[:-1] == [
             printable(" ".join(line.splitlines())) for line in expected
         ]
-        assert said.format(f"{len(ids)} tokens, the model takes 30; split it") in found[2]
+        assert said.format(f"{len(ids)} tokens, the model takes 30. Split it") in found[2]
 
     def test_several_translations_of_each_line_and_their_scores(self, run, here, tiny_translator):
         (here / "in.txt").write_text(f"{SENTENCE}\n\nA\n")
@@ -621,7 +621,7 @@ class TestChat:
     def test_what_does_not_fit_is_told_and_the_chat_goes_on(self, talk):
         code, out, err = talk("bike " * 71, "Hi")
         assert code == 0 and out == talk("Hi")[1]
-        assert err.startswith("error: the message makes ") and err.count("\n") == 2
+        assert err.startswith("error: the message has ") and err.count("\n") == 2
 
     @pytest.mark.parametrize("more", [(), ("--weights", "int8"), ("--weights", "int4")])
     def test_a_published_folder_continues_a_text_too(self, run, published, more):
@@ -669,7 +669,7 @@ class TestTraining:
     ):
         def score(*_, **__):
             preset = translation.Translation.presets["numbers"]
-            with pytest.raises(InputError, match="another training works in run"):
+            with pytest.raises(InputError, match="another run is using run"):
                 recipe.open_training(preset, "run", device="cpu", resume=True)
             raise KeyboardInterrupt
 

@@ -116,8 +116,8 @@ REFUSED = [  # the second line of a file whose first is right; words of the one 
     ({"messages": "Who?"}, FORMS),
     ({"prompt": "Who?"}, FORMS),
     ({"prompt": "Who?", "completion": None}, FORMS),
-    ({"messages": [ASKED]}, "line 2 has no answer: nothing in it would count"),
-    ({"prompt": "Who?", "completion": ""}, "line 2 has no answer: nothing in it would count"),
+    ({"messages": [ASKED]}, "line 2 has no answer, so nothing in it would count"),
+    ({"prompt": "Who?", "completion": ""}, "line 2 has no answer, so nothing in it would count"),
 ]
 
 
@@ -139,12 +139,12 @@ def reason(start, **changes):
 
 
 NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one line
-    "two rows": (lambda m: instruct(m, TALK, TALK), True, "give at least three conversations"),
-    "no model": (lambda m: instruct(None, *[PAIR] * 3), False, "to begin with: --from MODEL"),
+    "two rows": (lambda m: instruct(m, TALK, TALK), True, "Give at least three conversations"),
+    "no model": (lambda m: instruct(None, *[PAIR] * 3), False, "to start from: --from MODEL"),
     "no template": (
         lambda m: instruct(load("running-sum"), *[TALK] * 3),
         "running-sum",
-        "messages need a model with a chat template",
+        "messages need a chat template",
     ),
     "too long": (
         lambda m: instruct(m, *[TALK] * 3, length=5),
@@ -154,23 +154,23 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
     "a template that changes what was said": (
         lambda m: instruct(m, *[{"messages": [ASKED, SAID] * 2}] * 3, chat_template=TRIMS),
         True,
-        "the chat template changes earlier messages, .*: give one answer a row",
+        "the chat template changes earlier messages, .*. Give one answer per row",
     ),
     "files under another option": (
         lambda m: instruct(m, *[TALK] * 3, text=["my.jsonl"]),
         True,
-        "the instruct training has no text; give its files as --data",
+        "the instruct run has no text; give its files as --data",
     ),
     "a change of no layer": (
         lambda m: instruct(m, *[TALK] * 3, where=["nothing"]),
         True,
-        "where chooses no module of the model: another choice is --set where=q_proj,v_proj",
+        "where matches no module of the model. Another choice: --set where=q_proj,v_proj",
     ),
-    "rewards without a model": (lambda m: reason(None), False, "give a model, --from running-sum"),
+    "rewards without a model": (lambda m: reason(None), False, "to start from: --from running-sum"),
     "rewards for files": (
         lambda m: reason(load("running-sum"), dataset="own"),
         "running-sum",
-        "a reward needs code",
+        "A reward needs code",
     ),
     "a scale that there is not": (
         lambda m: reason(load("running-sum"), scale="variance"),

@@ -185,7 +185,7 @@ def test_every_model_comes_back_from_a_folder_as_what_it_was(name, tmp_path):
     again = kind.load(tmp_path / "m")
     assert type(again.model) is type(model) and again.info == {"dataset": "stories"}
     assert again.model.config == model.config
-    with pytest.raises(InputError, match="of a task 'language-model', not 'translation'"):
+    with pytest.raises(InputError, match="for the task 'language-model', not 'translation'"):
         RECIPES["translation"].kind.load(tmp_path / "m")
 
 
@@ -337,7 +337,7 @@ def test_checkpoints_of_another_seed_are_refused(recipe, tmp_path):
         train(recipe, tmp_path / str(seed), seed=seed)
     shutil.rmtree(tmp_path / "0/checkpoints")
     shutil.copytree(tmp_path / "5/checkpoints", tmp_path / "0/checkpoints")
-    with pytest.raises(InputError, match="is of a run with other settings; move it away"):
+    with pytest.raises(InputError, match="belongs to a run with other settings"):
         open_training(recipe, tmp_path / "0", device="cpu", resume=True)
 
 

@@ -84,7 +84,7 @@ def test_of_too_many_characters_the_frequent_ones_are_whole():
     backend = train_whole_bpe(texts, 263, most=293)
     assert backend.get_vocab_size() <= 293 and len(backend.encode("一").ids) == 1
     assert len(backend.encode(texts[0]).ids) > 90
-    with pytest.raises(ValueError, match="the one string"):
+    with pytest.raises(ValueError, match="is one string"):
         train_whole_bpe("one string", 300)
     with pytest.raises(ValueError, match="take 259"):
         train_whole_bpe(texts, 258)
@@ -257,7 +257,7 @@ def test_a_pattern_that_takes_for_ever_is_one_sentence(monkeypatch, pattern, use
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
     for backend in (tokenizer.backend, tokenizer._ordinary):
         backend.pre_tokenizer = pre_tokenizers.Sequence([split, words])
-    with pytest.raises(InputError, match=r"tokenizer\.json cannot cut this text \(.*(over|0 s)\)$"):
+    with pytest.raises(InputError, match=r"tokenizer\.json can't cut this text \(.*(over|0 s)\)$"):
         getattr(tokenizer, use)("a" * 320)
     monkeypatch.undo()  # a busy machine may need longer than that for two letters
     assert tokenizer.decode(tokenizer.encode("b b")) == "b b"
@@ -320,5 +320,5 @@ def test_special_tokens_of_ones_own_come_after_ours_and_no_text_becomes_one(tmp_
         assert min(ids) > 4 and one.decode([3, *ids, 4]) == "<|user|> a man"
         assert one.decode_bytes([3, *ids, 4]) == b"<|user|> a man"
     for wrong in (["<eos>"], ["x", "x"], [""]):
-        with pytest.raises(ValueError, match="special tokens must differ and hold a character"):
+        with pytest.raises(ValueError, match="special tokens must differ and not be empty"):
             BPETokenizer.train(["a"], 300, special_tokens=wrong)

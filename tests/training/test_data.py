@@ -266,7 +266,7 @@ def texts(n, **sizes):
         (lambda: PairStream([], max_tokens=97, seed=0, **SPECIAL), "no pairs"),
         (lambda: at(pair_stream(), 2, 9999), "epoch 2 has .* batches, position asks for 9999"),
         (lambda: at(pair_stream(), 2, -1), "epoch 2 has .* batches, position asks for -1"),
-        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens has no block of 5 and one more"),
+        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens is too short for 5 and one more"),
         (lambda: text_blocks(torch.arange(5), 0, 3), "length=0"),
         (lambda: texts(9), "9 tokens is too short for blocks of 5"),
         (lambda: texts(19, batch_size=0), "batch_size=0"),

@@ -81,7 +81,7 @@ def test_random_numbers_of_a_step_are_each_process_own_and_no_others(folder, kin
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_process_alone_locks_and_writes(folder, kind):
     first, second = (one["refused"] for one in told(folder, kind))
-    assert first == [] and len(second) == 1 and "another training works in" in second[0]
+    assert first == [] and len(second) == 1 and "another run is using" in second[0]
     assert [row["step"] for row in rows(folder / kind / "whole")] == list(range(1, STEPS + 1))
     written = sorted(path.name for path in (folder / kind / "whole").iterdir())
     assert written == sorted(path.name for path in (folder / "one").iterdir())
@@ -167,8 +167,8 @@ def test_a_nan_in_one_part_stops_all_and_is_named(folder, tmp_path):
     "how, line",
     [
         ("told", "error: the disk is full"),
-        ("killed", "error: another process than 0 of 2 has ended or does not answer; go on"),
-        pytest.param("silent", "error: another process than 0 of 2 has", marks=pytest.mark.slow),
+        ("killed", "error: a process other than 0 of 2 has ended or doesn't answer. Continue"),
+        pytest.param("silent", "error: a process other than 0 of 2 has", marks=pytest.mark.slow),
     ],
 )
 def test_an_error_in_one_process_ends_both_with_one_line(how, line):

@@ -187,12 +187,12 @@ def test_a_checkpoint_elsewhere_than_it_was_written_is_refused_and_stays(tmp_pat
     run.train()
     folder = tmp_path / "checkpoints"
     shutil.copytree(folder / "step-0000003", folder / "step-0000099")
-    with pytest.raises(InputError, match="step-0000099 holds step 3, so that cannot be its name"):
+    with pytest.raises(InputError, match="step-0000099 contains step 3, which doesn't fit"):
         open_run(tmp_path)
     assert (folder / "step-0000099").is_dir()
     shutil.rmtree(folder / "step-0000099")
     assert open_run(tmp_path).trainer.done == 6
-    with pytest.raises(InputError, match="step-0000003 is of a run with other settings; move it"):
+    with pytest.raises(InputError, match="step-0000003 belongs to a run with other settings"):
         open_run(tmp_path, settings={"seed": 5})
     assert len(checkpoints(folder)) == 2
 
@@ -242,14 +242,14 @@ def test_a_checkpoint_made_by_hand_is_one_sentence(tmp_path):
         by_hand(tmp_path / "bad" / name, change)
         run = open_run(tmp_path / "bad")
         (note,) = run.notes
-        assert re.search(r"step-0000006.*(must be|is missing|cannot be).*checkpoint before$", note)
+        assert re.search(r"step-0000006.*(must be|is missing|can't be).*checkpoint before$", note)
         assert run.trainer.done == 3
         shutil.rmtree(tmp_path / "bad")
     for field, value in [(one, value) for one in GROUPS for value in GROUPS[one]]:
         shutil.copytree(tmp_path / "good", tmp_path / "bad")
         told = partial(dict.update, **{field: value})
         by_hand(tmp_path / "bad" / name, lambda about, told=told: told(about["param_groups"][0]))
-        with pytest.raises(InputError, match="step-0000006 does not fit this optimizer"):
+        with pytest.raises(InputError, match="step-0000006 doesn't fit this optimizer"):
             open_run(tmp_path / "bad")
         shutil.rmtree(tmp_path / "bad")
 
@@ -291,7 +291,7 @@ def test_what_a_run_has_read_may_not_change(tmp_path):
     (tmp_path / "words.txt").write_text("a b c")
     open_run(tmp_path, steps=9, inputs=["words.txt"]).train()
     (tmp_path / "words.txt").write_text("b a c")
-    with pytest.raises(InputError, match=r"words\.txt was changed; put back what was there$"):
+    with pytest.raises(InputError, match=r"words\.txt was changed. Restore its contents$"):
         open_run(tmp_path, inputs=["words.txt"])
     (tmp_path / "words.txt").write_text("a b c")
     assert open_run(tmp_path, inputs=["words.txt"]).trainer.done == 9
@@ -301,7 +301,7 @@ def test_without_a_sound_checkpoint_nothing_begins_again_in_silence(tmp_path):
     open_run(tmp_path, steps=6).train()
     for path in checkpoints(tmp_path / "checkpoints"):
         (path / "progress.json").unlink()
-    with pytest.raises(InputError, match=r"step-0000003.progress\.json.*to go on without it$"):
+    with pytest.raises(InputError, match=r"step-0000003.progress\.json.*To go on without it,"):
         open_run(tmp_path)
 
 
@@ -309,7 +309,7 @@ def test_two_trainings_never_share_a_folder(tmp_path):
     run, met = open_run(tmp_path), []
 
     def meddle(log):
-        with pytest.raises(InputError, match="another training works in"):
+        with pytest.raises(InputError, match="another run is using"):
             open_run(tmp_path)
         met.append(log.step)
 
@@ -320,7 +320,7 @@ def test_two_trainings_never_share_a_folder(tmp_path):
 
 def test_a_removed_folder_is_told(tmp_path):
     run = open_run(tmp_path / "run")
-    with pytest.raises(InputError, match="was removed while the training ran"):
+    with pytest.raises(InputError, match="was removed during the run"):
         run.train(lambda log: log.step != 4 or shutil.rmtree(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -330,7 +330,7 @@ def test_a_removed_folder_is_told(tmp_path):
 
 def test_who_finishes_can_have_the_folder_alone(tmp_path):
     run = open_run(tmp_path)
-    with run.locked(), pytest.raises(InputError, match="another training works in"):
+    with run.locked(), pytest.raises(InputError, match="another run is using"):
         open_run(tmp_path)
     assert open_run(tmp_path).trainer.done == 0
 
@@ -347,7 +347,7 @@ def test_of_two_that_claim_a_folder_at_once_one_gets_it(tmp_path, resume):
         except InputError as error:
             return str(error)
 
-    told = "another training works in|" + ("other settings" if resume else "holds a training")
+    told = "another run is using|" + ("other settings" if resume else "already holds a run")
     with ThreadPoolExecutor(2) as pool:
         for folder in map(tmp_path.joinpath, map(str, range(40))):
             said = list(pool.map(partial(claim, folder), (0, 1)))
@@ -362,7 +362,7 @@ BEGUN = {"lr": 0.1, "betas": (0.9, 0.98), "sizes": {"d": 2}, "steps": 5}
 @pytest.mark.parametrize(
     ("change", "resume", "words"),
     [
-        ({}, False, r"holds a training already.*--resume"),
+        ({}, False, r"already holds a run.*--resume"),
         ({"steps": 9}, True, r"steps 5 → 9$"),
         ({"steps": ...}, True, r"steps 5 → None$"),
         ({"lr": 0.2, "seed": 1}, True, r"lr 0\.1 → 0\.2; seed None → 1"),
@@ -384,7 +384,7 @@ def test_what_is_in_a_folder_is_never_written_over(tmp_path, held):
     (tmp_path / held).mkdir()
     (tmp_path / held / "thesis.txt").write_text("mine")
     for resume in (False, True):
-        with pytest.raises(InputError, match=rf"has {held} and no run\.json; choose another --out"):
+        with pytest.raises(InputError, match=rf"has {held} but no run\.json. Choose another --out"):
             claim_folder(tmp_path, {"seed": 0}, resume=resume)
     assert [path.name for path in tmp_path.rglob("*")] == [held, "thesis.txt"]
 

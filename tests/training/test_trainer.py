@@ -309,10 +309,10 @@ def bad_on_the_way_back(t):
 @pytest.mark.parametrize(
     ("plant", "words"),
     [
-        (bad_loss, "the loss is not finite; lower"),
+        (bad_loss, "the loss is not finite. Lower"),
         (bad_gradient, r"the gradient of 4\.bias is not finite"),
         (bad_weight, r"the weight 4\.weight is not finite"),
-        (bad_on_the_way_back, r"the gradient of 2\.bias is not finite; "),
+        (bad_on_the_way_back, r"the gradient of 2\.bias is not finite. "),
     ],
 )
 @pytest.mark.parametrize("clip", [None, 1.0])

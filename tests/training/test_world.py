@@ -38,7 +38,7 @@ def test_variables_that_no_torchrun_has_set_are_told(monkeypatch, size, more):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"WORLD_SIZE": size, **more}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=r"start with torchrun, or unset WORLD_SIZE$"), join("cpu"):
+    with pytest.raises(InputError, match=r"Start with torchrun, or unset WORLD_SIZE$"), join("cpu"):
         pass
 
 
@@ -46,7 +46,7 @@ def test_one_process_is_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join("cpu") as world:
         assert world is ALONE
-    with pytest.raises(InputError, match="use torchrun"), join("cpu", shard=True):
+    with pytest.raises(InputError, match="Use torchrun"), join("cpu", shard=True):
         pass
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun --nproc-per-node 1
     with pytest.raises(KeyError), join("cpu"):

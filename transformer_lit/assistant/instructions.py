@@ -53,7 +53,7 @@ def answer_mask(ids: Int[Tensor, "T"], roles: Int[Tensor, "T"]) -> Bool[Tensor, 
         roles: 1 for the tokens of an answer and its end mark, 0 for all others.
     """
     if ids.shape != roles.shape:
-        raise ValueError(f"{len(ids)} tokens need as many roles, got {len(roles)}")
+        raise ValueError(f"{len(ids)} tokens need {len(ids)} roles, got {len(roles)}")
     return (roles == 1) & (torch.arange(len(ids), device=ids.device) > 0)
 
 
@@ -84,7 +84,7 @@ def pack(
     room: list[int] = []
     for number, row in enumerate(rows):
         if len(row) > length:
-            raise ValueError(f"document {number} has {len(row)} tokens, a row holds {length}")
+            raise ValueError(f"document {number} has {len(row)} tokens, but a row holds {length}")
         at = next((i for i, free in enumerate(room) if free >= len(row)), len(room))
         if at == len(room):
             packed.append([])

@@ -39,4 +39,4 @@ def kl(
         return ratio.square() / 2
     if kind == "k3":
         return ratio.expm1() - ratio
-    raise ValueError(f"kind is 'k1', 'k2' or 'k3', got {kind!r}")
+    raise ValueError(f"kind must be 'k1', 'k2' or 'k3', got {kind!r}")

@@ -76,16 +76,16 @@ def add_lora(
     if rank < 1:
         raise ValueError(f"rank must be 1 or more, got {rank}")
     if any(isinstance(module, LoRALinear) for module in model.modules()):
-        raise ValueError("the model has LoRA already: merge_lora(model) writes it into the weights")
+        raise ValueError("the model has LoRA already. To merge it first: merge_lora(model)")
     below = [(name, module) for name, module in model.named_modules() if name]
     chosen = [(name, module) for name, module in below if where(name, module)]
     if not chosen:
-        raise ValueError("where chooses no module of the model")
+        raise ValueError("where matches no module of the model")
     uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for name, module in chosen:
         if type(module) is not nn.Linear:
             kind = type(module).__name__
-            raise ValueError(f"{name} has the class {kind}: LoRA can only change an nn.Linear")
+            raise ValueError(f"{name} has the class {kind}, but LoRA can only change an nn.Linear")
         if uses[id(module.weight)] > 1:
             raise ValueError(f"{name} shares its weights: merging would change the other use too")
     model.requires_grad_(False)

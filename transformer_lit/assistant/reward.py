@@ -39,7 +39,7 @@ def advantages(
         tensor([ 0.5000, -0.5000, -0.5000,  0.5000])
     """
     if group_size < 1 or len(rewards) % group_size:
-        raise ValueError(f"{len(rewards)} rewards are not made of groups of {group_size}")
+        raise ValueError(f"{len(rewards)} rewards can't be divided into groups of {group_size}")
     if baseline not in ("none", "mean", "leave_one_out") or scale not in (None, "std"):
         raise ValueError(f"there is no {baseline=} with {scale=}")
     if baseline == "leave_one_out" and group_size == 1:
@@ -97,5 +97,5 @@ def policy_loss(
     if normaliser == "token":
         return -gain.sum() / mask.sum().clamp(min=1)
     if not isinstance(normaliser, int) or isinstance(normaliser, bool) or normaliser < 1:
-        raise ValueError(f"normaliser is 'sequence', 'token' or a positive integer: {normaliser!r}")
+        raise ValueError(f"normaliser must be 'sequence', 'token' or positive, got {normaliser!r}")
     return -gain.sum() / normaliser

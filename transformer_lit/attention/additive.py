@@ -31,7 +31,7 @@ def additive_attend(
         mask: True where a query may attend.
     """
     if mask is not None and mask.ndim != 3:  # a mask of B S would be taken for T S
-        raise ValueError(f"a mask has axes B T S, got {(*mask.shape,)}; of B S, mask[:, None]")
+        raise ValueError(f"mask needs axes B T S, got {(*mask.shape,)}. From B S: mask[:, None]")
     scores = (q[:, :, None] + k[:, None]).tanh() @ weight  # B T S A -> B T S
     if mask is not None:
         some = mask.any(-1, keepdim=True)  # B T 1; a row that may see nothing is 0, not nan

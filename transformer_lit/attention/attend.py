@@ -29,7 +29,7 @@ def check_attention(
         ):
             found = f"{x.dtype} of shape {(*x.shape,)}"
             found += "; see padding_mask for B S" if x.ndim == 2 and not is_bias else ""
-            raise ValueError(f"a mask is Boolean, a bias a float, with axes B H T S; got {found}")
+            raise ValueError(f"mask must be Boolean, bias a float, with axes B H T S; got {found}")
 
 # %% ../../nbs/attention/03_attend.ipynb #share
 def _share_heads(x: Float[Tensor, "B K S E"], n_heads: int) -> Float[Tensor, "B H S E"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 # %% ../../nbs/attention/06_cache.ipynb #check
 def _check_length(length: int, held: int) -> None:
     if not 0 <= length <= held:  # a slice would silently accept both
-        raise ValueError(f"cannot truncate a cache of {held} positions to {length}")
+        raise ValueError(f"can't truncate a cache of {held} positions to {length}")
 
 # %% ../../nbs/attention/06_cache.ipynb #growing
 class GrowingCache:

@@ -65,7 +65,7 @@ class LatentAttention(nn.Module):
         self.causal, self.attend, self.dropout = causal, attend, dropout
         self.position = Position() if position is None else position
         if type(self.position).bias is not Position.bias:  # no one would call it
-            raise ValueError(f"{type(position).__name__} has a bias; latent attention only rotates")
+            raise ValueError(f"{type(position).__name__} has a bias, latent attention only rotates")
         self.scale = (d_head + d_rope) ** -0.5 if scale is None else scale
         linear, queries = partial(nn.Linear, bias=False), n_heads * (d_head + d_rope)
         self.q_proj = linear(d_model, queries)

@@ -45,5 +45,5 @@ def length_mask(lengths: Int[Tensor, "B"], S: int | None = None) -> Bool[Tensor,
     """
     S = max(lengths.tolist(), default=0) if S is None else S
     if ((lengths < 0) | (lengths > S)).any():
-        raise ValueError(f"lengths must lie between 0 and S={S}, got {lengths.tolist()}")
+        raise ValueError(f"lengths must be between 0 and S={S}, got {lengths.tolist()}")
     return torch.arange(S, device=lengths.device) < lengths[:, None]

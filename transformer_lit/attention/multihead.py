@@ -75,7 +75,7 @@ def head_sizes(
     if n_heads % n_kv_heads:
         raise ValueError(f"n_heads={n_heads} is not a multiple of n_kv_heads={n_kv_heads}")
     if d_head is None and d_model % n_heads:
-        raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}; give d_head")
+        raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}. Pass d_head")
     return n_kv_heads, d_model // n_heads if d_head is None else d_head
 
 # %% ../../nbs/attention/05_multihead.ipynb #heads
@@ -169,12 +169,12 @@ class MultiHeadAttention(nn.Module):
             mask: True where a query may attend.
         """
         if memory is not None and cache is not None:
-            raise ValueError("give memory or cache, not both: memory holds all its keys already")
+            raise ValueError("Pass memory or cache, not both: memory already has all of its keys")
         plug, whole = type(self.position), isinstance(memory, Tensor)
         turns, compares = plug.rotate is not Position.rotate, plug.bias is not Position.bias
         if memory is not None and (compares or (whole and turns)):  # its keys have no positions
-            advice = "give none, or for one that rotates, memory=keys_values(…, pos)"
-            raise ValueError(f"{plug.__name__} compares places in one text, not in two; {advice}")
+            advice = "Use none, or if it rotates, pass memory=keys_values(…, pos)"
+            raise ValueError(f"{plug.__name__} compares positions in one text. {advice}")
         if pos is None:
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T

@@ -44,7 +44,7 @@ class SoftCap:
 
     def __post_init__(self):
         if not 0 < self.cap < math.inf:  # cap · tanh(logit / cap) would be nan, or hide nothing
-            raise ValueError(f"a cap is positive and finite, got {self.cap}; without one: attend")
+            raise ValueError(f"a cap must be positive and finite, got {self.cap}. For none: attend")
 
     def __call__(
         self,

@@ -47,7 +47,7 @@ class Window:
 
     def __post_init__(self):
         if self.size < 1:  # no row could see anything, and attention would be 0
-            raise ValueError(f"a window has at least 1 position, got {self.size}")
+            raise ValueError(f"a window needs at least 1 position, got {self.size}")
 
     def __call__(self, q: Heads, k: Heads, v: Heads, *, mask: Any = None, **rest: Any) -> Heads:
         T, S = q.shape[2], k.shape[2]
@@ -96,7 +96,7 @@ class WindowCache:
         "Forget all positions from `length` on; `ValueError` once the window has slid."
         held = 0 if self.k is None else self.k.shape[2]
         if not 0 <= length <= self.length or (length < self.length and held < self.length):
-            raise ValueError(f"a window that slid on to {self.length} cannot go back to {length}")
+            raise ValueError(f"a window that slid on to {self.length} can't go back to {length}")
         if length < self.length:
             self.k, self.v, self.length = self.k[:, :, :length], self.v[:, :, :length], length
 
@@ -112,9 +112,9 @@ class SinkLogit(nn.Module):
     def __init__(self, n_heads: int, window: Window | None = None):
         super().__init__()
         if not isinstance(window, Window | None):
-            raise TypeError(f"the window of a sink is a Window, got a {type(window).__name__}")
+            raise TypeError(f"the window of a sink must be a Window, got a {type(window).__name__}")
         if window is not None and window != Window(window.size, window.first):
-            raise ValueError(f"a sink has its own softmax; give it {Window(window.size)}")
+            raise ValueError(f"a sink has its own softmax. Pass {Window(window.size)}")
         self.logit, self.window = nn.Parameter(torch.zeros(n_heads)), window
 
     extra_repr = own_sizes

@@ -27,7 +27,7 @@ class SandwichNorm(nn.Module):
     def __init__(self, norm_in: nn.Module, norm_out: nn.Module, *, dropout: float = 0.0):
         super().__init__()
         if norm_in is norm_out:
-            raise ValueError(f"a sandwich needs two norms, got one twice: {norm_in}")
+            raise ValueError(f"a sandwich needs two norms, got the same one twice: {norm_in}")
         self.norm_in, self.norm_out, self.dropout = norm_in, norm_out, nn.Dropout(dropout)
 
     def forward(

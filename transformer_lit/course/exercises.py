@@ -133,8 +133,8 @@ class Question:
         if line := known or _kinds_differ(self.answer, answer):
             raise Found(line)
         if _is_reordered(self.answer, answer, self.tolerance):
-            raise Found("All of it is there, in another order.")
-        raise Found(f"{differs[0].upper()}{differs[1:]}. What is looked for: {self.sought}.")
+            raise Found("All the values are there, but in another order.")
+        raise Found(f"{differs[0].upper()}{differs[1:]}. Expected: {self.sought}.")
 
 
 def read_questions(path: Path) -> dict[str, Question]:

@@ -191,7 +191,7 @@ class PublishedSettings(dict):
         key, value = self.known[name], super().get(name)
         if value is None and not (name in self and key.null):
             if name not in self.defaults:
-                raise InputError(f"{self.place} does not say {name}")
+                raise InputError(f"{self.place} doesn't set {name}")
             value = self.defaults[name]
         if value is not None and not key.fits(value):
             raise InputError(f"{self.place} sets {name} to {shown(value)}; it must be {key.words}")

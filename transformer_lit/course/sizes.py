@@ -8,7 +8,7 @@ def positive(**sizes: int | None) -> None:
     "Raise `ValueError` for the first size that isn't an integer above 0. None passes."
     for name, value in sizes.items():
         if value is not None and (type(value) is not int or value < 1):
-            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def share(**values: float) -> None:
@@ -34,7 +34,7 @@ def check_sizes(config: Any) -> None:
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type is int and value is None:
-            raise ValueError(f"{field.name} must be a positive whole number, got None")
+            raise ValueError(f"{field.name} must be a positive integer, got None")
         if field.type in (int, int | None):
             positive(**{field.name: value})
         if field.name.endswith("dropout"):

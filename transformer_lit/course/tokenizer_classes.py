@@ -218,9 +218,9 @@ class Asked:
 
     def find(self, file: Said) -> TokenizerClass:
         "The class, which may depend on tokenizer.json; `InputError` if it isn't implemented."
-        kind, why = self.kind, f"a class that is not built; {self.advice}"
+        kind, why = self.kind, f"a class that isn't supported; {self.advice}"
         if kind == "LlamaTokenizer":
-            why = "a class that may put a space in front of a text, which is not built"
+            why = "a class that may put a space in front of a text, which isn't supported"
             if "ByteLevel" in f"{file['pre_tokenizer']}{file['decoder']}":
                 return CLASSES[PLAIN[0]]
         if kind not in CLASSES:

@@ -18,11 +18,11 @@ def find_checks(answer):
         known, half = sinusoids(torch.arange(n), seen.shape[1]), seen.shape[1] // 2
         products = seen @ known.T
         with expecting(answer(seen, n), products.argmax(1), case=case) as wrong:
-            hint = "The slow pairs alone find the neighbourhood, not the place: use all of them."
+            hint = "You use only the slow pairs, which find the neighbourhood. Use all pairs."
             wrong[hint] = (seen[:, half:] @ known[:, half:].T).argmax(1)
-            hint = "The first pair alone comes round after six positions: use all of them."
+            hint = "You use only the first pair, which repeats every six positions. Use all pairs."
             wrong[hint] = (seen[:, :2] @ known[:, :2].T).argmax(1)
-            hint = "The largest inner product is the nearest: `argmax`, not `argmin`."
+            hint = "You take the smallest inner product. The nearest one has the largest: `argmax`."
             wrong[hint] = products.argmin(1)
 
 
@@ -47,11 +47,11 @@ def encoding_checks(answer):
     with expecting_all(answer, encoding, cases, tolerance=0.002) as wrong:
         hint = "The pairs are right, but all sines come first. Let sine and cosine alternate."
         wrong[hint] = lambda pos, C: torch.cat(sines_cosines(pos, C), 1)
-        hint = "The frequencies fall too fast: the exponents are 0, 2/C, 4/C, …"
+        hint = "The frequencies fall too fast: the exponents have to be 0, 2/C, 4/C, …"
         wrong[hint] = lambda pos, C: dealt(*sines_cosines(pos, C, 4))
-        hint = "The frequencies fall too slowly: the exponents are 0, 2/C, 4/C, …"
+        hint = "The frequencies fall too slowly: the exponents have to be 0, 2/C, 4/C, …"
         wrong[hint] = lambda pos, C: dealt(*sines_cosines(pos, C, 1))
-        hint = "The cosine comes first here, and the sine second. Change them."
+        hint = "The cosine comes first in each pair. Put the sine first."
         wrong[hint] = lambda pos, C: dealt(*reversed(sines_cosines(pos, C)))
 
 
@@ -74,10 +74,10 @@ def clock_checks(answer):
     for case, inputs in cases.items():
         right = count(*inputs)
         with expecting(answer(*inputs), right, case=case) as wrong:
-            hint = "A full turn is 2π: the wavelength of the first pair is 2π, not 1."
+            hint = "A full turn is 2π, so the wavelength of the first pair is 2π, not 1."
             wrong[hint] = count(*inputs, turn=1)
-            wrong["The exponent is 2i/C, and i counts pairs."] = count(*inputs, step=1)
-            wrong["Those are the clocks that do not come round."] = inputs[0] // 2 - right
+            wrong["The exponent is 2i/C, where i counts pairs."] = count(*inputs, step=1)
+            wrong["You count the clocks that don't come round."] = inputs[0] // 2 - right
 
 
 @exercise("absolute.5", clock_checks)

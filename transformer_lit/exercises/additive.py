@@ -8,12 +8,12 @@ def score_checks(answer):
     inputs = q, k, u = torch.randn(2, 3, 7), torch.randn(2, 5, 7), torch.randn(7)
     q, k = q[:, :, None], k[:, None]  # B T 1 A and B 1 S A
     with expecting(answer(*inputs), (q + k).tanh() @ u) as wrong:
-        hint = "The tanh is taken of the sum, not of each part: else the query drops out."
+        hint = "You take the tanh of each part, so the query drops out. Take it of the sum."
         wrong[hint] = (q.tanh() + k.tanh()) @ u
-        hint = "Where is the tanh? Without it the score is linear, and the query drops out."
+        hint = "The tanh is missing. Without it the score is linear, and the query drops out."
         wrong[hint] = (q + k) @ u
-        wrong["This is a product of query and key. Here they are added."] = (q * k).tanh() @ u
-        hint = "The axes are turned: a row belongs to a query, a column to a key."
+        wrong["You multiply query and key. Add them instead."] = (q * k).tanh() @ u
+        hint = "The axes are swapped: a row belongs to a query, and a column to a key."
         wrong[hint] = ((q + k).tanh() @ u).mT
     found = gradients(answer, *inputs)
     expect(found, gradients(bahdanau_scores, *inputs))

@@ -81,26 +81,25 @@ def dequantise_checks(answer):
     low, high = packed[:, 4:] & 15, packed[:, 4:] >> 4
     q = torch.cat([low, high], 1)
     with expecting(answer(packed), d * q + m, case="three blocks") as wrong:
-        hint = "The low halves of all bytes come first, then the high ones."
+        hint = "You alternate the halves. All low halves come first, then all high halves."
         wrong[hint] = d * torch.stack([low, high], 2).flatten(1) + m
-        wrong["Low and high have changed places."] = d * torch.cat([high, low], 1) + m
-        wrong["The minimum is added."] = d * q
-        hint = "The minimum stands behind the scale: first the scale, then the minimum."
-        wrong[hint] = m * q + d
-        wrong["The minimum is added after the scale: d · q + m."] = d * (q + m)
-        wrong["The minimum is added, not taken off."] = d * q - m
-        hint = "q runs from 0 to 15 and stays so: another form, Q4_0, takes 8 off."
+        wrong["Low and high are swapped."] = d * torch.cat([high, low], 1) + m
+        wrong["The minimum is missing: add it."] = d * q
+        wrong["Scale and minimum are swapped: the scale comes first."] = m * q + d
+        wrong["The minimum isn't scaled: the formula is d · q + m."] = d * (q + m)
+        wrong["You subtract the minimum. Add it."] = d * q - m
+        hint = "You subtract 8, as another format does, Q4_0. In Q4_1, q stays between 0 and 15."
         wrong[hint] = d * (q - 8) + m  # whole numbers of 8 bits have no −1
-        hint = "The low half still has the high one above it: `x & 15` keeps the low four bits."
+        hint = "The low half still contains the high one. `x & 15` keeps the low four bits."
         wrong[hint] = d * torch.cat([packed[:, 4:], high], 1) + m
-        hint = "The high half is 16 times too large: `x >> 4` brings it down."
+        hint = "The high half is 16 times too large. `x >> 4` brings it down."
         wrong[hint] = d * torch.cat([low, packed[:, 4:] & 240], 1) + m
-        hint = "You computed in float16: make scale and minimum float32 first."
+        hint = "You compute in float16. Convert scale and minimum to float32 first."
         wrong[hint] = halves[:, :1] * q + halves[:, 1:]
         first, third = packed[:, :4:2].float().split(1, dim=1)
         hint = (
-            "Scale and minimum are two bytes each, to be read as one float16: "
-            "`.view`, not a conversion."
+            "Scale and minimum are two bytes each. Read each pair as one float16 with `.view`, "
+            "not by converting."
         )
         wrong[hint] = first * q + third
 
@@ -147,17 +146,17 @@ def open_checks(answer):
 
     right = seen(open_llama(c, tensors))
     with expecting(seen(answer(c, tensors)), right, case="four heads over two") as wrong:
-        hint = "The rows of q and k are still in the file's order."
+        hint = "The rows of q and k are still in the file's order. Put them back."
         wrong[hint] = from_file(attn_q=kept(H), attn_k=kept(K))
         wrong["The rows of k are still in the file's order."] = from_file(attn_k=kept(K))
         wrong["The rows of q are still in the file's order."] = from_file(attn_q=kept(H))
-        wrong["Values are never turned: their rows stay."] = from_file(attn_v=back(K))
+        wrong["You reorder the values. Leave their rows."] = from_file(attn_v=back(K))
         hint = (
-            "That is the writer's way. You need the way back: "
-            "pairs of neighbours become two halves."
+            "That is the order of the file. You need the way back: pairs of neighbours become two "
+            "halves."
         )
         wrong[hint] = from_file(attn_q=kept(H, kept(H)), attn_k=kept(K, kept(K)))
-        hint = "The heads must stay apart: cut the rows into heads first."
+        hint = "You mix the heads. Cut the rows into heads first."
         wrong[hint] = from_file(attn_q=kept(H, back(1)), attn_k=kept(K, back(1)))
         wrong["`attn_k` has K heads, not H."] = from_file(attn_k=kept(K, back(H)))
         wrong["`attn_q` has H heads, not K."] = from_file(attn_q=kept(H, back(K)))
@@ -165,21 +164,21 @@ def open_checks(answer):
         norms = {"attn_norm": "ffn_norm", "ffn_norm": "attn_norm"}
         wrong["The two norms of a block are swapped."] = from_file(norms)
         wrong["Gate and up are swapped."] = from_file({"ffn_gate": "ffn_up", "ffn_up": "ffn_gate"})
-        wrong["The model is left in training mode: call `eval()`."] = right | {"training": True}
+        wrong["The model is still in training mode: call `eval()`."] = right | {"training": True}
         hint = (
-            "The columns of q and k were put back. "
-            "Put back their rows: a row of a weight is an output."
+            "You put back the columns of q and k. Put back their rows: a row of a weight makes "
+            "one output."
         )
         wrong[hint] = from_file(attn_q=kept(H, back(H, 1)), attn_k=kept(K, back(K, 1)))
-        hint = "The rows of `attn_output` stay: what it gives are no heads."
+        hint = "You reorder the rows of `attn_output`. Leave them: its outputs aren't heads."
         wrong[hint] = from_file(attn_output=back(H))
         names = {"attn_k": "attn_v", "attn_v": "attn_k"}
         wrong["Keys and values are swapped."] = from_file(names, attn_k=kept(K), attn_v=back(K))
         first = {name: tensors[name.replace("blk.1", "blk.0")] for name in tensors}
-        hint = "Every block got the tensors of the first: `blk.0` is block 0 alone."
+        hint = "Every block has the tensors of the first. `blk.0` is only for block 0."
         wrong[hint] = seen(open_llama(c, first))
         ones = tensors | {"output_norm.weight": torch.ones(C)}
-        hint = "The last norm was left as it was made: it is `output_norm`."
+        hint = "The last norm still has its first weights. Load `output_norm` into it."
         wrong[hint] = seen(open_llama(c, ones))
 
 
@@ -211,34 +210,31 @@ def encode_checks(answer):
     word, words = "hethe", "bathed  the path"
     right = ids("he·the")
     with expecting(answer(word, TOY), right, case=repr(word)) as wrong:
-        hint = "Take the lowest rank, not the highest: that merge was learned first."
+        hint = "You merge the highest rank first. Merge the lowest, which was learned first."
         wrong[hint] = ids("he·th·e")
-        hint = "One merge is not enough: look again until no two neighbours can be merged."
-        wrong[hint] = ids("he·t·he")
-        hint = "Nothing stands in front of the text: what opens a message is in it already."
+        wrong["You merge once. Look again until no two neighbours can be merged."] = ids("he·t·he")
+        hint = "You put a token before the text, but the text already contains what opens it."
         wrong[hint] = [0, *right]
         wrong["Return the ids of the pieces, not the pieces."] = [b"he", b"the"]
     if isinstance(answer(word, TOY), Tensor):  # to `expecting` it is as good as a list
         raise Found("Return a list of numbers, not a tensor.")
     right = ids("b·a·the·d· · the· ·p·a·th")
     with expecting(answer(words, TOY), right, case=repr(words)) as wrong:
-        hint = "Take the pair of the lowest rank, not the first in the word."
+        hint = "You merge the first pair in the word. Merge the pair with the lowest rank."
         wrong[hint] = ids("b·at·he·d· · ·th·e· ·p·at·h")
-        hint = "Merge by rank: the longest token is not the rule."
+        hint = "You take the longest token. Merge by rank instead."
         wrong[hint] = ids("b·at·he·d· · the· ·p·at·h")
-        hint = "Merges stay inside a word: cut the text into words first."
+        hint = "You merge across words. Cut the text into words first."
         wrong[hint] = ids("b·a·the·d·  ·the· ·p·a·th")
-        hint = "A space goes with the word behind it: `vocabulary.words` cuts so, `split` drops it."
+        hint = "A space belongs to the next word: `vocabulary.words` keeps it, `split` drops it."
         wrong[hint] = ids("b·a·the·d·the·p·a·th")
     with expecting(answer("🚲", TOY), [byte + 2 for byte in "🚲".encode()], case="🚲") as wrong:
-        wrong["A word is bytes: a character may be several of them."] = [ord("🚲") % 256 + 2]
+        wrong["You start from characters. Start from bytes."] = [ord("🚲") % 256 + 2]
     before, start, end = (ids("·".join(text)) for text in ("user\n", "<|im_start|>", "<|im_end|>"))
     before, behind = [*before, *ids("the")], ids("\n")
     text = "<|im_start|>user\nthe<|im_end|>\n"
     with expecting(answer(text, TOY), [0, *before, 1, *behind], case=repr(text)) as wrong:
-        hint = (
-            "Special tokens are looked for first: each is one id, and its letters are never merged."
-        )
+        hint = "Look for special tokens first: each is one id, and its letters are never merged."
         wrong[hint] = [*start, *before, *end, *behind]
 
 
@@ -297,34 +293,34 @@ def answer_checks(answer):
         return encode("".join(form.format(*message) for message in messages) + opening, TOY)
 
     with expecting(read, written(), case="what the model reads") as wrong:
-        hint = "Open the answer: `<|im_start|>assistant` and a new line stand behind the messages."
+        hint = "Open the answer: add `<|im_start|>assistant` and a new line after the messages."
         wrong[hint] = written(opening="")
-        wrong["The opening of the answer ends with a new line."] = written(opening=opening[:-1])
-        hint = "A new line stands behind each `<|im_end|>`."
+        wrong["End the opening with a new line."] = written(opening=opening[:-1])
+        hint = "Add a new line after each `<|im_end|>`."
         wrong[hint] = written(form="<|im_start|>{}\n{}<|im_end|>")
-        hint = "Each message is written with its own role."
+        hint = "All messages have one role. Write each with its own role."
         wrong[hint] = written([("user", text) for _, text in messages])
-        hint = "Each message ends with `<|im_end|>`, the question too."
+        hint = "`<|im_end|>` is missing. Each message ends with it, including the question."
         wrong[hint] = written(form="<|im_start|>{}\n{}\n")
-        wrong["The opening names who speaks: `assistant`."] = written(opening="<|im_start|>\n")
-        hint = "A new line stands between the role and the message."
+        wrong["The opening names the speaker: `assistant`."] = written(opening="<|im_start|>\n")
+        hint = "Put a new line between the role and the message."
         wrong[hint] = written(form="<|im_start|>{}{}<|im_end|>\n")
-        wrong["All messages belong to the text, not the last alone."] = written(messages[-1:])
-        hint = "The model reads the whole text at each step, not the last id alone."
+        wrong["You use only the last message. Write all of them."] = written(messages[-1:])
+        hint = "The model reads only the last id. Pass `generate` the whole text at each step."
         wrong[hint] = written()[-1:]
     with expecting(said, hello, case="the answer") as wrong:
-        hint = "The end is not a part of the answer: stop before you yield it."
+        hint = "You yield the end token, which isn't part of the answer. Stop before you yield it."
         wrong[hint] = [*hello, end]
-        wrong["It goes on behind the end: stop at `<|im_end|>`."] = [*script, *hello[:2]]
-        hint = "The end was left out, and the answer went on behind it: stop there."
+        wrong["You go on after the end. Stop at `<|im_end|>`."] = [*script, *hello[:2]]
+        hint = "You leave out the end but go on after it. Stop there."
         wrong[hint] = [*hello, *hello, *hello[:2]]
-        wrong["The text that the model read is no part of the answer."] = [*read, *hello]
+        wrong["You return the prompt too. Return only the answer."] = [*read, *hello]
     if calls > 1:
-        raise Found("Yield each id as soon as it is there: call `generate` for one id at a time.")
+        raise Found("You yield all ids at the end. Call `generate` for one id at a time.")
     _, said, _ = talk(answer, messages, hello, 2)
     with expecting(said, hello[:2], case="an answer that is cut") as wrong:
         wrong["One id too many: stop after `max_new_tokens`."] = hello
-        wrong["One id too few: it stops before `max_new_tokens`."] = hello[:1]
+        wrong["One id too few: stop only after `max_new_tokens`."] = hello[:1]
 
 
 @exercise("answers.6", answer_checks)
@@ -354,11 +350,10 @@ def piece_checks(answer):
     bike = [b"A ", b"\xf0\x9f", b"\x9a", b"\xb2!"]
     cases = {"plain letters": ([b"A", b" bike"],), "🚲": (bike,), "it stops": (bike[:3],)}
     with expecting_all(shown(answer), shown(pieces), cases) as wrong:
-        hint = "What is left at the end must be shown too, as `�`."
-        wrong[hint] = shown(nothing_at_the_end)
-        hint = "The half characters are thrown away: keep them until the rest has come."
+        wrong["The rest is missing. At the end, show it as `�`."] = shown(nothing_at_the_end)
+        hint = "You throw away half characters. Keep them until the rest has come."
         wrong[hint] = shown(halves_thrown_away)
-        hint = "Each character must come when it is whole, not all at the end."
+        hint = "You yield all characters at the end. Yield each one when it is whole."
         wrong[hint] = shown(all_at_the_end)
 
 

@@ -34,13 +34,12 @@ def steep_checks(answer):
 
     right = assembled(steep)
     with expecting(assembled(answer), right) as wrong:
-        hint = "Each layer has a plug of its own: make it once, outside the inner function."
+        hint = "Each layer creates its own plug-in. Create it once, outside the inner function."
         wrong[hint] = right | {"plugs": 3}
-        wrong["The entry returns a function that gives the plug, not the plug."] = "a plug"
-        wrong["That is ALiBi as it is: its bias must be doubled."] = other_bias(lambda bias: bias)
-        wrong["That is half as steep."] = other_bias(lambda bias: bias / 2)
-        hint = "Twice as steep is the bias times two, not squared."
-        wrong[hint] = other_bias(lambda bias: -(bias**2))
+        wrong["The entry returns the plug-in. It has to return a function."] = "a plug"
+        wrong["That is ALiBi as it is. Double its bias."] = other_bias(lambda bias: bias)
+        wrong["You halve the bias. Double it."] = other_bias(lambda bias: bias / 2)
+        wrong["You square the bias. Multiply it by two."] = other_bias(lambda bias: -(bias**2))
 
 
 @exercise("assembly.3", steep_checks)

@@ -11,39 +11,39 @@ def attend_checks(answer):
     q, k, v = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 13)
     products, scores = q @ k.mT, q @ k.mT / 11**0.5
     with expecting(answer(q, k, v), scores.softmax(-1) @ v, case="no mask") as wrong:
-        wrong["The scale is missing: divide the scores by √D."] = products.softmax(-1) @ v
+        wrong["The scores aren't divided by √D yet."] = products.softmax(-1) @ v
         wrong["Divide by √D, not by D."] = (products / 11).softmax(-1) @ v
         all_heads, length = products / 33**0.5, products / 7**0.5
         wrong["D is the size of one head, not of all heads together."] = all_heads.softmax(-1) @ v
-        hint = "Divide by √D, the root of the size of a key, not of the number of keys."
+        hint = "You divide by the root of the number of keys. D is the size of a key."
         wrong[hint] = length.softmax(-1) @ v
-        hint = "D is the size of a query and a key. You took the size of a value."
+        hint = "You take the size of a value for D. D is the size of a query and a key."
         wrong[hint] = (products / 13**0.5).softmax(-1) @ v
-        hint = "The softmax runs over the heads. It must run over the keys, the last axis."
+        hint = "The softmax runs over the heads. It has to run over the keys, the last axis."
         wrong[hint] = scores.softmax(1) @ v
-        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        hint = "The softmax runs over the queries. It has to run over the keys, the last axis."
         wrong[hint] = scores.softmax(-2) @ v
     mask = padding_mask(length_mask(torch.tensor([7, 4]))) & causal_mask(5, 7)
     shown = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
     turned = scores.masked_fill(mask, -math.inf).softmax(-1)
     with expecting(answer(q, k, v, mask), shown, case="padding and causal") as wrong:
-        wrong["The mask is not used."] = scores.softmax(-1) @ v
-        hint = "The mask is upside down: True means that the query may attend."
+        wrong["The mask isn't used yet: apply it to the scores."] = scores.softmax(-1) @ v
+        hint = "The mask is inverted: True means that the query may attend."
         wrong[hint] = turned.nan_to_num() @ v
-        hint = "The polarity is turned: `masked_fill` hides where it gets True, so hand it ~mask."
+        hint = "The mask is inverted: `masked_fill` fills where it gets True, so pass it ~mask."
         wrong[hint] = turned @ v
-        hint = "The mask comes after the softmax: rows no longer sum to 1."
+        hint = "You mask after the softmax, so the rows no longer sum to 1. Mask the scores."
         wrong[hint] = scores.softmax(-1) * mask @ v
-        hint = "Hidden scores are 0 now, which is a score like any other: fill with −∞."
+        hint = "Masked scores are 0, which is a score like any other. Fill them with −∞."
         wrong[hint] = scores.masked_fill(~mask, 0).softmax(-1) @ v
     mask = mask & (torch.arange(5) != 2)[:, None]
     empty, filled = mask.any(-1, keepdim=True), scores.masked_fill(~mask, -math.inf).softmax(-1)
     even = torch.where(empty, filled, 1 / 7) @ v
     right = filled.nan_to_num() @ v
     with expecting(answer(q, k, v, mask), right, case="a row that may see nothing") as wrong:
-        hint = "A row that may see nothing should be zeros; the softmax of −∞ alone is nan."
+        hint = "A fully masked row should be zeros, but the softmax of nothing but −∞ is nan."
         wrong[hint] = filled @ v
-        wrong["A large negative number hides nothing in a row where every key is hidden."] = even
+        wrong["A large negative number masks nothing in a row where every key is masked."] = even
     large_scores_checks(answer)
 
     def weights_cleared(q, k, v, mask):
@@ -56,11 +56,9 @@ def attend_checks(answer):
     inputs = q, k, v, mask
     found, right = gradients(answer, *inputs), gradients(attend, *inputs)
     with expecting(found, right, case="a row that may see nothing") as wrong:
-        hint = (
-            "Do not clear the nan afterwards: the gradient is lost. Never leave a row of −∞ alone."
-        )
+        hint = "Clearing the nan afterwards loses the gradient. Never let a row be all −∞."
         wrong[hint] = gradients(result_cleared, *inputs)
-        hint = "The forward pass is right, but the nan of an empty row comes back: never make it."
+        hint = "The forward pass is right, but nan comes back in the gradient. Never create one."
         wrong[hint] = gradients(weights_cleared, *inputs)
 
 
@@ -75,11 +73,11 @@ def large_scores_checks(answer):
         answer(q, k, v, mask), hidden.softmax(-1) @ v, case="scores of a hundred thousand"
     ) as wrong:
         wrong[
-            "A large hidden score leaves 0 to all others: hide before the softmax, not after."
+            "A large masked score takes all the weight. Mask before the softmax, not after it."
         ] = late
-        wrong["e to a large score is inf: leave the exponentials to `softmax`."] = powers
+        wrong["e to a large score is inf. Call `softmax`, which avoids that."] = powers
         least = scores.masked_fill(~mask, -1e4).softmax(-1) * mask
-        wrong["A visible score may lie below −10,000 too: hide with −∞."] = least @ v
+        wrong["A visible score may be below −10,000 too. Mask with −∞."] = least @ v
 
 
 @exercise("attend.3", attend_checks)
@@ -116,11 +114,11 @@ def bias_checks(answer):
         "a bias of minus a million on all keys": (q, k, v, mask, bias - 1e6),
     }
     with expecting_all(answer, attend_with_bias, cases) as wrong:
-        hint = "A hidden key is brought back by what is added to it: hide last, and with −∞."
+        hint = "A bias brings a masked key back. Add it before you mask, and mask with −∞."
         wrong[hint] = bias_last
-        wrong["A visible score may lie below −10,000 too: hide with −∞."] = hidden_at_least
-        wrong["The bias is scaled with the scores: add it after the scale."] = bias_scaled
-        hint = "A row that may see nothing is nan: never leave a row of −∞ to the softmax."
+        wrong["A visible score may be below −10,000 too. Mask with −∞."] = hidden_at_least
+        wrong["The bias is scaled too. Divide by √D first, then add the bias."] = bias_scaled
+        hint = "A fully masked row becomes nan. Never give the softmax a row of nothing but −∞."
         wrong[hint] = empty_row
 
 
@@ -136,13 +134,13 @@ def gap_checks(gap):
     for S, w in ((2, 0.7), (11, 0.99), (997, 0.9)):
         right = log((S - 1) * w / (1 - w))
         with expecting(gap(S, w), right, case=f"{S} keys, weight {w}") as wrong:
-            wrong["The others are S − 1 keys, not S."] = log(S * w / (1 - w))
+            wrong["You count S others. There are S − 1 of them."] = log(S * w / (1 - w))
             hint = (
-                "The share of the others is 1 − w: solve w = 1 / (1 + (S − 1) exp(−g)) once more."
+                "The others share 1 − w of the weight: solve w = 1 / (1 + (S − 1) exp(−g)) again."
             )
             wrong[hint] = log((S - 1) * w)
-            wrong["The sign is turned: the key leads."] = -right
-            wrong["The logarithm is the natural one."] = right / log(10)
+            wrong["The sign is wrong: the key has the larger score."] = -right
+            wrong["The logarithm has to be the natural one."] = right / log(10)
 
 
 @exercise("attend.5", gap_checks)

@@ -9,9 +9,9 @@ def slopes_checks(answer):
         y = math.hypot(a, b)
         right, case = [g * a / y, g * b / y], f"g = {g:g}, a = {a:g}, b = {b:g}"
         with expecting(list(answer(g, y, a, b)), right, case=case) as wrong:
-            wrong["That is how y² grows: divide by 2y."] = [2 * g * a, 2 * g * b]
-            wrong["The gradient g of the result is missing."] = [a / y, b / y]
-            wrong["Each input has its own slope: the first belongs to a."] = right[::-1]
+            wrong["That is the slope of y². Divide by 2y."] = [2 * g * a, 2 * g * b]
+            wrong["Multiply by g, the gradient of the result."] = [a / y, b / y]
+            wrong["The slopes are swapped: the first belongs to a."] = right[::-1]
     with expecting(list(answer(1.0, 0.0, 0.0, 0.0)), [0.0, 0.0], case="a length of 0"):
         pass
 

@@ -16,17 +16,17 @@ def interval_checks(interval):
         found, right = interval(first.tolist(), second.tolist()), around(mean, t[n - 1] * error)
         with expecting(found, right, case=f"{n} seeds") as wrong:
             apart = ((first.var() + second.var()) / n) ** 0.5
-            hint = "Take the differences seed by seed first: what both share drops out."
+            hint = "You compare the means. Take the differences seed by seed first."
             wrong[hint] = around(mean, t[n - 1] * apart)
-            hint = "1.96 is for many numbers. A few seeds need Student's t."
+            hint = "You use 1.96, which is for many numbers. A few seeds need Student's t."
             wrong[hint] = around(mean, 1.96 * error)
             hint = "n differences around their own mean have n − 1 degrees of freedom."
             wrong[hint] = around(mean, t[n] * error)
             hint = (
-                "That is the scatter of one difference. The error of their mean is smaller by √n."
+                "That is the deviation of one difference. The error of their mean is smaller by √n."
             )
             wrong[hint] = around(mean, t[n - 1] * error * n**0.5)
-            wrong["The difference is first − second."] = around(-mean, t[n - 1] * error)
+            wrong["Turn it round: first − second."] = around(-mean, t[n - 1] * error)
 
 
 @exercise("bakeoff.3", interval_checks)
@@ -45,14 +45,14 @@ def entries_checks(answer):
         right = {name: one for name, one in every.items() if d_model % one["n_heads"] == 0}
         given = dict(sizes)
         with expecting(answer(given), right, case=f"a width of {d_model}") as wrong:
-            hint = "The four maps keep their shapes with any number of heads: d_ff need not change."
+            hint = "You change d_ff, but the four projections keep their shapes for any n_heads."
             wrong[hint] = {
                 name: one | {"d_ff": 29 // one["n_heads"]} for name, one in right.items()
             }
-            hint = "All entries are one dictionary, and have the last number: make one for each."
+            hint = "All entries are one dictionary with the last number. Create one for each."
             wrong[hint] = dict.fromkeys(right, [*right.values()][-1])
-            wrong["Eight heads cannot share a width of 20: leave such a number out."] = every
-            hint = "An entry has all sizes of its model, not only the number of heads."
+            wrong["Eight heads can't share a width of 20. Leave such a number out."] = every
+            hint = "An entry has only n_heads. Give it all the sizes of its model."
             wrong[hint] = {name: {"n_heads": one["n_heads"]} for name, one in right.items()}
         expect(given, sizes, case="the base, afterwards")
 

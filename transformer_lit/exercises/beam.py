@@ -38,16 +38,16 @@ def beam_step_checks(answer):
         with expecting(found, right, case=case) as wrong:
             hint = "An end counts only if it ranks among the first `width` of all candidates."
             wrong[hint] = going_on[:width], ended
-            hint = "The end token is a word too: it stays at the end of what has ended."
+            hint = "You drop the end token. It is a word too, so keep it in what has ended."
             wrong[hint] = right[0], [(words[:-1], log_p) for words, log_p in right[1]]
             hint = (
-                "Ends count up to rank `width` of all candidates, "
-                "not until enough open ones are found."
+                "Ends count up to rank `width` of all candidates, not until enough unfinished "
+                "ones are found."
             )
             wrong[hint] = right[0], [c for c in ended if c[1] > last]
-            hint = "Ended candidates take the place of open ones: the beam gets narrower."
+            hint = "Ended candidates take the places of unfinished ones, so the beam gets narrower."
             wrong[hint] = [c for c in every[:width] if c in going_on], right[1]
-            hint = "Add the log-probability that the beginning already has."
+            hint = "You drop the log-probability of the prefix. Add it to that of the new word."
             wrong[hint] = beam_step([(words, 0.0) for words, _ in beginnings], table, width)
 
 
@@ -81,18 +81,16 @@ def is_over_checks(answer):
     cases = {case: (*some, 20, 3, 1.0) for case, some in values.items()}
     with expecting_all(answer, is_over, cases) as wrong:
         hint = (
-            "One fault is left: enough finished hypotheses are no reason, if they are worth little."
+            "One fault is left: `width` finished hypotheses don't suffice if all of them are poor."
         )
         wrong[hint] = judging(lambda full, now, most: now if full else most, enough_ends=True)
         hint = (
-            "One fault is left: with few finished, judge a beginning by its best possible future."
+            "One fault is left: with few finished, judge a prefix by the best it can still become."
         )
         wrong[hint] = judging(lambda full, now, most: now)
-        hint = (
-            "A future hypothesis has at most `max_len` tokens in all, with those that it has now."
-        )
+        hint = "A hypothesis can have at most `max_len` tokens, including those that it has now."
         wrong[hint] = judging(lambda full, now, most: now if full else most - now)
-        hint = "It never gives up: with `width` finished, judge a beginning by what it is now."
+        hint = "The search never stops early. With `width` finished, judge a prefix as it is now."
         wrong[hint] = judging(lambda full, now, most: most)
 
 

@@ -11,12 +11,12 @@ def masked_loss_checks(answer):
     losses = -logits.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
     right = losses[asked].mean()
     with expecting(answer(logits, ids, asked), right, case="three of fifteen") as wrong:
-        wrong["All places count. Only those that are asked for should."] = losses.mean()
-        wrong["That is the sum: divide by the number of places asked for."] = losses[asked].sum()
-        hint = "Divide by the number of places asked for, not by that of all places."
+        wrong["You count all positions. Count only those asked for."] = losses.mean()
+        wrong["You take the sum. Divide by the number of positions."] = losses[asked].sum()
+        hint = "You divide by the number of all positions. Divide by those that are asked for."
         wrong[hint] = losses[asked].sum() / 15
-        wrong["A loss is positive: the sign is missing."] = -right
-        hint = "Each place asked for counts the same, whichever text it stands in."
+        wrong["The sign is wrong: a loss is positive."] = -right
+        hint = "You average text by text. Give each position that is asked for the same weight."
         wrong[hint] = (losses[0, [1, 3]].mean() + losses[2, 0]) / 2
     every = torch.ones(3, 5, dtype=torch.bool)
     expect(answer(logits, ids, every), losses.mean(), case="all places")
@@ -43,11 +43,11 @@ def belief_checks(answer):
         false = (1 - prior) * random / V
         right = share(prior * (kept + random / V), false)
         with expecting(answer(prior, V, random, kept), right, case=case) as wrong:
-            hint = "The context counts too: multiply both cases by their prior."
+            hint = "You ignore the context. Multiply both cases by their prior."
             wrong[hint] = share(kept + random / V, (V - 1) * random / V)
-            hint = "A token drawn at random may be the true one, with probability 1 / V."
+            hint = "You forget that a random token can be the true one, with probability 1 / V."
             wrong[hint] = share(prior * kept, false)
-            hint = "One certain token of V is drawn: `random` is divided by `vocab_size`."
+            hint = "Divide `random` by `vocab_size`: one certain token of V is drawn."
             wrong[hint] = share(prior * (kept + random), (1 - prior) * random)
 
 

@@ -98,7 +98,7 @@ def norm_checks(answer):
     at_start = [bool((p == 1).all()) for p in layer.parameters()]
     expect(fill_weights(layer), "weight (7,)", case="the names of the weights")
     if not all(at_start):
-        raise Found("The gain starts at 1.")
+        raise Found("Start the gain at 1.")
     x, weight = 0.2 * torch.randn(3, 7), layer.weight.detach()
     squares, central = x.square().mean(-1, keepdim=True), x - x.mean(-1, keepdim=True)
     spread = central.square().mean(-1, keepdim=True)
@@ -107,17 +107,16 @@ def norm_checks(answer):
         return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
     with expecting(layer(x), normed(x), case="small entries and a large ε") as wrong:
-        hint = "ε stands outside of the root. Inside, the row of zeros has a gradient."
+        hint = "ε is outside the root. Put it inside, so that a row of zeros has a gradient."
         wrong[hint] = x / (squares.sqrt() + eps) * weight
-        hint = "ε is the one that was handed in, not a number of yours."
+        hint = "You use your own number for ε. Use the one that was passed in."
         wrong[hint] = x / (squares + 1e-6).sqrt() * weight
-        hint = "That is the length. Take the mean of the squares, not their sum."
+        hint = "You divide by the root of the sum of squares. Take the mean of the squares."
         wrong[hint] = x / (7 * squares + eps).sqrt() * weight
-        hint = "That is the standard deviation, which takes a mean out. RMSNorm has no mean."
+        hint = "That is the standard deviation, which subtracts the mean. RMSNorm doesn't."
         wrong[hint] = x / (spread + eps).sqrt() * weight
-        hint = "The mean is taken out, as LayerNorm does. RMSNorm leaves it in."
-        wrong[hint] = normed(central)
-        wrong["The gain is never used: multiply by `weight` at the end."] = normed(x) / weight
+        wrong["You subtract the mean, as LayerNorm does. RMSNorm doesn't."] = normed(central)
+        wrong["The gain is never used. Multiply by `weight` at the end."] = normed(x) / weight
     x = torch.cat([x, torch.zeros(1, 7)])
     expect(gradients(layer.forward, x), gradients(normed, x), case="a row of zeros")
 
@@ -128,15 +127,15 @@ def norm_checks(answer):
     half, right = (300 * signs).half(), signs.half() * weight.half()
     case = "half precision, entries of 300"
     with expecting(typed(layer.half()(half)), typed(right), case=case) as wrong:
-        hint = "In half precision the squares overflow: compute the size in float32."
+        hint = "In half precision the squares overflow. Compute the size in float32."
         wrong[hint] = typed(0 * right)
-        hint = "The result must be of the input's type again, before the gain."
+        hint = "Convert the result back to the input's type before you multiply by the gain."
         wrong[hint] = typed(right.float())
     layer = answer(7, eps)
     weight, right = layer.weight, signs * layer.weight
     case = "double precision, entries of 1e25"
     with expecting(layer(1e25 * signs), right, case=case) as wrong:
-        hint = "Doubles must stay doubles: promote the type, and do not set it to float32."
+        hint = "You compute in float32. Promote the type, so that float64 stays float64."
         wrong[hint] = 0 * right
 
 
@@ -164,16 +163,15 @@ def rotate_checks(answer):
 
     angle = pos[:, None] * base**-powers
     with expecting(answer(x, pos, base), halves(angle), case="positions 11 to 15") as wrong:
-        hint = "Your planes are neighbours, (0, 1), (2, 3), …: pair i with i + D/2."
+        hint = "Your planes are neighbours, (0, 1), (2, 3), …: pair i with i + D/2 instead."
         neighbours = turned(x[..., ::2], x[..., 1::2], angle)
         wrong[hint] = torch.stack(neighbours, dim=-1).flatten(-2)
-        hint = "It turns the other way: the first half gets a·cos − b·sin."
-        wrong[hint] = halves(-angle)
-        hint = "The angles fall too fast: the exponent is 2i/D, and i counts planes."
+        wrong["You turn the other way. The first half gets a·cos − b·sin."] = halves(-angle)
+        hint = "The angles fall too fast: the exponent is 2i/D, where i counts planes."
         wrong[hint] = halves(pos[:, None] * base ** (-2 * powers))
-        hint = "The positions are those handed in: a token alone may stand at position 11."
+        hint = "You start at position 0. Use the positions that were passed in, such as 11."
         wrong[hint] = halves(angle - 11 * base**-powers)
-        wrong["The base is the one that was handed in."] = halves(pos[:, None] * 10000.0**-powers)
+        wrong["`base` isn't used. Use the given one."] = halves(pos[:, None] * 10000.0**-powers)
 
 
 @exercise("blank_llama.4", rotate_checks)
@@ -199,21 +197,21 @@ def attend_checks(answer):
 
         case = f"{H} heads over {K}, {T} queries over {S} positions"
         with expecting(answer(q, k, v), result(scores), case=case) as wrong:
-            hint = "A hidden score must be −∞: to a softmax, 0 is a score like others."
+            hint = "Masked scores are 0, which is a score like any other. Fill them with −∞."
             wrong[hint] = (scores * seen).softmax(-1) @ values
-            wrong["The scores are not divided by √D."] = result(products)
-            hint = "The scale is the root of D, the size of one head, not of all heads together."
+            wrong["The scores aren't divided by √D yet."] = result(products)
+            hint = "You divide by the root of all heads' size. D is the size of one head."
             wrong[hint] = result(products / (6 * H) ** 0.5)
             wrong["You divide by D. Divide by its root."] = result(products / 6)
-            hint = "Neighbouring query heads share a key/value head: repeat_interleave, not repeat."
+            hint = "Neighbouring query heads share a key/value head: use `repeat_interleave`."
             wrong[hint] = result(dealt[0], values=dealt[1])
-            hint = "The future shows: a query sees its own key and those before it."
+            hint = "The future is visible. A query may attend to its own key and those before it."
             wrong[hint] = result(scores, ones)
-            hint = "The triangle sits at the top left: query t stands at position t + S − T."
+            hint = "The triangle is at the top left. Query t is at position t + S − T."
             wrong[hint] = result(scores, ones.tril())
-            hint = "The polarity is turned: you hide the past and show the future."
+            hint = "The mask is inverted: you mask the past and show the future."
             wrong[hint] = result(scores, ~seen)
-            hint = "One too far: a query sees its own key and nothing after it."
+            hint = "That is one key too far: a query's own key is the last one."
             wrong[hint] = result(scores, ones.tril(S - T + 1))
 
 
@@ -237,15 +235,15 @@ def cache_checks(answer):
         old, both = (k[:, :, :start], v[:, :, :start]), (k[:, :, :end], v[:, :, :end])
         returned = cache.update(*(x.clone() for x in new))
         if not isinstance(returned, list | tuple) or len(returned) != 2:
-            raise Found("`update` must return two things, all keys and all values.")
+            raise Found("`update` must return two things: all keys and all values.")
         found = state(*returned, cache.length)
         with expecting(found, state(*both, end), case=f"call {call}") as wrong:
-            hint = "`update` returns all keys and values, not the new ones alone."
+            hint = "`update` returns only the new keys and values. Return all of them."
             wrong[hint] = state(*new, end)
-            hint = "The old positions come first, the new ones behind them."
+            hint = "The new positions come first. Put them after the old ones."
             wrong[hint] = state(*(torch.cat(pair, dim=2) for pair in zip(new, old)), end)
-            wrong["`length` counts positions, not calls."] = state(*both, call)
-            hint = "What came before is lost: join the new positions to those that were there."
+            wrong["`length` counts calls. It has to count positions."] = state(*both, call)
+            hint = "What came before is lost. Join the new positions to the old ones."
             wrong[hint] = state(*new, end - start)
     expect({"k": cache.k, "v": cache.v}, {"k": k, "v": v}, case="what it holds")
 
@@ -264,7 +262,7 @@ class Cache:
 
 def attention_checks(answer):
     c, x, pos = settings(C=14), torch.randn(2, 7, 14), torch.arange(7)
-    hint = "No projection has a bias: `bias=False` for all four."
+    hint = "No projection has a bias. Pass `bias=False` to all four."
     mine, right = twins(answer, Attention, c, hint)
     flat = [proj(x) for proj in (right.q_proj, right.k_proj, right.v_proj)]
     q, k, v = (one.unflatten(-1, (-1, 6)).transpose(1, 2) for one in flat)
@@ -277,14 +275,14 @@ def attention_checks(answer):
         return rotate(x, pos, base)
 
     with expecting(mine(x), right(x), case="no cache") as wrong:
-        hint = "Values carry no position: turn queries and keys alone."
+        hint = "You rotate the values too. Rotate only queries and keys."
         wrong[hint] = out(turn(q), turn(k), turn(v))
-        wrong["The queries are not turned."] = out(q, turn(k), v)
-        hint = "`view` mixes heads and positions: cut the last axis, then transpose."
+        wrong["You don't rotate the queries. Rotate them."] = out(q, turn(k), v)
+        hint = "`view` mixes heads and positions. Cut the last axis, then transpose."
         wrong[hint] = out(turn(mixed[0]), turn(mixed[1]), mixed[2])
-        hint = "The base is `rope_theta` of the configuration."
+        hint = "You use another base. Use `rope_theta` of the configuration."
         wrong[hint] = out(turn(q, base=10000.0), turn(k, base=10000.0), v)
-        wrong["Positions are missing: turn queries and keys."] = out(q, k, v)
+        wrong["Positions are missing. Rotate queries and keys."] = out(q, k, v)
     expect(gradients(mine.forward, x), gradients(right.forward, x))
 
     def read(result, keys):
@@ -298,13 +296,13 @@ def attention_checks(answer):
     cache = Cache()
     found = read(in_pieces(mine, x, [4, 1, 2], cache), cache.k)
     with expecting(found, read(right(x), turn(k)), case="4, 1 and 2 positions, a cache") as wrong:
-        hint = "With a cache the positions go on: start at `cache.length`, not at 0."
+        hint = "You start at position 0. With a cache, start at `cache.length`."
         wrong[hint] = read_at(0, 1, 2, 3, 0, 0, 1)
-        hint = "Read `cache.length` before `update`: afterwards the new positions are counted."
+        hint = "You read `cache.length` after `update`, which has counted the new positions."
         wrong[hint] = read_at(4, 5, 6, 7, 5, 7, 8)
-        hint = "Keys are kept unturned, and would be turned anew at each step. Turn, then keep."
+        hint = "You store the keys unrotated. Rotate them first, then store them."
         wrong[hint] = read(right(x), k)
-        hint = "Keys from the cache are turned a second time. Turn the new ones alone."
+        hint = "You rotate the keys from the cache again. Rotate only the new ones."
         wrong[hint] = read(out(turn(q), turn(turn(k)), v), turn(k))
 
 
@@ -333,18 +331,17 @@ class Attention(nn.Module):
         return self.o_proj(attend(q, k, v).transpose(1, 2).flatten(-2))  # B T C
 
 def gate_checks(answer):
-    hint = "No projection has a bias: `bias=False` for all three."
+    hint = "No projection has a bias. Pass `bias=False` to all three."
     mine, right = twins(answer, SwiGLU, settings(), hint)
     x, silu, down = 3 * torch.randn(2, 5, 12), nn.functional.silu, right.down_proj
     gate, up = right.gate_proj(x), right.up_proj(x)
     with expecting(mine(x), down(silu(gate) * up)) as wrong:
         hint = "Gate and up are swapped: SiLU belongs to `gate_proj`."
         wrong[hint] = down(gate * silu(up))
-        hint = "That is a sigmoid gate. SiLU is z times σ of z."
-        wrong[hint] = down(gate.sigmoid() * up)
-        hint = "The activation acts on the gate before the product, not on the product."
+        wrong["That is a sigmoid gate. SiLU(z) is z times σ(z)."] = down(gate.sigmoid() * up)
+        hint = "The activation acts on the product. Apply it to the gate, before the product."
         wrong[hint] = down(silu(gate * up))
-        wrong["The branches are multiplied, not added."] = down(silu(gate) + up)
+        wrong["You add the branches. Multiply them."] = down(silu(gate) + up)
     expect(gradients(mine.forward, x), gradients(right.forward, x))
 
 
@@ -367,23 +364,23 @@ def block_checks(answer):
     small = Block(c | {"rms_norm_eps": 1e-6})
     fill_weights(small)
     with expecting(mine(x), right(x), case="no cache") as wrong:
-        hint = "That is post-norm. Here each sublayer reads a norm, and the stream has none."
+        hint = "That is post-norm. Let each sublayer read a norm, and leave the stream as it is."
         h = norm(x + attn(x))
         wrong[hint] = last_norm(h + ffn(h))
-        hint = "The stream itself is normed: keep x, and norm what the sublayer reads."
+        hint = "You normalise the stream itself. Keep x, and normalise what the sublayer reads."
         h = last_norm(norm(x) + attn(norm(x)))
         wrong[hint] = h + ffn(h)
-        hint = "The sublayers replace the stream. They are added to it."
+        hint = "The sublayers replace the stream. Add their outputs to it."
         wrong[hint] = ffn(last_norm(attn(norm(x))))
-        hint = "The second sum must begin with what the first one gave."
+        hint = "The second sum starts from the old x. Start it from the result of the first."
         wrong[hint] = x + ffn(last_norm(x + attn(norm(x))))
         h = x + attn(last_norm(x))
-        wrong["The two norms have changed places."] = h + ffn(norm(h))
-        wrong["ε comes from the configuration: `rms_norm_eps`."] = small(x)
+        wrong["The two norms are swapped."] = h + ffn(norm(h))
+        wrong["You use another ε. Take `rms_norm_eps` from the configuration."] = small(x)
     expect(gradients(mine.forward, x), gradients(right.forward, x))
     found, alone = in_pieces(mine, x, [3, 2], Cache()), in_pieces(right, x, [3, 2], None)
     with expecting(found, right(x), case="3 positions, then 2, with a cache") as wrong:
-        wrong["The cache does not reach the attention."] = alone
+        wrong["Pass the cache on to the attention."] = alone
 
 
 @exercise("blank_llama.9", block_checks)
@@ -405,11 +402,11 @@ def model_checks(answer):
         other, same = Llama(settings(tied=not tied)), Llama(c)
         same.blocks = nn.ModuleList([same.blocks[0]] * 2)
         with expecting(filled_like(mine, right), FIT, case=case) as wrong:
-            hint = "Tie the output layer only where the configuration says so."
+            hint = "You always tie the output layer. Do so only if the configuration does."
             if tied:
-                hint = "A tied output layer has no weight of its own: assign the table's."
+                hint = "A tied output layer has no separate weight. Assign the table's."
             wrong[hint] = filled_like(other, right)
-            hint = "All blocks are one and the same: make a new one for each layer."
+            hint = "All blocks are the same object. Create a new one for each layer."
             wrong[hint] = filled_like(same, right)
         ids = torch.randint(13, (2, 7))
 
@@ -419,17 +416,16 @@ def model_checks(answer):
             return x
 
         with expecting(mine(ids), right(ids), case=case) as wrong:
-            hint = "The last norm is missing: it stands before the output layer."
+            hint = "The last norm is missing. Apply it before the output layer."
             wrong[hint] = right.lm_head(stream(right.tok_emb(ids)))
-            hint = "The token vectors are not multiplied by √C in a Llama."
+            hint = "Don't multiply by √C: a Llama uses the token vectors as they are."
             wrong[hint] = right.lm_head(right.norm(stream(right.tok_emb(ids) * 12**0.5)))
-            hint = "The output is logits: leave the softmax to who needs it."
-            wrong[hint] = right(ids).softmax(-1)
+            wrong["Return logits. The softmax is part of the loss."] = right(ids).softmax(-1)
     found = in_pieces(mine, ids, [5, 2], [Cache(), Cache()])
     with expecting(found, right(ids), case="5 tokens, then 2, with caches") as wrong:
-        hint = "One cache serves all blocks. Each block needs its own."
+        hint = "One cache serves all blocks. Give each block its own."
         wrong[hint] = in_pieces(right, ids, [5, 2], [Cache()] * 2)
-        wrong["The caches do not reach the blocks."] = in_pieces(right, ids, [5, 2], None)
+        wrong["Pass the caches on to the blocks."] = in_pieces(right, ids, [5, 2], None)
 
 
 @exercise("blank_llama.10", model_checks)
@@ -455,13 +451,13 @@ def name_checks(answer):
         return {name: name_of(name) for name in their_names([2, 13])}
 
     with expecting(renamed(answer), renamed(our_name)) as wrong:
-        hint = "The norms are swapped: `post_attention_layernorm` stands before the feed-forward."
+        hint = "The norms are swapped: `post_attention_layernorm` comes before the feed-forward."
         wrong[hint] = renamed(exchanged("attn_norm", "ffn_norm"))
         wrong["Gate and up are swapped."] = renamed(exchanged("gate", "up"))
-        wrong["The beginning `model.` is left."] = renamed(
+        wrong["Remove `model.` from the start of the name."] = renamed(
             lambda name: "model." * name.startswith("model.") + our_name(name)
         )
-        wrong["The end `.weight` stays."] = renamed(
+        wrong["Keep `.weight` at the end of the name."] = renamed(
             lambda name: our_name(name).removesuffix(".weight")
         )
 
@@ -519,37 +515,35 @@ def load_checks(answer):
     turn, read = rotate, attend  # these names keep the right ones
     right, case = seen(load_llama), "four heads over two, a base of 500, ε of 0.1"
     with expecting(seen(answer), right, case=case, tolerance=1e-4) as wrong:
-        hint = "RoPE's pairs are neighbours: pair i with i + D/2."
-        wrong[hint] = with_part(
+        wrong["RoPE's planes are neighbours. Pair i with i + D/2."] = with_part(
             rotate=lambda x, pos, base: turn(
                 torch.cat([x[..., ::2], x[..., 1::2]], dim=-1), pos, base
             )
         )
-        hint = "RoPE turns the other way."
+        hint = "RoPE turns the other way. The first half gets a·cos − b·sin."
         wrong[hint] = with_part(rotate=lambda x, pos, base: turn(x, -pos, base))
-        hint = "Positions are missing: turn queries and keys."
+        hint = "Positions are missing. Rotate queries and keys."
         wrong[hint] = with_part(rotate=lambda x, pos, base: x)
-        hint = "The scores are not divided by √D."
+        hint = "The scores aren't divided by √D yet."
         wrong[hint] = with_part(attend=lambda q, k, v: read(q * 6**0.5, k, v))
-        hint = "The future shows: attention must be causal."
-        wrong[hint] = with_part(attend=all_seen)
-        hint = "Key/value heads are dealt in turn: repeat_interleave, not repeat."
+        wrong["The future is visible. Use a causal mask."] = with_part(attend=all_seen)
+        hint = "Neighbouring query heads share a key/value head: use `repeat_interleave`."
         wrong[hint] = with_part(
             attend=lambda q, k, v: read(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1))
         )
-        hint = "The base is `rope_theta` of the configuration."
+        hint = "You use another base. Use `rope_theta` of the configuration."
         wrong[hint] = seen(load_llama, c | {"rope_theta": 10000.0})
-        hint = "ε is `rms_norm_eps` of the configuration, in all norms."
+        hint = "You use another ε. Take `rms_norm_eps` from the configuration, in all norms."
         wrong[hint] = seen(load_llama, c | {"rms_norm_eps": 1e-6})
-        wrong["The norm takes a mean out. RMSNorm does not."] = with_part(RMSNorm=Centred)
+        wrong["The norm subtracts the mean. RMSNorm doesn't."] = with_part(RMSNorm=Centred)
         wrong["Gate and up are swapped."] = with_part(our_name=exchanged("gate", "up"))
         hint = "The two norms of a block are swapped."
         wrong[hint] = with_part(our_name=exchanged("attn_norm", "ffn_norm"))
-        hint = "The last norm is missing: it stands before the output layer."
+        hint = "The last norm is missing. Apply it before the output layer."
         wrong[hint] = seen(without_the_norm)
-        hint = "The token vectors are not multiplied by √C in a Llama."
+        hint = "Don't multiply by √C: a Llama uses the token vectors as they are."
         wrong[hint] = seen(with_large_vectors)
-        wrong["The model is left in training mode: call `eval()`."] = right | {"training": True}
+        wrong["The model is still in training mode: call `eval()`."] = right | {"training": True}
     tied = settings(L=1, tied=True)
     tied = tied, random_tensors(tied)
     right = seen(load_llama, *tied)
@@ -565,10 +559,10 @@ def load_checks(answer):
     found, right = seen(answer, new, tensors), seen(load_llama, new, tensors)
     case = "no `rope_theta` but in `rope_parameters`"
     with expecting(found, right, case=case, tolerance=1e-4) as wrong:
-        hint = "Newer folders keep the base in `rope_parameters`."
+        hint = "You don't find the base. Newer folders keep it in `rope_parameters`."
         wrong[hint] = seen(load_llama, settings(L=1, base=10000.0), tensors)
     if not refused(seen, answer, c, missing):
-        raise Found("A tensor that is missing is passed over: leave torch strict.")
+        raise Found("A missing tensor goes unnoticed. Let torch be strict.")
 
 
 @exercise("blank_llama.12", load_checks)
@@ -607,19 +601,18 @@ def write_checks(answer):
     found = answer(model, ids, n, second)
     hook.remove()
     with expecting(found, right, case="a `pick` that takes the second") as wrong:
-        hint = "The model gets no caches, and sees the last token alone: hand them over."
+        hint = "The model gets no caches, so it reads only the last token. Pass them on."
         wrong[hint] = written(None)
-        hint = "With caches only the new token is read; the whole text would count twice."
+        hint = "You pass the whole text again. With caches, pass only the new token."
         wrong[hint] = written(own(), whole=True)
-        wrong["Return the new tokens alone, without the beginning."] = torch.cat([ids, right], 1)
-        hint = "One cache serves all blocks. Each block needs its own."
-        wrong[hint] = written([Cache()] * 2)
-        wrong["The next token follows from the last position: `[:, -1]`."] = written(own(), at=0)
-        hint = "Use `pick`: it chooses the token, not you."
+        wrong["Return only the new tokens, without the prompt."] = torch.cat([ids, right], 1)
+        wrong["One cache serves all blocks. Give each block its own."] = written([Cache()] * 2)
+        wrong["Predict the next token from the last position: `[:, -1]`."] = written(own(), at=0)
+        hint = "You choose the token yourself. Call `pick`, which chooses it."
         wrong[hint] = written(own(), lambda logits: logits.argmax(-1))
     if sum(positions) > 3 + n:
         raise Found(
-            "The whole text is read again at each step: keep caches, and read the new token."
+            "You read the whole text at each step. Keep caches, and read only the new token."
         )
 
 
@@ -655,9 +648,9 @@ def fill_checks(answer):
     tensors = random_tensors(settings(L=1))
     cases = {"a whole folder": (tensors,), "a folder without a norm": (without_a_norm(tensors),)}
     with expecting_all(arrived(answer), arrived(fill), cases) as wrong:
-        hint = "All names are right now. But a tensor that is missing is still passed over."
+        hint = "All names are right now, but a missing tensor still goes unnoticed."
         wrong[hint] = arrived(not_strict)
-        hint = "Now it refuses every folder: their names are not those of your model."
+        hint = "Now every folder fails, because the names are not those of your model."
         wrong[hint] = arrived(their_names_kept)
 
 

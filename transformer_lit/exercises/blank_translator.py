@@ -25,7 +25,7 @@ def filled_like(module, example):
     )
     lists = {"missing": wanted - given, "not looked for": given - wanted}
     if said := [f"{what}: {', '.join(sorted(names))}" for what, names in lists.items() if names]:
-        raise Found(f"Its weights are not called as they should be. {'; '.join(said)}.")
+        raise Found(f"Its weights don't have the expected names. {'; '.join(said)}.")
     module.load_state_dict(example.state_dict(), strict=False)  # the module may also store a mask
     return module
 
@@ -53,14 +53,15 @@ def batch_checks(answer):
 
     with expecting(answer(pairs), (src, tgt_in, tgt_out), case="three pairs") as wrong:
         hint = (
-            "`tgt_in` is not shifted: it begins with BOS, and the decoder must not read the answer."
+            "`tgt_in` isn't shifted. Begin it with BOS, so that the decoder doesn't read the "
+            "answer."
         )
         wrong[hint] = src, tgt_out, tgt_out
-        hint = "The decoder begins with BOS, not with EOS."
+        hint = "The decoder begins with EOS. Begin it with BOS."
         wrong[hint] = src, tgt_in.masked_fill(tgt_in == BOS, EOS), tgt_out
-        hint = "The source ends with EOS too."
+        hint = "End the source with EOS too."
         wrong[hint] = src.masked_fill(src == EOS, PAD)[:, :-1], tgt_in, tgt_out
-        wrong["Padding stands on the right."] = left(src), left(tgt_in), left(tgt_out)
+        wrong["Put the padding on the right."] = left(src), left(tgt_in), left(tgt_out)
 
 
 @exercise("blank_translator.3", batch_checks)
@@ -83,13 +84,13 @@ def attend_checks(answer):
         return scores.masked_fill(mask, -torch.inf)
 
     with expecting(answer(*inputs), hidden(scores).softmax(-1) @ v) as wrong:
-        wrong["The scores are not divided by √D."] = hidden(products).softmax(-1) @ v
+        wrong["The scores aren't divided by √D yet."] = hidden(products).softmax(-1) @ v
         wrong["You divide by D. Divide by its root."] = hidden(products / 11).softmax(-1) @ v
-        hint = "The polarity is turned: True means that the key may be seen."
+        hint = "The mask is inverted: True means that the query may attend."
         wrong[hint] = hidden(scores, mask).softmax(-1) @ v
-        hint = "The softmax runs over the keys, the last axis."
+        hint = "The softmax has to run over the keys, the last axis."
         wrong[hint] = hidden(scores).softmax(-2) @ v
-        wrong["The mask is not used."] = scores.softmax(-1) @ v
+        wrong["The mask isn't used yet: apply it to the scores."] = scores.softmax(-1) @ v
     expect(gradients(answer, *inputs), gradients(attend, *inputs))
 
 
@@ -104,18 +105,18 @@ def heads_checks(answer):
     inputs = x, memory, everything
     case = "five queries over seven places"
     with expecting(module(*inputs), example(*inputs), case=case) as wrong:
-        hint = "Keys and values come from the memory, not from x."
+        hint = "You take keys and values from x. Take them from the memory."
         wrong[hint] = example(x, x, everything)
-        hint = "The sides are exchanged: queries come from x, keys and values from the memory."
+        hint = "The sides are swapped: queries come from x, keys and values from the memory."
         wrong[hint] = example(memory, x, everything)
-        hint = "`view` mixes heads and positions: cut the last axis, then transpose."
+        hint = "`view` mixes heads and positions. Cut the last axis, then transpose."
         wrong[hint] = changed(example, heads=lambda x: x.reshape(2, 3, -1, 2))(*inputs)
         wrong["`o_proj` is never used."] = changed(example, o_proj=nn.Identity())(*inputs)
-        hint = "The heads are not cut: each has C/H of the entries."
+        hint = "You don't split into heads. Give each head C/H of the entries."
         wrong[hint] = changed(example, n_heads=1)(*inputs)
     found, right = module(x, memory, padded(2, 7)), example(x, memory, padded(2, 7))
     with expecting(found, right, case="a mask") as wrong:
-        wrong["The mask is not passed on."] = example(*inputs)
+        wrong["Pass the mask on to `attend`."] = example(*inputs)
 
 
 @exercise("blank_translator.5", heads_checks)
@@ -147,16 +148,16 @@ def encoder_checks(answer):
     module = filled_like(answer(6, 3, 11), example)
     case = "two sentences, one padded"
     with expecting(module(x, mask), example(x, mask), case=case) as wrong:
-        hint = "That is post-norm. Here each sublayer reads a norm, and the stream has none."
+        hint = "That is post-norm. Let each sublayer read a norm, and leave the stream as it is."
         after = example.attn_norm(x + attn(x, x, mask))
         wrong[hint] = norm(after + ffn(after))
-        hint = "Keys and values read the norm as well, not the queries alone."
+        hint = "Only the queries read the norm. Keys and values read it too."
         wrong[hint] = then_ffn(x + attn(h, x, mask))
         hint = "The ReLU between up and down is missing."
         after = x + attn(h, h, mask)
         wrong[hint] = after + example.down_proj(example.up_proj(norm(after)))
-        wrong["Padding is seen: pass the mask on."] = then_ffn(x + attn(h, h, mask | True))
-        wrong["What a sublayer gives is added to its input."] = ffn(norm(attn(h, h, mask)))
+        wrong["Padding is visible. Pass the mask on."] = then_ffn(x + attn(h, h, mask | True))
+        wrong["Add what a sublayer returns to its input."] = ffn(norm(attn(h, h, mask)))
 
 
 @exercise("blank_translator.6", encoder_checks)
@@ -188,15 +189,15 @@ def decoder_checks(answer):
 
     found, right = filled_like(answer(6, 3, 11), example)(x, memory, mask), ffn(across(itself(x)))
     with expecting(found, right, case="five places, a source of seven") as wrong:
-        hint = "The future shows: self-attention of the decoder is causal."
+        hint = "The future is visible. Self-attention in the decoder has to be causal."
         wrong[hint] = ffn(across(itself(x, triangle | True)))
-        hint = "First the target looks at itself, then at the source."
+        hint = "The two attentions are swapped: self-attention comes first."
         wrong[hint] = ffn(itself(across(x)))
-        hint = "The memory is read as it is: it was normed at the end of the encoder."
+        hint = "You normalise the memory again. The encoder has done so at its end."
         wrong[hint] = ffn(across(itself(x), example.cross_norm(memory)))
-        hint = "Padding of the source is seen: pass the mask to cross-attention."
+        hint = "The source's padding is visible. Pass the mask to cross-attention."
         wrong[hint] = ffn(across(itself(x), mask=mask | True))
-        wrong["Cross-attention is never used."] = ffn(itself(x))
+        wrong["Cross-attention is never used. Add it."] = ffn(itself(x))
 
 
 @exercise("blank_translator.7", decoder_checks)
@@ -256,20 +257,20 @@ def translator_checks(answer):
     model = filled_like(answer(*sizes), example)
     found, right = outcome(model, model), outcome(example, example)
     with expecting(found | {"forward": model(src, tgt_in)}, right) as wrong:
-        hint = "Positions are missing on both sides: add a row of `pos_emb`."
+        hint = "Positions are missing on both sides. Add a row of `pos_emb`."
         wrong[hint] = outcome(no_rows, no_rows)
         wrong["Positions are missing in the decoder."] = outcome(example, no_rows)
-        hint = "The memory is not normed: `encoder_norm` stands after the last layer."
+        hint = "The memory isn't normalised. Apply `encoder_norm` after the last layer."
         wrong[hint] = outcome(no_norm, example)
-        hint = "Padding of the source is seen."
+        hint = "The source's padding is visible. Mask it."
         wrong[hint] = outcome(side("encoder", seen), side("decoder", seen))
-        hint = "The mask is turned round: True means that a place may be seen."
+        hint = "The mask is inverted: True means that the query may attend."
         wrong[hint] = outcome(turned_encoder, turned_decoder)
-        hint = "In `decode` the mask is turned round: True means that a place may be seen."
+        hint = "In `decode` the mask is inverted: True means that the query may attend."
         wrong[hint] = outcome(example, turned_decoder)
-        hint = "In `encode` the mask is turned round: True means that a place may be seen."
+        hint = "In `encode` the mask is inverted: True means that the query may attend."
         wrong[hint] = outcome(turned_encoder, example)
-        hint = "The decoder sees the future."
+        hint = "The future is visible in the decoder. Use a causal mask."
         wrong[hint] = outcome(example, changed(example, decoder=nn.ModuleList(ahead)))
 
 
@@ -341,14 +342,14 @@ def train_checks(answer):
         return trained(train)
 
     with expecting(trained(answer), variant(), case="three steps") as wrong:
-        hint = "Padding counts in the loss: leave it out of the mean."
+        hint = "Padding is counted too. Leave out the positions whose target is padding."
         wrong[hint] = variant(ignored=-100)
-        hint = "The gradients of earlier steps are still there: clear them."
+        hint = "The gradients of earlier steps are still there. Clear them in each step."
         wrong[hint] = variant(clear=False)
-        wrong["The model reads `tgt_in`; you gave it the answer."] = variant(read=2)
-        hint = "The model should say `tgt_out`; you compare with `tgt_in`, what it reads."
+        wrong["The model has to read `tgt_in`. You pass it the answer."] = variant(read=2)
+        hint = "You compare with `tgt_in`, which the model reads. Compare with `tgt_out`."
         wrong[hint] = variant(say=1)
-        wrong["The optimiser is Adam."] = variant(optimizer_class=torch.optim.SGD)
+        wrong["Use Adam as the optimiser."] = variant(optimizer_class=torch.optim.SGD)
 
 
 @exercise("blank_translator.9", train_checks)
@@ -408,13 +409,13 @@ def translate_checks(answer):
             return {"translations": said, "the source is encoded once": model.encoded == 1}
 
         with expecting(translations(answer), translations(variant()), case=case) as wrong:
-            wrong["The end token is no part of the text."] = translations(variant(more=1))
-            wrong["The decoder begins with BOS."] = translations(variant(first=EOS))
-            hint = "The source does not change: encode it once, before the loop."
+            wrong["Cut the end token off the text."] = translations(variant(more=1))
+            wrong["Begin the decoder with BOS."] = translations(variant(first=EOS))
+            hint = "You encode the source at each step. Encode it once, before the loop."
             wrong[hint] = translations(variant(again=True))
-            hint = "It stops when the first sentence ends. Go on until all have."
+            hint = "You stop when the first sentence ends. Go on until all have ended."
             wrong[hint] = translations(variant(enough=torch.any))
-            wrong["The next token follows from the last position."] = translations(
+            wrong["Predict the next token from the last position."] = translations(
                 variant(next_at=0)
             )
 
@@ -436,8 +437,7 @@ def loss_checks(answer):
     losses = nn.functional.cross_entropy(logits.mT, tgt_out, reduction="none")
     right = losses[tgt_out != PAD].mean()
     with expecting(answer(logits, tgt_out), right, case="two rows, one padded") as wrong:
-        hint = "The end counts now, and so does padding: leave that out."
-        wrong[hint] = losses.mean()
+        wrong["The end counts now, but so does padding. Leave padding out."] = losses.mean()
         hint = "Padding adds nothing now, but it still counts in the mean."
         wrong[hint] = (losses * (tgt_out != PAD)).mean()
     expect(gradients(answer, logits, tgt_out), gradients(word_loss, logits, tgt_out))

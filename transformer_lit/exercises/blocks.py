@@ -20,16 +20,16 @@ def interaction_checks(interaction):
         found, gap = interaction(*(x.tolist() for x in losses)), here - there
         mean, error, separated = told(gap)
         with expecting(found, (mean, error, separated), case=case, tolerance=1e-9) as wrong:
-            hint = "The seed is common to all four: take the difference of effects for each seed."
+            hint = "The seed is common to all four. Take the difference of effects for each seed."
             wrong[hint] = told(gap, ((here.var() + there.var()) / 3).sqrt().item())
-            hint = "An interaction is the one effect minus the other. These are added."
+            hint = "You add the two effects. An interaction is one effect minus the other."
             wrong[hint] = told(here + there)
-            hint = "Three differences have two degrees of freedom: the limit is 4.303 errors."
+            hint = "You use 1.96. With two degrees of freedom, the limit is 4.303 errors."
             wrong[hint] = told(gap, limit=1.96)
-            hint = "A mean may be separated from 0 below it, too."
+            hint = "You overlook means below 0. They may be separated from 0 too."
             wrong[hint] = mean, error, separated and mean > 0
-            wrong["That is the effect in the first place alone."] = told(here)
-            hint = "The signs are turned: the first place minus the other, RMSNorm minus LayerNorm."
+            wrong["That is only the effect in the first place."] = told(here)
+            hint = "The sign is wrong: first place minus the other, RMSNorm minus LayerNorm."
             wrong[hint] = told(-gap)
 
 

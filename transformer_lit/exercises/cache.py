@@ -22,33 +22,35 @@ def cache_checks(answer):
         "A new cache that was given these pieces, and what came back for the last of them."
         cache = answer()
         if callable(cache.length):
-            raise Found("`length` is a number: a method needs `@property`.")
+            raise Found("`length` should be a number. Make the method a `@property`.")
         if cache.length != 0:
             held = f"its length is {cache.length!r}"
-            raise Found(f"A new cache is not empty: {held}. Is it shared by all?")
+            raise Found(f"A new cache isn't empty: {held}. Do all caches share a list?")
         for piece in zip(k.split(cut, 2), v.split(cut, 2)):
             found = cache.update(*piece)
         if found is None:
-            raise Found("`update` must return all keys and values: is a `return` missing?")
+            raise Found("`update` must return all keys and values. Is a `return` missing?")
         return cache, found
 
     _, found = filled(1)
     with expecting(found, (k, v), case="token by token") as wrong:
-        hint = "`update` returns all keys and values so far, and not the new ones alone."
+        hint = "`update` returns only the new keys and values. Return all of them so far."
         wrong[hint] = k[:, :, 6:], v[:, :, 6:]
-        wrong["The old positions come first, the new ones behind them."] = k.flip(2), v.flip(2)
-        hint = "Join along axis 2, the positions: axis 1 is that of the heads."
+        wrong["The new positions come first. Put them after the old ones."] = k.flip(2), v.flip(2)
+        hint = "You join along axis 1, which is the heads. Join along axis 2, the positions."
         wrong[hint] = torch.cat(k.split(1, 2), 1), torch.cat(v.split(1, 2), 1)
-        hint = "Join along axis 2, the positions: axis −1 is that of the entries."
+        hint = "You join along axis −1, the entries. Join along axis 2, the positions."
         wrong[hint] = torch.cat(k.split(1, 2), -1), torch.cat(v.split(1, 2), -1)
-        hint = "What `update` joined must be kept for the next call."
+        hint = "`update` doesn't keep what it has joined. Keep it for the next call."
         wrong[hint] = k[:, :, [0, 6]], v[:, :, [0, 6]]
     cache, found = filled([4, 2, 1])
     with expecting(found, (k, v), case="4, then 2, then 1") as wrong:
-        hint = "A second cache holds what the first was given: make its own in `__init__`."
+        hint = (
+            "A second cache holds what the first was given. Give each its own state in `__init__`."
+        )
         wrong[hint] = torch.cat([k, k], 2), torch.cat([v, v], 2)
     with expecting(cache.length, 7, case="the length after 4, 2 and 1") as wrong:
-        wrong["`length` counts positions, not calls of `update`."] = 3
+        wrong["`length` counts calls of `update`. It has to count positions."] = 3
     layer, x, cache = MultiHeadAttention(12, 3, causal=True), torch.randn(2, 7, 12), answer()
     pieces = [layer(piece, cache=cache) for piece in x.split([4, 2, 1], 1)]
     expect(torch.cat(pieces, 1), layer(x), case="a layer reads 4, then 2, then 1")
@@ -84,9 +86,9 @@ def caches_checks(answer):
     expect(model(ids).detach(), right, case="without caches")
     for case, cut in {"token by token": [1] * 9, "5, then 3, then 1": [5, 3, 1]}.items():
         with expecting(in_pieces(model, cut), right, case=case) as wrong:
-            hint = "What was read before is forgotten: hand the caches on to every layer."
+            hint = "The model forgets what it has read before. Pass the caches on to every layer."
             wrong[hint] = in_pieces(right_model, cut, cached=False)
-            hint = "The new positions begin at 0 again: count on from the cache's `length`."
+            hint = "The new positions start at 0 again. Start at the cache's `length`."
             wrong[hint] = in_pieces(begins_again, cut)
 
 
@@ -186,12 +188,11 @@ def cached_writing_checks(answer):
 
     expect(text(answer, cached=False), text(generate, cached=False), case="without caches")
     with expecting(text(answer), text(generate), case="two calls with the same caches") as wrong:
-        hint = "The caches are not used: the model reads the whole text at every step."
+        hint = "The caches aren't used: the model reads the whole text at every step."
         wrong[hint] = text(without)
-        hint = "What is in the caches is read again: give the model the new ids only."
+        hint = "The model reads again what is in the caches. Give it only the new ids."
         wrong[hint] = text(reads_all_again)
-        hint = "Each call begins with new caches. Use those that were handed in."
-        wrong[hint] = text(begins_again)
+        wrong["Each call creates new caches. Use those that were passed in."] = text(begins_again)
 
 
 @exercise("cache.7", cached_writing_checks)
@@ -224,16 +225,16 @@ def piece_checks(answer):
         return torch.cat([in_pieces(one, w_q, w_k, w_v, [len(one)]) for one in x.split(cut)])
 
     with expecting_all(answer, in_pieces, cases) as wrong:
-        hint = "No mask is right for a step. In a longer piece a token now sees those after it."
+        hint = "No mask is right for one token, but in a longer piece each token sees later ones."
         wrong[hint] = with_triangle(lambda held: 7)
-        hint = "Now each piece sees itself alone: the cache must stay, and the mask must move."
-        wrong[hint] = alone
+        wrong["Now each piece sees only itself. Keep the cache, and shift the mask."] = alone
         hint = (
-            "The shift has the wrong sign: the keys that were there move the triangle to the right."
+            "The shift has the wrong sign. The keys that were there move the triangle to the right."
         )
         wrong[hint] = with_triangle(lambda held: -held)
-        wrong["One too few: a query sees its own key too."] = with_triangle(lambda held: held - 1)
-        hint = "One too far: a query sees its own key and nothing after it."
+        hint = "That is one key too few: a query attends to its own key too."
+        wrong[hint] = with_triangle(lambda held: held - 1)
+        hint = "That is one key too far: a query attends to its own key and nothing after it."
         wrong[hint] = with_triangle(lambda held: held + 1)
 
 
@@ -261,16 +262,16 @@ def window_checks(answer):
         # copies, because what it returns may be a view of what it changes later
         found = [copy.deepcopy(cache.update(*step)) for step in steps]
         if found[0] is None:
-            raise Found("`update` must return keys and values: is a `return` missing?")
+            raise Found("`update` must return keys and values. Is a `return` missing?")
         with expecting(found, ends(window), case=f"a window of {window}, 11 steps") as wrong:
-            wrong["One position too many: itself and `window` − 1 before it."] = ends(window + 1)
-            wrong["One position too few: the new one belongs to the window."] = ends(window - 1)
-            wrong["All positions are returned: keep the last `window` of them."] = ends(11)
+            wrong["One too many: keep the new one and `window` − 1 before it."] = ends(window + 1)
+            wrong["One too few: the new position belongs to the window."] = ends(window - 1)
+            wrong["You return all positions. Keep only the last `window` of them."] = ends(11)
         with expecting(cache.length, 11, case="the length after 11 steps") as wrong:
-            wrong["`length` counts all that ever came; the layer takes positions from it."] = window
+            wrong["`length` has to count all positions so far: the layer starts there."] = window
         room = (window + 1) * 2 * k[:, :, 0].numel()  # keys and values, one position to spare
         if numbers_held(cache) > room:
-            raise Found("It returns the window and holds the whole text: cut what it keeps.")
+            raise Found("You return the window but store the whole text. Store the window.")
 
 
 def numbers_held(cache):

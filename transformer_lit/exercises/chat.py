@@ -27,12 +27,13 @@ def conversation_ids_checks(answer):
     }
     for case, turns in cases.items():
         with expecting(answer(turns, special, ordinary), variant(turns), case=case) as wrong:
-            wrong["An end that a person types must be letters."] = variant(turns, said=special)
-            hint = "The form's own tokens must be tokens."
+            hint = "You turn a typed end into a token. Keep it as letters."
+            wrong[hint] = variant(turns, said=special)
+            hint = "You write the form's own tokens as letters. Make them tokens."
             wrong[hint] = variant(turns, closing=ordinary("<|im_end|>\n"))
-            hint = "The answer is not opened: the model would have to write its own role."
+            hint = "You don't open the answer, so the model would have to write its own role."
             wrong[hint] = variant(turns, opening=[])
-            wrong["A new line stands behind each end."] = variant(turns, closing=closing[:-1])
+            wrong["Add a new line after each end."] = variant(turns, closing=closing[:-1])
 
 
 @exercise("chat.3", conversation_ids_checks)

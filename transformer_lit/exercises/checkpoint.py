@@ -16,19 +16,19 @@ def average_checks(answer):
     before = copy.deepcopy(several)
     found, right = answer(several), average(before)
     if difference(before, several, 0.0, True):
-        raise Found("It changes its inputs. Work on a copy.")
+        raise Found("You change the inputs. Work on a copy.")
     with expecting(found, right, case="three checkpoints") as wrong:
-        wrong["That is the last checkpoint alone."] = several[-1]
+        wrong["That is only the last checkpoint."] = several[-1]
         total = {name: 3 * tensor for name, tensor in right.items()}
-        wrong["This is the sum: divide it by the number of checkpoints."] = total
+        wrong["You take the sum. Divide it by the number of checkpoints."] = total
     with expecting(answer(half), average(half), case="stored in half precision") as wrong:
         narrow = (half[0]["weight"] + half[1]["weight"]) / 2
-        hint = "In half precision the sum overflows and loses digits: add in fp32."
+        hint = "In half precision the sum overflows and loses digits. Add in fp32."
         wrong[hint] = {"weight": narrow}
     right = average(counted)
     with expecting(answer(counted), right, case="with a counter") as wrong:
         mean = right | {"steps": torch.tensor([5.0, 7.0, 11.0]).float().mean()}
-        wrong["A counter has no mean: take the last one."] = mean
+        wrong["You average a counter. Take the last one."] = mean
 
 
 @exercise("checkpoint.3", average_checks)

@@ -10,11 +10,11 @@ def target_tables_checks(answer):
     tgt_in, tgt_out, mask = right = target_tables(rows, 0, 1, 2)
     with expecting(answer(rows, 0, 1, 2), right, case="rows of three lengths") as wrong:
         without_ends = torch.arange(4) < torch.tensor([[3], [1], [2]])
-        hint = "The end is a token too: the model has to learn to say it."
+        hint = "The end token is missing. The model has to learn to predict it too."
         wrong[hint] = tgt_in, tgt_out, without_ends
-        wrong["tgt_in begins with <bos>, tgt_out ends with <eos>."] = tgt_out, tgt_in, mask
+        wrong["tgt_in begins with <bos>, and tgt_out ends with <eos>."] = tgt_out, tgt_in, mask
         whole = pad([[1, *row, 2] for row in rows], 0)
-        hint = "Cut each row before you pad: short rows still have their <eos> in tgt_in."
+        hint = "You pad first, so short rows keep <eos> in tgt_in. Cut each row before you pad."
         wrong[hint] = whole[:, :-1], whole[:, 1:], mask
     expect(answer([[7, 5, 3]], 0, 1, 2), target_tables([[7, 5, 3]], 0, 1, 2), case="one row")
     rows = [[], [9, 6]]
@@ -22,12 +22,12 @@ def target_tables_checks(answer):
     tgt_in, tgt_out, mask = right = target_tables(rows, 2, 1, 2)
     case = "padding has the id of the end"
     with expecting(answer(rows, 2, 1, 2), right, case=case) as wrong:
-        hint = "Compare lengths, not ids: padding may have the id of a token."
+        hint = "You compare ids, but padding may have the id of a token. Compare lengths."
         wrong[hint] = tgt_in, tgt_out, tgt_out != 2
     tgt_in, tgt_out, mask = right = target_tables(rows, 1, 1, 2)
     case = "padding has the id of the beginning"
     with expecting(answer(rows, 1, 1, 2), right, case=case) as wrong:
-        hint = "Compare lengths, not ids: some models begin with the id of the padding."
+        hint = "You compare ids, but some models begin with the id of padding. Compare lengths."
         wrong[hint] = tgt_in, tgt_out, tgt_in != 1
 
 
@@ -50,7 +50,7 @@ def padded_checks(answer):
         "another id of the end": ([[7, 2, 9], [2, 9]], 9),
     }
     with expecting_all(answer, padded, cases) as wrong:
-        hint = "The <eos> of each row is a token too: the model must learn to say it."
+        hint = "You leave out the <eos> of each row. The model has to learn to predict it."
         wrong[hint] = without_ends
 
 

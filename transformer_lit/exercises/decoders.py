@@ -15,20 +15,20 @@ def near_checks(answer):
 
     with expecting(answer(q, k, v, size, cap, scale), layer(capped), case="a window of 3") as wrong:
         hint = (
-            "A hidden score of −∞ becomes −cap behind the cap, and is seen. Cap first, then hide."
+            "The cap turns a masked score of −∞ into −cap, which is visible. Cap first, then mask."
         )
         hidden = scores.masked_fill(~(past & near), -torch.inf)
         wrong[hint] = (cap * torch.tanh(hidden / cap)).softmax(-1) @ v
-        hint = "A cap that cuts has no gradient beyond it. Use the tanh."
+        hint = "A cap that clips has no gradient beyond it. Use the tanh."
         wrong[hint] = layer(scores.clamp(-cap, cap))
-        hint = "Divide by the cap inside the tanh: small scores shall stay what they are."
+        hint = "Divide by the cap inside the tanh, so that small scores stay as they are."
         wrong[hint] = layer(cap * torch.tanh(scores))
-        hint = "The scale comes first: what is capped is the scaled score."
+        hint = "You cap before you scale. Scale the scores first, then cap them."
         wrong[hint] = layer(scale * cap * torch.tanh(q @ k.T / cap))
-        hint = "That is one position too many: the last `size` are seen, its own among them."
+        hint = "That is one key too many: the last `size` are visible, including its own."
         wrong[hint] = layer(capped, past & (s >= t - size))
-        wrong["A position sees keys behind it. Hide them too."] = layer(capped, near)
-        wrong["The window is missing: everything before is seen."] = layer(capped, past)
+        wrong["A position attends to later keys. Mask them too."] = layer(capped, near)
+        wrong["The window is missing: mask the keys before it."] = layer(capped, past)
     found = answer(q, k, v, 11, cap, scale)
     expect(found, layer(capped, past), case="a text shorter than the window")
     inputs = q, k, v, size, cap, scale

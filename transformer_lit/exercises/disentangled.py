@@ -12,20 +12,17 @@ def row_checks(answer):
         c2p, products = (q @ rel_k.T).gather(-1, rows), k @ rel_q.T
         case = f"{T} tokens, a table of {2 * M} rows"
         with expecting(answer(q, k, rel_q, rel_k, rows), right, case=case) as wrong:
-            hint = (
-                "Position to content needs the index of the keys: "
-                "transpose `rows` before gathering."
-            )
+            hint = "Position to content needs the keys' index. Transpose `rows` before you gather."
             wrong[hint] = c2p + products.gather(-1, rows).T
             hint = "Gathered by keys, the second term has a row for each key. Transpose the result."
             wrong[hint] = c2p + products.gather(-1, rows.T)
             hint = (
-                "The second term is gathered as the first, but its rows are keys: transpose there."
+                "You gather both terms alike, but the second one's rows are keys. Transpose there."
             )
             wrong[hint] = c2p + products.gather(-1, rows)
-            wrong["That is content to position alone. The second term is still missing."] = c2p
+            wrong["That is only content to position. Add the second term."] = c2p
             swapped = position_terms(q, k, rel_k, rel_q, rows)
-            wrong["Queries meet rel_k, and keys meet rel_q."] = swapped
+            wrong["Tables are swapped: queries use rel_k, keys rel_q."] = swapped
 
 
 @exercise("disentangled.3", row_checks)

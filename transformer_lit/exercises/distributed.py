@@ -22,26 +22,24 @@ def ring_checks(answer):
         result, sent = right = ring_reduce_scatter(parts)
         with expecting(answer(parts), right, case=case) as wrong:
             hint = (
-                "No part has gone round: add in the order of its way, from process r + 1 home to r."
+                "You don't send parts round. Add in the order of their way, from process r + 1 to "
+                "r."
             )
             # one by one: from Python 3.12 on, `sum` keeps what floats lose
             wrong[hint] = [reduce(add, column) for column in zip(*parts)], sent
-            hint = "A part has only n − 1 steps to go until it is complete."
-            wrong[hint] = result, sent + 1
-            hint = "That many numbers cost an all-reduce. Stop when each part is complete once."
+            wrong["A part needs only n − 1 steps until it is complete."] = result, sent + 1
+            hint = "That is the cost of an all-reduce. Stop when each part is complete once."
             wrong[hint] = result, 2 * sent
             hint = (
-                "Element r of the result is part r: "
-                "here each part has stopped one process too early."
+                "Element r of the result has to be part r. Here each part has stopped one process "
+                "too early."
             )
             wrong[hint] = result[1:] + result[:1], sent
-            hint = "Element r of the result is part r: here each part stands one place too late."
+            hint = "Element r has to be part r. Here each part is one process too far."
             wrong[hint] = result[-1:] + result[:-1], sent
             hint = "That is what all processes send together. How many does each one send?"
             wrong[hint] = result, len(parts) * sent
-            hint = (
-                "What process r holds of part r is its own alone. Where must part r begin its way?"
-            )
+            hint = "You return what process r had at the start. Where must part r begin its way?"
             wrong[hint] = [parts[r][r] for r in range(len(parts))], sent
 
 

@@ -15,12 +15,12 @@ def loss_checks(answer):
 
         right = loss(cosines / temperature)
         with expecting(answer(x, y, temperature), right, case=f"pairs: {B}") as wrong:
-            wrong["The rows are not of length 1 yet."] = loss(x @ y.T / temperature)
-            hint = "The softmax is taken over one axis only: ask from y too."
+            wrong["Divide each row by its length first."] = loss(x @ y.T / temperature)
+            hint = "You take the softmax over one axis only. Take it from y to x too."
             wrong[hint] = F.cross_entropy(cosines / temperature, own)
-            hint = "Divide by the temperature; a small one makes the softmax sharp."
+            hint = "You multiply by the temperature. Divide, so that a small one sharpens."
             wrong[hint] = loss(cosines * temperature)
-            wrong["Take the mean of the two sides, not their sum."] = 2 * right
+            wrong["You add up the two sides. Take their mean."] = 2 * right
 
 
 @exercise("embed.3", loss_checks)

@@ -16,13 +16,13 @@ def table_gradient_checks(answer):
         g, zeros = torch.randn(*ids.shape, 5), torch.zeros(11, 5)
         right, flat = table_gradient(ids, g, 11), ids.flatten()
         with expecting(answer(ids, g, 11), right, case=case) as wrong:
-            hint = "Of several gradients for one token only one stays: add them all up."
+            hint = "You keep only one of several gradients for a token. Add up all of them."
             wrong[hint] = zeros.index_copy(0, flat, g.flatten(0, 1))
             averaged = right / flat.bincount(minlength=11).clamp(1)[:, None]
-            wrong["A token's gradients add up. They are not averaged."] = averaged
+            wrong["You average the gradients of a token. Add them up instead."] = averaged
             one_sentence = zeros.index_add(0, ids[0], g[0])
-            wrong["Only the first sentence of the batch is counted."] = one_sentence
-            wrong["There is no factor √C here."] = 5**0.5 * right
+            wrong["Only the first sentence is counted. Count the whole batch."] = one_sentence
+            wrong["There is no factor √C here: leave it out."] = 5**0.5 * right
 
 
 @exercise("embedding.2", table_gradient_checks)
@@ -68,9 +68,9 @@ def tied_pair_checks(answer):
 
     cases = {"five tokens of three numbers": (5, 3), "eleven of seven": (11, 7)}
     with expecting_all(stepping(answer), stepping(tied_pair), cases) as wrong:
-        hint = "One storage, but two parameters with a gradient each. Share the parameter."
+        hint = "There is one storage, but two parameters with a gradient each. Share the parameter."
         wrong[hint] = stepping(two_parameters)
-        hint = "The output layer has a bias of its own: the table is all that it may have."
+        hint = "The output layer still has its bias. Its only parameter should be the table."
         wrong[hint] = stepping(with_bias)
 
 

@@ -26,21 +26,22 @@ def mixture_checks(answer):
         gates = p / p.sum(-1, keepdim=True)
         found = answer(x, W, [counted(e) for e in range(5)], k)
         with expecting(found, weighted(gates, chosen), case=case) as wrong:
-            hint = "The gates of a token must sum to 1: divide by the sum of the chosen."
+            hint = "The gates of a token don't sum to 1. Divide by the sum of the chosen ones."
             wrong[hint] = weighted(p, chosen)
             over, others = (x @ W).softmax(0).topk(k)
             hint = (
-                "A softmax over the tokens compares tokens. "
-                "Compare the experts, along the last axis."
+                "Your softmax compares tokens. Let it compare the experts, which are the last axis."
             )
             wrong[hint] = weighted(over / over.sum(-1, keepdim=True), others)
-            hint = "The sum is that of a token's own gates, and not of all tokens'."
+            hint = (
+                "You divide by a sum over all tokens. Divide by the sum of the token's own gates."
+            )
             wrong[hint] = weighted(p / p.sum(0), chosen)
-            hint = "A second expert writes over what the first has made: add."
+            hint = "A second expert overwrites what the first has computed. Add it instead."
             wrong[hint] = weighted(gates * (chosen == chosen.amax(-1, keepdim=True)), chosen)
-            hint = "Each choice has its own gate; you take that of the first for all."
+            hint = "You use the gate of the first choice for all. Each choice has its own gate."
             wrong[hint] = weighted(gates[:, :1].expand(11, k), chosen)
-        hint = "The output is right, but each expert computes all tokens: then nothing is saved."
+        hint = "The output is right, but each expert computes all tokens, so nothing is saved."
         tokens = [(chosen == e).sum().item() for e in range(5)]
         expect(called, tokens, {hint: [11] * 5}, case=f"{case}, tokens of each expert")
 

@@ -14,12 +14,12 @@ def c_attn_checks(answer):
         matrices, biases = weight.t().chunk(3), bias.chunk(3)
         right = named(matrices, biases)
         with expecting(answer(weight, bias), right, case=f"a width of {C}") as wrong:
-            hint = "The matrices are not turned: ours are outputs × inputs."
+            hint = "The matrices aren't transposed. Ours are outputs × inputs."
             wrong[hint] = named(weight.chunk(3, -1), biases)
             wrong["The order is queries, keys, values."] = named(matrices, biases, order="kqv")
             taken = (range(i, 3 * C, 3) for i in range(3))
             dealt = zip(*((weight.t()[list(rows)], bias[list(rows)]) for rows in taken))
-            hint = "Columns do not take turns: q is the first third, not every third column."
+            hint = "You take every third column. q is the first third of the columns."
             wrong[hint] = named(*dealt)
 
 

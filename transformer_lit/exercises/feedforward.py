@@ -18,18 +18,18 @@ def swiglu_checks(answer):
     right = {"gate_proj.weight": [11, 5], "up_proj.weight": [11, 5], "down_proj.weight": [5, 11]}
     with expecting(shapes, right, case="the parameters of SwiGLU(5, 11)") as wrong:
         biases = {"gate_proj.bias": [11], "up_proj.bias": [11], "down_proj.bias": [5]}
-        wrong["LLaMA's network has no biases: `bias=False` for all three."] = right | biases
+        wrong["LLaMA's network has no biases: pass `bias=False` three times."] = right | biases
     weights = {name: torch.randn(shape) for name, shape in right.items()}
     network.load_state_dict(weights)
     gate, up, down = (weight.T for weight in weights.values())
     a, b = x @ gate, x @ up
     with expecting(network(x), (F.silu(a) * b) @ down, case="two sentences") as wrong:
-        wrong["That is GLU, with σ. SiLU is z times σ of z."] = (a.sigmoid() * b) @ down
-        wrong["That is GEGLU, with GELU. SiLU is z times σ of z."] = (F.gelu(a) * b) @ down
+        wrong["That is GLU, with σ. SiLU(z) is z times σ(z)."] = (a.sigmoid() * b) @ down
+        wrong["That is GEGLU, with GELU. SiLU(z) is z times σ(z)."] = (F.gelu(a) * b) @ down
         wrong["Only the gate's branch has an activation."] = (F.silu(a) * F.silu(b)) @ down
         hint = "The branches are swapped: SiLU belongs to `gate_proj`."
         wrong[hint] = (a * F.silu(b)) @ down
-        hint = "The activation acts on the gate before the product, not on the product."
+        hint = "The activation acts on the product. Apply it to the gate, before the product."
         wrong[hint] = F.silu(a * b) @ down
     right = gradients(lambda x: (F.silu(x @ gate) * (x @ up)) @ down, x)
     expect(gradients(lambda x: network(x), x), right, case="two sentences")
@@ -62,8 +62,8 @@ def fused_checks(answer):
         "a gate that is shut": (torch.ones(1, 1), torch.tensor([[-50.0, 2.0]]), torch.ones(1, 1)),
     }
     with expecting_all(answer, fused_swiglu, cases) as wrong:
-        wrong["Both halves have an activation now. Only the gate has."] = both_act
-        wrong["Columns are taken in turn. The gate is the first half of them."] = in_turn
+        wrong["Both halves have an activation now. Only the gate should have one."] = both_act
+        wrong["You take every second column. The gate is the first half of them."] = in_turn
 
 
 @exercise("feedforward.4", fused_checks)

@@ -18,19 +18,20 @@ def loss_checks(answer):
         found, right = answer(logits, padded, pad), said[real].mean()
         with expecting(found, right, case=f"padding with id {pad}") as wrong:
             hint = (
-                "You compare with what the model has just read. The target is one step further on."
+                "You compare with the token that the model has just read. The target is the next "
+                "one."
             )
             wrong[hint] = picked(logits.log_softmax(-1), padded[:, :-1])[real].mean()
-            hint = "Padding counts too. Leave out the positions where the target is padding."
+            hint = "Padding is counted too. Leave out the positions whose target is padding."
             wrong[hint] = said.mean()
-            hint = "`pad` is an argument: padding need not be 0."
+            hint = "You take 0 for padding. Use `pad`, the argument, which can be any id."
             wrong[hint] = said[padded[:, 1:] != 0].mean()
-            hint = "The sign: the logarithm of a probability is negative, and a loss is positive."
+            hint = "The sign is wrong: a log-probability is negative, and the loss is positive."
             wrong[hint] = -right
-            hint = "This is the sum. The loss is the mean over the real tokens."
+            hint = "You return the sum. The loss is the mean over the real tokens."
             wrong[hint] = said[real].sum()
             hint = (
-                "Padding is left out above and counted below: divide by the number of real tokens."
+                "You sum over real tokens but divide by all. Divide by the number of real tokens."
             )
             wrong[hint] = (said * real).mean()
     large = 1000 * logits
@@ -38,9 +39,9 @@ def loss_checks(answer):
         answer(large, tgt), picked(large.log_softmax(-1), tgt[:, 1:]).mean(), case="large logits"
     ) as wrong:
         probabilities = large.exp() / large.exp().sum(-1, keepdim=True)
-        wrong["e to a large logit is infinite: let `log_softmax` take the largest away first."] = (
-            picked(probabilities.log(), tgt[:, 1:]).mean()
-        )
+        wrong["e to a large logit is infinite. Call `log_softmax`, which avoids that."] = picked(
+            probabilities.log(), tgt[:, 1:]
+        ).mean()
     expect(gradients(answer, logits, padded, 4), gradients(pair_loss, logits, padded, 4))
 
 
@@ -63,7 +64,7 @@ def descent_checks(answer):
     for steps in (1, 2, 5):
         right = trained(descend, steps)
         with expecting(trained(answer, steps), right, case=f"{steps} steps") as wrong:
-            hint = "No weight moves. Between `backward` and `step` the gradients must stay."
+            hint = "No weight moves. Keep the gradients from `backward` until `step` has run."
             wrong[hint] = {"losses": right["losses"][:1] * steps, "weights": weight}
 
 

@@ -13,26 +13,27 @@ def loss_checks(answer):
         return z.logsumexp(-1) - z[torch.arange(7), v]
 
     with expecting(answer(z, v), rows(z).mean(), case="seven rows") as wrong:
-        wrong["The mean, not the sum, over the rows."] = rows(z).sum()
-        wrong["In nats: take the natural logarithm."] = rows(z).mean() / math.log(2)
-        hint = "A softmax too many: z are logits, and its softmax is taken once."
+        wrong["You take the sum over the rows. The loss is their mean."] = rows(z).sum()
+        wrong["The loss is in nats: take the natural logarithm."] = rows(z).mean() / math.log(2)
+        hint = "You take the softmax twice. z are logits, so take it only once."
         wrong[hint] = rows(z.softmax(-1)).mean()
-        hint = "The sign: a probability below 1 has a negative logarithm, and the loss is positive."
+        hint = "The sign is wrong: log p is negative, and the loss has to be positive."
         wrong[hint] = -rows(z).mean()
     with expecting(answer(z + 1000, v), rows(z).mean(), case="large logits") as wrong:
         hint = "For large logits an exponential is infinite. Subtract the largest logit first."
         wrong[hint] = torch.tensor(math.inf)
         hint = (
-            "e to a large logit is infinite, and divided by itself nan. Subtract the largest first."
+            "A large logit gives inf / inf, which is nan. Subtract the largest logit of the row "
+            "first."
         )
         wrong[hint] = torch.tensor(math.nan)
     found = gradients(answer, z, v)
     expect(found, gradients(loss, z, v), case="seven rows")
     z = 5000 * z
     with expecting(answer(z, v), rows(z).mean(), case="logits in the thousands") as wrong:
-        hint = "A tiny probability becomes 0: take the logarithm of the sum, before you divide."
+        hint = "A tiny probability rounds to 0. Take the logarithm of the sum before you divide."
         wrong[hint] = torch.tensor(math.inf)
-        hint = "Subtract from each row its own largest logit, not the largest of all rows."
+        hint = "You subtract the largest logit of all rows. Each row needs its own largest logit."
         wrong[hint] = torch.tensor(-math.inf)
 
 
@@ -56,18 +57,18 @@ def writing_checks(answer):
     ids = torch.tensor([[3, 5], [1, 2], [6, 6]])
     right = generate(sure, ids, 5)
     with expecting(answer(sure, ids, 5), right, case="three rows") as wrong:
-        wrong["Return the beginning too, followed by the new ids."] = right[:, 2:]
-        hint = "The model sees only the last id. Give it the whole text."
+        wrong["Return the prefix too, followed by the new ids."] = right[:, 2:]
+        hint = "The model reads only the last id. Pass it the whole text."
         wrong[hint] = generate(lambda ids: sure(ids[:, -1:]), ids, 5)
-        hint = "The logits of the first position predict the second id. Take those of the last."
+        hint = "The logits of the first position predict the second id. Use those of the last one."
         wrong[hint] = generate(lambda ids: sure(ids)[:, :1], ids, 5)
     expect(answer(sure, ids, 0), ids, case="nothing new")
     many, p = torch.tensor([[3, 5]]).expand(20_000, 2), model(ids)[0, -1].softmax(-1)
     share = torch.bincount(answer(model, many, 1)[:, 2], minlength=7) / len(many)
     with expecting(share, p, case="shares of 20,000 draws", tolerance=0.02) as wrong:
-        hint = "It always takes the likeliest id. Draw one: `torch.multinomial`."
+        hint = "You always take the most probable id. Draw one with `torch.multinomial` instead."
         wrong[hint] = (p == p.max()).double()
-        hint = "All ids are drawn equally often. Draw with the probabilities from the softmax."
+        hint = "You draw all ids equally often. Draw with the probabilities from the softmax."
         wrong[hint] = torch.full((7,), 1 / 7)
 
 

@@ -13,13 +13,13 @@ def join_checks(answer):
         L_1, L_2 = here.logsumexp(-1, keepdim=True), there.logsumexp(-1, keepdim=True)
         e_1, e_2 = L_1.exp(), L_2.exp()
         with expecting(answer(o_1, L_1, o_2, L_2), scores.softmax(-1) @ v, case=case) as wrong:
-            hint = "The two parts do not count the same: the larger L has the larger share."
+            hint = "You average the two parts. The part with the larger L has the larger share."
             wrong[hint] = (o_1 + o_2) / 2
-            hint = "L is a logarithm: the shares are as e to the L."
+            hint = "You use L as a weight. It is a logarithm, so the weights are e to the L."
             wrong[hint] = (L_1 * o_1 + L_2 * o_2) / (L_1 + L_2)
-            hint = "The shares are right, and e to the L overflows: use a softmax."
+            hint = "The shares are right, but e to the L overflows. Use a softmax."
             wrong[hint] = (e_1 * o_1 + e_2 * o_2) / (e_1 + e_2)
-            wrong["The shares have changed places."] = (e_2 * o_1 + e_1 * o_2) / (e_1 + e_2)
+            wrong["The two shares are swapped."] = (e_2 * o_1 + e_1 * o_2) / (e_1 + e_2)
 
 
 @exercise("fused.3", join_checks)

@@ -9,10 +9,10 @@ def row_checks(answer):
         w = torch.randn(H * D, C)
         back = w.unflatten(0, (H, -1, 2)).transpose(1, 2).flatten(0, 2)
         with expecting(answer(w, H), back, case=f"heads: {H}, each of {D}") as wrong:
-            hint = "That is the way into the file, two halves to neighbours. You need the way back."
+            hint = "You go from two halves to neighbours, which is the way into the file. Go back."
             wrong[hint] = w.unflatten(0, (H, 2, -1)).transpose(1, 2).flatten(0, 2)
-            wrong["The rows are as they were: two axes must change places."] = w
-            hint = "The heads must stay apart: cut the rows into heads first."
+            wrong["The rows are in their old order. Swap two axes."] = w
+            hint = "You mix the heads. Cut the rows into heads first."
             wrong[hint] = torch.cat([w[::2], w[1::2]])
 
 

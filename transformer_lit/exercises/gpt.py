@@ -21,20 +21,21 @@ def block_checks(answer):
         ids, N = torch.randperm(n), (n - 1) // T
         read, said = ids[: N * T].view(N, T), ids[1 : N * T + 1].view(N, T)
         with expecting(answer(ids, T), (read, said), case=case) as wrong:
-            wrong["Target and input are the same. The target is one step further on."] = read, read
-            hint = "The blocks overlap: the next one begins where the last has ended."
+            hint = "Targets and inputs are the same. The target is one token further on."
+            wrong[hint] = read, read
+            hint = "The blocks overlap. Begin each one where the one before has ended."
             wrong[hint] = ids[:-1].unfold(0, T, 1), ids[1:].unfold(0, T, 1)
             pieces = ids[: n // (T + 1) * (T + 1)].view(-1, T + 1)
             hint = (
-                "You cut pieces of T + 1. The next block begins where the last one's inputs have "
-                "ended."
+                "You cut pieces of T + 1. Begin the next block where the inputs of the one before "
+                "have ended."
             )
             wrong[hint] = pieces[:, :-1], pieces[:, 1:]
-            hint = "The last block is lost: N T tokens are read, and one more is needed."
+            hint = "The last block is lost: N T tokens are read, and only one more is needed."
             wrong[hint] = read[:-1], said[:-1]
             whole = n // T * T
             made_up = ids[:whole].view(-1, T), torch.cat([ids, ids[:1]])[1 : whole + 1].view(-1, T)
-            wrong["The last target of the last block is made up: its text has ended."] = made_up
+            wrong["The last target of the last block is made up. Drop that block."] = made_up
 
 
 @exercise("gpt.3", block_checks)
@@ -53,7 +54,7 @@ def text_loss_checks(answer):
                 "before it."
             )
             wrong[hint] = -log_p[:, 1:].gather(-1, ids[:, :-1, None]).mean()
-            hint = "The last position has no next token. Leave it out, above and below."
+            hint = "The last position has no next token. Leave it out of logits and targets."
             wrong[hint] = -log_p.gather(-1, ids.roll(-1, 1)[..., None]).mean()
 
 
@@ -89,16 +90,16 @@ def _fill(model, sizes):
     kinds["norms"] = [p for _, p in named if p.ndim == 1]
     kinds["tables"] = [p for _, p in named if p.shape == (V, C)]
     if biases := [name for name, _ in named if name.endswith("bias")]:
-        raise Found(f"`{biases[0]}` is a bias. Neither projections nor norms have one here.")
+        raise Found(f"`{biases[0]}` is a bias. Leave out all biases, in projections and norms.")
     if (found := len(kinds["norms"])) != 2 * L + 1:
         raise Found(
             f"{L} layers have {2 * L + 1} norms, one of them after the last layer, not {found}."
         )
     if (found := len(kinds["tables"])) == 1:
-        raise Found("The output layer must have a table of its own; yours shares the token table.")
+        raise Found("The output layer shares the token table. Give it its own table.")
     if found != 2:
         raise Found(
-            f"There must be two tables V C, for the tokens and for the output, not {found}."
+            f"There must be two V C tables, for the tokens and for the output, not {found}."
         )
     with torch.no_grad():
         for number, weights in enumerate(kinds.values()):
@@ -135,16 +136,14 @@ def decoder_checks(answer):
         model.blocks = model.blocks[:1]
 
     with expecting(logits(answer), logits(), case="two layers, another base") as wrong:
-        hint = "Positions are missing: hand `position` to `MultiHead`."
-        wrong[hint] = logits(change=unturned)
-        hint = "The base is the one that was handed in: give it to `rotate`."
-        wrong[hint] = logits(change=other_base)
-        hint = "The future shows: hand the causal mask to each block."
+        wrong["Positions are missing. Pass `position` to `MultiHead`."] = logits(change=unturned)
+        wrong["`base` isn't used. Pass it to `rotate`."] = logits(change=other_base)
+        hint = "The future is visible. Pass the causal mask to each block."
         wrong[hint] = logits(change=unmasked)
-        hint = "The last norm is missing: it comes before the output layer."
+        hint = "The last norm is missing. Apply it before the output layer."
         wrong[hint] = logits(change=no_last_norm)
-        wrong["Only the first block is used."] = logits(change=first_block_only)
-        wrong["Return logits: the softmax belongs to the loss."] = logits().softmax(-1)
+        wrong["You run only the first block. Run them all."] = logits(change=first_block_only)
+        wrong["Return logits. The softmax is part of the loss."] = logits().softmax(-1)
     if len(getattr(answer(*sizes), "blocks", ())) != 2:
         raise Found("Call the list of layers `blocks`.")
     torch.set_default_dtype(torch.float32)  # as at home; `judge` sets it back

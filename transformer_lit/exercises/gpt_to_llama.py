@@ -17,11 +17,11 @@ def compare_checks(compare):
         mean, spread = differences.mean().item(), differences.std().item()
         found, right = compare(after, before), told(mean, spread / 3**0.5)
         with expecting(found, right, case=case, tolerance=1e-9) as wrong:
-            hint = "Three numbers around their own mean: divide by 2, not by 3."
+            hint = "You divide by 3. Three numbers around their own mean need a division by 2."
             wrong[hint] = told(mean, spread * 2**0.5 / 3)
-            hint = "That is the standard deviation of one; the error of the mean is smaller by √3."
+            hint = "That is the standard deviation of one. The error of the mean is smaller by √3."
             wrong[hint] = told(mean, spread)
-            hint = "The difference is after − before: a gain is negative."
+            hint = "The sign is wrong: take after − before, so that a gain is negative."
             wrong[hint] = told(-mean, spread / 3**0.5)
 
 

@@ -18,11 +18,12 @@ def head_checks(answer):
         k = torch.randn(2, K, 7, 5)
         right = k[:, torch.arange(6) // (6 // K)]
         with expecting(answer(k, 6), right, case=f"{K} heads for 6") as wrong:
-            hint = "That is 0 1 2 0 1 2. Neighbours form a group: 0 0 1 1 2 2."
+            hint = "You get 0 1 2 0 1 2. Neighbours form a group: 0 0 1 1 2 2."
             wrong[hint] = k.repeat(1, 6 // K, 1, 1)
-            hint = "The positions are repeated, and not the heads: heads are axis 1."
+            hint = "You repeat the positions. Repeat the heads, which are axis 1."
             wrong[hint] = k.repeat_interleave(6 // K, dim=2)
-            wrong["Each head is repeated H times. A group has H/K."] = k.repeat_interleave(6, dim=1)
+            hint = "You repeat each head H times. A group has H/K heads."
+            wrong[hint] = k.repeat_interleave(6, dim=1)
 
 
 @exercise("grouped.3", head_checks)
@@ -50,16 +51,16 @@ def grouped_checks(answer):
                 block.attn.forward = _in_turn(block.attn, torch.arange(6) % n_kv_heads)
 
     with expecting(widths(answer), [8] * 4, case="rows of `k_proj` and `v_proj`") as wrong:
-        hint = "`n_kv_heads` is not used: `k_proj` and `v_proj` make K heads of size D."
+        hint = "`n_kv_heads` isn't used: `k_proj` and `v_proj` have to make K heads of size D."
         wrong[hint] = [24] * 4
     for K in (None, 6):
         expect(logits(answer, K), logits(Decoder, None), case=f"n_kv_heads = {K}, six heads")
     with expecting(logits(answer, 2), logits(Decoder, 2), case="K = 2") as wrong:
-        hint = "Heads are repeated 0 1 0 1. Neighbours form a group: 0 0 0 1 1 1."
+        hint = "You repeat the heads as 0 1 0 1. Neighbours form a group: 0 0 0 1 1 1."
         wrong[hint] = logits(InTurn, 2)
     case = "K = 2, with caches"
     with expecting(logits(answer, 2, [5, 3, 1]), logits(Decoder, 2, [5, 3, 1]), case=case) as wrong:
-        hint = "The cache keeps the repeated heads: update the cache first, then repeat."
+        hint = "The cache keeps the repeated heads. Update the cache first, then repeat."
         kept = logits(Decoder, 2, [5, 3, 1])
         wrong[hint] = kept | {"numbers kept": 3 * kept["numbers kept"]}
 
@@ -138,9 +139,9 @@ def attention_checks(answer):
         return x.repeat(1, 6 // x.shape[1], 1, 1)
 
     with expecting_all(answer, grouped_attention, cases) as wrong:
-        hint = "The values follow the groups now. The keys still go 0 1 2 0 1 2."
+        hint = "The values follow the groups now, but the keys still go 0 1 2 0 1 2."
         wrong[hint] = lambda q, k, v: grouped_attention(q, turned(k), repeat_heads(v, 6))
-        hint = "The keys follow the groups now. The values still go 0 1 2 0 1 2."
+        hint = "The keys follow the groups now, but the values still go 0 1 2 0 1 2."
         wrong[hint] = lambda q, k, v: grouped_attention(q, repeat_heads(k, 6), turned(v))
 
 
@@ -162,11 +163,11 @@ def memory_checks(answer):
         token, left = 4 * layers * heads * size, memory - weights
         found = answer(memory, weights, layers, heads, size)
         with expecting(found, left // token, case=case) as wrong:
-            hint = "Twice as much for each token: keys and values of two bytes."
+            hint = "A token takes twice as much: keys and values, of two bytes each."
             wrong[hint] = left // (token // 2)
-            wrong["The weights take room too."] = memory // token
-            wrong["Every layer has a cache."] = left // (token // layers)
-            wrong["Only whole tokens count: round down."] = left / token
+            wrong["Subtract the weights: they take memory too."] = memory // token
+            wrong["Every layer has a cache. Count all."] = left // (token // layers)
+            wrong["Only whole tokens count, so round down."] = left / token
 
 
 @exercise("grouped.5", memory_checks)

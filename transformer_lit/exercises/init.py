@@ -5,14 +5,14 @@ from transformer_lit.course.exercises import exercise, expect, expecting
 def gpt2_checks(answer):
     for name, n in (("attn.o_proj", 6), ("layers.95.ffn.down_proj", 96)):
         with expecting(answer(name, n), 0.02 / (2 * n) ** 0.5, case=f"{name}, {n} layers") as wrong:
-            wrong["There are two writers in a layer: 2L under the root."] = 0.02 / n**0.5
-            wrong["Take the root of 2L."] = 0.02 / (2 * n)
+            wrong["You count one writer per layer. There are two: 2L."] = 0.02 / n**0.5
+            wrong["You divide by 2L. Divide by its root."] = 0.02 / (2 * n)
     scaled = 0.02 / 12**0.5
     for name in ("attn.v_proj", "ffn.up_proj"):
-        hint = "Only the matrices that write into the stream are scaled."
+        hint = "You scale every matrix. Scale only those that write into the stream."
         expect(answer(name, 6), 0.02, {hint: scaled}, case=name)
     for name in ("o_proj_norm", "attn.o_proj.norm"):
-        hint = "Compare the whole last part of the name: a norm is no projection."
+        hint = "You compare the end of the name. Compare its whole last part: a norm is no match."
         expect(answer(name, 6), 0.02, {hint: scaled}, case=name)
     expect(answer("o_proj", 2, 1.0), 0.5, case="std 1")
 

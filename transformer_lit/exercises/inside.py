@@ -9,13 +9,13 @@ def score_checks(answer):
         weights = torch.randn(T, T).tril().softmax(-1)
         right = weights.diagonal(1 - L)[1:].mean()
         with expecting(torch.as_tensor(answer(weights, L)), right, case=case) as wrong:
-            hint = "The first entry of this diagonal is t = L − 1, in the first copy: leave it out."
+            hint = "The first entry of this diagonal is t = L − 1, in the first copy. Leave it out."
             wrong[hint] = weights.diagonal(1 - L).mean()
-            hint = "That is the earlier copy of the same token: look one key further on."
+            hint = "That is the earlier copy of the same token. Look one key further on."
             wrong[hint] = weights.diagonal(-L)[1:].mean()
-            hint = "Rows are queries: below the main diagonal the offset is negative."
+            hint = "The offset has to be negative: rows are queries, below the main diagonal."
             wrong[hint] = weights.diagonal(L - 1)[1:].mean()
-            hint = "Divide by the number of queries in the sum, T − L, not by T."
+            hint = "You divide by T. Divide by the number of queries in the sum, T − L."
             wrong[hint] = right * (T - L) / T
 
 

@@ -39,11 +39,11 @@ def reward_of_totals_checks(answer):
         return share(question[:-1], said, 8) if len(said) == 8 else 0.0
 
     with expecting_all(answer, reward_of_totals, cases) as wrong:
-        wrong["Answers with too few or too many totals get 0."] = any_length
-        wrong["A total keeps only the last digit of the sum."] = ungrouped
-        wrong["The reward is a share: divide by the number of digits."] = counted
-        wrong["Each right total counts, also where another one is wrong."] = strict
-        wrong["Compare with the sums so far, not with the digits of the question."] = digits
+        wrong["Give 0 to answers with too few or too many totals."] = any_length
+        wrong["Keep only the last digit of the sum as a total."] = ungrouped
+        wrong["You count. Return a share: divide by the number of digits."] = counted
+        wrong["Count each right total, even where another one is wrong."] = strict
+        wrong["You compare with the digits of the question. Use the sums so far."] = digits
 
 
 @exercise("instruct.2", reward_of_totals_checks)

@@ -26,15 +26,18 @@ def answer_loss_checks(answer):
 
     cases = {"one answer": given(3), "answers of two lengths": given(2, 5)}
     with expecting_all(answer, answer_loss, cases) as wrong:
-        hint = "One fault is left: the mask is one place late. Its first entry is about token 1."
+        hint = (
+            "One fault is left: shift the mask by one, because its first entry belongs to token 1."
+        )
         wrong[hint] = variant(lambda roles: roles[:, :-1] == 1)
-        hint = "One fault is left: divide by the number of tokens that count, not by all of them."
+        hint = "One fault is left: divide by the number of tokens that count, not by all."
         wrong[hint] = variant(shifted, torch.numel)
-        wrong["All tokens count, the question's too."] = variant(lambda roles: roles[:, 1:] >= 0)
-        wrong["The question counts, and the answer doesn't."] = variant(
+        hint = "You count all tokens, also the question's."
+        wrong[hint] = variant(lambda roles: roles[:, 1:] >= 0)
+        wrong["The question counts and the answer doesn't. Turn that round."] = variant(
             lambda roles: roles[:, 1:] == 0
         )
-        wrong["That is the mean of the rows' means: a long answer counts no more than a short."] = (
+        wrong["You average the rows' means. Take one mean, so that a long answer counts more."] = (
             each_row
         )
 
@@ -58,11 +61,11 @@ def positions_checks(answer):
         "two rows": (torch.tensor([[0, 0, 3, 3, 3], [1, 2, 2, 2, -1]]),),
     }
     with expecting_all(answer, positions, cases) as wrong:
-        hint = "The positions go on: each document begins at 0."
+        hint = "The positions continue across documents. Start each document at 0."
         wrong[hint] = lambda document: going_on(document) * real(document)
-        hint = "Padding gets 0 too."
+        hint = "You give padding other numbers. Give it 0."
         wrong[hint] = lambda document: positions(document + 1)
-        hint = "Positions begin with 0."
+        hint = "The positions begin with 1. Begin with 0."
         wrong[hint] = lambda document: (positions(document) + 1) * real(document)
 
 
@@ -95,8 +98,8 @@ def roles_of_checks(answer):
 
     with expecting_all(answer, roles_of, cases) as wrong:
         wrong["One fault is left: a conversation without an answer counts as a whole."] = all_ones
-        wrong["One fault is left: the model must learn to end its answers."] = without_end
-        wrong["The token that opens an answer is written by the template."] = with_begin
+        wrong["One fault is left: the model has to learn to end its answers."] = without_end
+        wrong["The template writes the token that opens an answer: don't count it."] = with_begin
 
 
 @exercise("instructions.4", roles_of_checks)

@@ -9,10 +9,10 @@ def block_checks(answer):
         x = torch.randn(shape)
         even, odd, halves = x[..., ::2], x[..., 1::2], x.chunk(2, -1)
         with expecting(answer(x), torch.cat([even, odd], -1), case=f"shape {shape}") as wrong:
-            hint = "The halves are not exchanged; every second entry moves."
+            hint = "You swap the halves. Take every second entry instead."
             wrong[hint] = torch.cat(halves[::-1], -1)
-            wrong["Sines, with the even index, come first."] = torch.cat([odd, even], -1)
-            hint = "That is the way back: from blocks to turns."
+            wrong["The sines, at the even indices, come first."] = torch.cat([odd, even], -1)
+            hint = "You go from blocks to alternating entries. Go the other way."
             wrong[hint] = torch.stack(halves, -1).flatten(-2)
 
 

@@ -26,11 +26,11 @@ def mean_pass_at_k_checks(answer):
         return 1 - math.comb(n - c, k) / math.comb(n, k)
 
     with expecting_all(answer, mean_pass_at_k, cases) as wrong:
-        hint = "None right is 0 now, but two right of two still count as pass@5. Leave them out."
+        hint = "None right gives 0 now, but two right of two still give pass@5. Leave them out."
         wrong[hint] = averaged(by_subsets, lambda n, c, k: float(c > 0))
-        hint = "A question with fewer than k answers isn't 0: nothing is known of it. Leave it out."
+        hint = "A question with fewer than k answers isn't 0 but unknown. Leave it out."
         wrong[hint] = averaged(by_subsets, lambda n, c, k: 0.0)
-        hint = "1 − (1 − c/n)ᵏ is too low on average. Count the subsets."
+        hint = "1 − (1 − c/n)ᵏ is too low on average. Count the subsets instead."
         wrong[hint] = averaged(lambda n, c, k: 1 - (1 - c / n) ** k)
 
 

@@ -24,9 +24,9 @@ def write_checks(answer):
         "more than fits into the context": (made_up, torch.tensor([[3, 1, 4, 1]]), 7, 5),
     }
     with expecting_all(answer, write_greedily, cases) as wrong:
-        hint = "One fault is left: a full context must hold the newest ids, not the oldest."
+        hint = "One fault is left: a full context has to hold the newest ids, not the oldest."
         wrong[hint] = variant(lambda ids, context: ids[:, :context], lambda new: new[:, -1:])
-        hint = "One fault is left: only the last position says what comes next."
+        hint = "One fault is left: only the last position predicts the next token."
         wrong[hint] = variant(lambda ids, context: ids[:, -context:], lambda new: new)
 
 

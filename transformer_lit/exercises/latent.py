@@ -14,13 +14,13 @@ def step_checks(answer):
 
     right = result((products / 7**0.5).softmax(-1), up_v)
     with expecting(answer(q, c, up_k, up_v), right) as wrong:
-        hint = "The scale is that of the key that nobody makes: D numbers, not r."
+        hint = "You scale with r. Scale with D, the size of the key that is never computed."
         wrong[hint] = result((products / 11**0.5).softmax(-1), up_v)
-        hint = "Every query needs weights over all positions: the softmax runs over S."
+        hint = "The softmax runs over the queries. It has to run over S, the positions."
         wrong[hint] = result((products / 7**0.5).softmax(-2), up_v)
-        hint = "`up_k` is for keys. Values are made with `up_v`."
+        hint = "You use `up_k` for the values. Use `up_v`."
         wrong[hint] = result((products / 7**0.5).softmax(-1), up_k)
-        wrong["The scores are not scaled."] = result(products.softmax(-1), up_v)
+        wrong["The scores aren't divided by √D yet."] = result(products.softmax(-1), up_v)
 
 
 @exercise("latent.3", step_checks)

@@ -18,7 +18,7 @@ class Attention(nn.Module):
 
     def forward(self, x, *unnamed, mask=None, cache=None):
         if unnamed:
-            raise Found("Hand the mask over by its name: `attn(z, mask=mask)`.")
+            raise Found("Pass the mask by its name: `attn(z, mask=mask)`.")
         return self.inner(x, mask=mask)
 
 
@@ -37,24 +37,23 @@ def block_checks(answer):
     a = x + found
     with expecting(block(x), a + ffn(norm_2(a)), case="two sentences") as wrong:
         post = norm_1(x + attn(x))
-        hint = "That is post-norm. The norm stands before the sublayer."
-        wrong[hint] = norm_2(post + ffn(post))
-        wrong["Nothing is added: the stream ends at each sublayer."] = ffn(norm_2(found))
-        hint = "The feed-forward network reads what attention has added, not the old x."
+        wrong["That is post-norm. Put the norm before the sublayer."] = norm_2(post + ffn(post))
+        wrong["Nothing is added, so the stream is lost. Begin with `x +`."] = ffn(norm_2(found))
+        hint = "The feed-forward network reads the old x. It has to read what attention returned."
         wrong[hint] = a + ffn(norm_2(x))
-        hint = "The norms stand on the stream. Only what a sublayer reads is normed."
+        hint = "You normalise the stream. Normalise only what a sublayer reads."
         stream = norm_2(norm_1(x) + found)
         wrong[hint] = stream + ffn(stream)
-        hint = "What attention found is lost: the second sum must begin with the new x."
+        hint = "What attention found is lost. Begin the second sum with the new x."
         wrong[hint] = x + ffn(norm_2(a))
-        hint = "The second norm stands on the stream: what is added to is not normed."
+        hint = "The second norm changes the stream. Normalise only what the network reads."
         wrong[hint] = norm_2(a) + ffn(norm_2(a))
-        hint = "`attn_norm` is used twice: the feed-forward network reads `ffn_norm`."
+        hint = "You use `attn_norm` twice. The feed-forward network reads `ffn_norm`."
         wrong[hint] = a + ffn(norm_1(a))
     mask = (torch.arange(5) != 1).expand(1, 1, 5, 5)
     shown = x + attn(norm_1(x), mask=mask)
     with expecting(block(x, mask), shown + ffn(norm_2(shown)), case="a hidden word") as wrong:
-        wrong["Hand the mask on to attention."] = a + ffn(norm_2(a))
+        wrong["Pass the mask on to the attention."] = a + ffn(norm_2(a))
     found = sum(p.numel() for p in block.parameters())
     right = sum(p.numel() for part in parts for p in part.parameters())
     expect(found, right, case="the number of weights that a training finds")
@@ -92,11 +91,11 @@ def decoder_checks(answer):
         "the first word": (torch.randn(2, 1, 3), torch.randn(2, 3, 3), *parts),
     }
     with expecting_all(answer, decoder_layer, cases) as wrong:
-        hint = "Now the source asks the decoder. Queries come from the decoder."
+        hint = "The queries come from the source now. They have to come from the decoder."
         wrong[hint] = with_second(lambda x, a, m, cross: a + cross(m, a)[:, : x.shape[1]])
-        hint = "The sum belongs to the stream: add to a, not to x."
+        hint = "The sum starts from x. Add to a, which is the stream so far."
         wrong[hint] = with_second(lambda x, a, m, cross: x + cross(a, m))
-        hint = "What self-attention found is lost altogether: x goes straight to cross-attention."
+        hint = "Self-attention's result is lost altogether: cross-attention reads x directly."
         wrong[hint] = with_second(lambda x, a, m, cross: x + cross(x, m))
 
 

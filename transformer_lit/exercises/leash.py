@@ -13,17 +13,17 @@ def two_models():
 def answer_ratio_checks(answer):
     cases = {"four answers": two_models()}
     with expecting_all(answer, answer_ratio, cases) as wrong:
-        hint = "The ratio of an answer is the product of its tokens' ratios, not their sum."
+        hint = "You add up the ratios of the tokens. Multiply them."
         wrong[hint] = lambda new, old, mask: ((new - old).exp() * mask).sum(1)
-        hint = "That is the mean ratio of the tokens. Multiply them."
+        hint = "You take the mean ratio of the tokens. Multiply the ratios."
         wrong[hint] = lambda new, old, mask: ((new - old).exp() * mask).sum(1) / mask.sum(1)
-        hint = "Don't divide by the number of tokens: that is the root of the product."
+        hint = "You divide by the number of tokens, which gives a root of the product. Don't."
         wrong[hint] = lambda new, old, mask: (((new - old) * mask).sum(1) / mask.sum(1)).exp()
-        hint = "Only tokens of the answer count. The mask says where they are."
+        hint = "You count every token. Count only those of the answer, where the mask is True."
         wrong[hint] = lambda new, old, mask: (new - old).sum(1).exp()
         hint = "That is the ratio of old to new. Turn it round."
         wrong[hint] = lambda new, old, mask: answer_ratio(old, new, mask)
-        hint = "That is the logarithm of the ratio."
+        hint = "That is the logarithm of the ratio. Take its exponential."
         wrong[hint] = lambda new, old, mask: ((new - old) * mask).sum(1)
 
 
@@ -38,13 +38,13 @@ def penalty_checks(answer):
     with expecting_all(answer, penalty, {"four answers": two_models()}) as wrong:
         hint = "That is k₃. Its gradient is that of KL(ref ‖ π), the other divergence."
         wrong[hint] = mean_of(lambda x: x.exp() - 1 - x)
-        hint = "Twice as strong: the gradient of the square needs the factor ½."
+        hint = "The penalty is twice as strong as it should be: the square needs the factor ½."
         wrong[hint] = mean_of(lambda x: x.square())
-        hint = "Its size has no gradient that shrinks near the reference. Square the difference."
+        hint = "The gradient of the size doesn't shrink near the reference. Use the square."
         wrong[hint] = mean_of(lambda x: x.abs())
-        hint = "Square the difference of each token, and sum then."
+        hint = "You add up the differences first. Square the difference of each token, then add."
         wrong[hint] = lambda new, ref, mask: (((new - ref) * mask).sum() / mask.sum()).square() / 2
-        hint = "Only tokens of answers count, in the sum and in the number of tokens."
+        hint = "You count padding. Leave it out of the sum and out of the number of tokens."
         wrong[hint] = lambda new, ref, mask: ((new - ref).square() / 2).mean()
 
 
@@ -65,12 +65,12 @@ def clipped_gain_checks(answer):
     better = torch.tensor([1.0, -0.5, 2.0, -1.5])
     cases = {f"ε = {clip:g}": (new, old, better, mask, clip) for clip in (0.2, 0.5)}
     with expecting_all(answer, clipped_gain, cases) as wrong:
-        hint = "Clipped everywhere: the gain is the smaller of the two products."
+        hint = "You clip everywhere. The gain is the smaller of the two products."
         wrong[hint] = variant(lambda _, clipped: clipped)
-        wrong["Nothing is clipped."] = variant(lambda whole, _: whole)
-        wrong["That is the larger of the two products."] = variant(torch.maximum)
-        wrong["That is the ratio of old to new."] = variant(ratio_of=lambda x: (-x).exp())
-        wrong["Divide by the number of tokens of answers."] = variant(divide=torch.numel)
+        wrong["You don't clip. Take the smaller one."] = variant(lambda whole, _: whole)
+        wrong["You take the larger of the two products. Take the smaller."] = variant(torch.maximum)
+        wrong["That is old to new. Turn it round."] = variant(ratio_of=lambda x: (-x).exp())
+        wrong["Divide by the number of tokens of the answers."] = variant(divide=torch.numel)
 
 
 @exercise("leash.5", clipped_gain_checks)
@@ -99,9 +99,9 @@ def sampled_logp_checks(answer):
         for t in (0.7, 1.0, 1.3)
     }
     with expecting_all(answer, sampled_logp, cases) as wrong:
-        hint = "Divide the logits, and not their logarithms of probabilities: these must sum to 1."
+        hint = "You divide log-probabilities, so they no longer sum to 1. Divide the logits."
         wrong[hint] = variant(later)
-        wrong["Divide by the temperature: a low one makes the distribution sharper."] = variant(
+        wrong["You multiply by the temperature. Divide, so that a low one sharpens."] = variant(
             hotter
         )
 

@@ -13,10 +13,9 @@ def normalised_checks(answer):
 
     weights = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
     with expecting(answer(q, k, v), mean(weights.tril())) as wrong:
-        hint = "elu(x) lies above −1: without the + 1 a weight can be negative."
+        hint = "elu(x) goes down to −1, so a weight can be negative. Add 1."
         wrong[hint] = mean((F.elu(q) @ F.elu(k).mT).tril())
-        hint = "Each query sees itself and what is before it: the weights need the causal mask."
-        wrong[hint] = mean(weights)
+        wrong["The future is visible. Multiply the weights by the causal mask."] = mean(weights)
         wrong["That is the numerator. Divide by its last column."] = weights.tril() @ v
 
 

@@ -25,7 +25,7 @@ def check_single_precision(answer):
         if "dtype" not in str(error) and "type" not in str(error):
             raise
         line = str(error).partition("\n")[0]
-        raise Found(f"In float32 it fails; does `rotate` keep the type of x? {line}") from None
+        raise Found(f"It fails in float32. Does `rotate` keep the type of x? {line}") from None
     finally:
         torch.set_default_dtype(torch.float64)
     expect({"type of the logits": str(found.dtype)}, {"type of the logits": "torch.float32"})
@@ -116,40 +116,40 @@ def llama_checks(answer):
         def known(hint, change, *options, **named):
             wrong[hint] = logits(MyLlama, functools.partial(change, *options, **named))
 
-        hint = "Positions are missing, or on the wrong axis: turn q and k, B H T D, in every layer."
+        hint = "Positions are missing or on the wrong axis. Rotate q and k (B H T D) in each layer."
         known(hint, attend_otherwise, turns=(0, 0, 0))
-        hint = "Positions count twice: a query and a key are turned once in a layer."
+        hint = "You rotate twice. Rotate each query and key once in each layer."
         known(hint, attend_otherwise, turns=(2, 2, 0))
-        hint = "The values are turned too. Only queries and keys are."
+        hint = "You rotate the values too. Rotate only queries and keys."
         known(hint, attend_otherwise, turns=(1, 1, 1))
-        hint = "Only the queries are turned: keys are turned by their own positions."
+        hint = "You rotate only the queries. Rotate the keys by their own positions."
         known(hint, attend_otherwise, turns=(1, 0, 0))
-        hint = "The base is the one that was handed in: give it to `rotate`."
+        hint = "`base` isn't used. Pass it to `rotate`."
         known(hint, attend_otherwise, base=10000.0)
-        hint = "Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2."
+        hint = "Your planes are neighbours, (0, 1), (2, 3), …: pair i with i + D/2 instead."
         known(hint, attend_otherwise, neighbours=True)
-        known("The future shows: attention must be causal.", attend_otherwise, causal=False)
-        hint = "Neighbouring query heads share a key/value head: repeat_interleave, not repeat."
+        known("The future is visible. Use a causal mask.", attend_otherwise, causal=False)
+        hint = "Neighbouring query heads share a key/value head: use `repeat_interleave`."
         known(hint, attend_otherwise, repeat=in_turn)
-        hint = "Heads are split wrong: cut the last axis into B T H D, then swap H and T."
+        hint = "The split into heads is wrong: cut the last axis into B T H D, then swap H and T."
         known(hint, attend_otherwise, split=cut_early)
-        hint = "Heads are merged wrong: swap H and T back to B T H D before you reshape."
+        hint = "The merge is wrong: swap H and T back to B T H D before you reshape."
         known(hint, attend_otherwise, merge=merged_early)
-        known("The norm takes a mean away. RMSNorm does not.", mean_taken_away)
-        known("The last norm is missing: it stands before the output layer.", no_last_norm)
-        known("ε is 1e-5 here, not 1e-6.", other_eps, 1e-6)
-        known("ε is missing in the norms, or far too small: it is 1e-5 here.", other_eps, 1e-12)
-        hint = "The branches of the gate are swapped: SiLU belongs to `gate_proj`."
+        known("The norm subtracts the mean. RMSNorm doesn't.", mean_taken_away)
+        known("The last norm is missing. Apply it before the output layer.", no_last_norm)
+        known("You use ε = 1e-6. Here it is 1e-5.", other_eps, 1e-6)
+        known("ε in the norms is missing or far too small. It is 1e-5 here.", other_eps, 1e-12)
+        hint = "Gate and up are swapped: SiLU belongs to `gate_proj`."
         known(hint, other_branch)
-        known("The token vectors are not multiplied by √C in LLaMA.", scaled)
-        wrong["Return logits: the softmax belongs to the loss."] = logits(MyLlama).softmax(-1)
+        known("Don't multiply by √C: LLaMA uses the token vectors as they are.", scaled)
+        wrong["Return logits. The softmax is part of the loss."] = logits(MyLlama).softmax(-1)
         hint = (
             "Assign the norm of attention before that of the feed-forward network, in `Block` too."
         )
         known(hint, other_norm_first)
-        hint = "Assign the last norm after the layers: the check fills weights in that order."
+        hint = "Assign the last norm after the layers, because the check fills weights in order."
         known(hint, last_norm_first)
-        hint = "Assign the tokens' table before that of the output: the check fills in that order."
+        hint = "Assign the token table before the output's: the check fills weights in order."
         known(hint, lambda model: swap(model.tok_emb, model.lm_head))
     sizes, ids = (11, 12, 2, 3, 3, 7), torch.randint(11, (1, 7))
     expect(logits(answer), logits(MyLlama), case="two layers, as many key/value heads as heads")
@@ -214,9 +214,11 @@ def layer_checks(answer):
         found = answer(x, attn, ffn, norm, lambda z: 2 * norm(z))
         h = x + attn(norm(x))
         with expecting(found, h + ffn(2 * norm(h)), case=case) as wrong:
-            hint = "Now the feed-forward network does not see what attention found."
+            hint = (
+                "The feed-forward network doesn't read what attention found. Let it read the sum."
+            )
             wrong[hint] = h + ffn(2 * norm(x))
-            hint = "The stream itself was normed. In pre-norm only the sublayers read a norm."
+            hint = "You normalise the stream itself. In pre-norm, only the sublayers read a norm."
             wrong[hint] = 2 * norm(h) + ffn(2 * norm(h))
 
 

@@ -13,13 +13,12 @@ def changed_linear_checks(answer):
 
     cases = {"rank 2": given(2, 6.0), "rank 3": given(3, 6.0), "rank 3, α 1": given(3, 1.0)}
     with expecting_all(answer, changed_linear, cases) as wrong:
-        hint = "One fault is left: α is not divided by the rank."
-        wrong[hint] = scaled(lambda alpha, A: alpha)
-        hint = "One fault is left: the scale multiplies the change, and not W x."
+        wrong["One fault is left: divide α by the rank."] = scaled(lambda alpha, A: alpha)
+        hint = "One fault is left: multiply only the change by the factor, not W x."
         wrong[hint] = lambda x, W, A, B, alpha: (x @ W.T + x @ A.T @ B.T) * alpha / len(A)
-        hint = "Divide by r itself: √r is another rule."
+        hint = "You divide by √r, which is another rule. Divide by r itself."
         wrong[hint] = scaled(lambda alpha, A: alpha / len(A) ** 0.5)
-        hint = "That is the number of inputs. The rank is the number of rows of A."
+        hint = "You divide by the number of inputs. The rank is the number of rows of A."
         wrong[hint] = scaled(lambda alpha, A: alpha / A.shape[1])
 
 
@@ -38,13 +37,13 @@ def distillation_checks(answer):
         student, teacher = torch.randn(2, 3, 7)
         found = answer(student, teacher, T)
         with expecting(found, variant(student, teacher, T), case=f"T = {T:g}") as wrong:
-            hint = "One fault is left: at another T the gradient has another size."
+            hint = "One fault is left: at another T, the gradient has another size."
             wrong[hint] = variant(student, teacher, T, power=0)
-            hint = "The division gives 1/T once, and the difference q − p shrinks like 1/T again."
+            hint = "You undo one factor 1/T, but q − p shrinks like 1/T as well. Undo both."
             wrong[hint] = variant(student, teacher, T, power=1)
-            hint = "The teacher comes first: each term is weighted by the teacher's probability."
+            hint = "You weight by the student's probability. Weight by the teacher's."
             wrong[hint] = variant(student, teacher, T, swap=True)
-            wrong["Divide the logits of both by T."] = variant(student, teacher, T, own=1.0)
+            wrong["Divide both logits by T."] = variant(student, teacher, T, own=1.0)
 
 
 @exercise("lora.3", distillation_checks)

@@ -38,17 +38,17 @@ def token_losses_checks(answer):
     }
     with expecting_all(both(answer), both(token_losses), cases) as wrong:
         hint = (
-            "A number under the logarithm hides the fault: the loss is too small, its gradient 0."
+            "Adding a number inside the log hides the fault: the loss is too small, its gradient 0."
         )
         wrong[hint] = both(number_added)
-        hint = "The softmax is safe, but a probability may still round to 0 before the logarithm."
+        hint = "The softmax is safe, but a probability can still round to 0. Use `log_softmax`."
         wrong[hint] = both(two_steps)
         hint = (
-            "Take the largest logit of a row away, not its mean: "
-            "e to the rest may still be infinite."
+            "You subtract the mean of a row, so e to the rest may still be infinite. Subtract the "
+            "largest logit."
         )
         wrong[hint] = both(mean_taken)
-        hint = "Take its own largest logit away from each row, not the largest of all."
+        hint = "You subtract the largest logit of all rows. Subtract the largest of each row."
         wrong[hint] = both(largest_of_all_taken)
 
 

@@ -13,9 +13,8 @@ def fill_checks(answer):
     logits[0, 1, 6] = 9.0
     right = torch.where(ids == 6, largest(logits, 6, -9.0), ids)
     with expecting(answer(ids, logits, 6), right, case="a gap that would stay a gap") as wrong:
-        hint = "What is visible must stay: only the gaps are filled."
-        wrong[hint] = largest(logits, 6, -9.0)
-        hint = "A gap is filled with the token that hides. Rule that token out first."
+        wrong["You change visible tokens. Fill only the gaps."] = largest(logits, 6, -9.0)
+        hint = "You fill a gap with the mask token. Rule that token out first."
         wrong[hint] = torch.where(ids == 6, logits.argmax(-1), ids)
 
     ids, logits = torch.randint(7, (3, 5)), -torch.rand(3, 5, 7)
@@ -23,9 +22,9 @@ def fill_checks(answer):
     right = torch.where(ids == 2, largest(logits, 2, -9.0), ids)
     case = "token 2 hides, all logits are negative"
     with expecting(answer(ids, logits, 2), right, case=case) as wrong:
-        hint = "All logits may be negative: 0 does not rule a token out."
+        hint = "You rule a token out with 0, but all logits may be negative. Use −∞."
         wrong[hint] = torch.where(ids == 2, largest(logits, 2, 0.0), ids)
-        hint = "Ids above `mask_id` are tokens, too: rule out that one alone."
+        hint = "You rule out all ids from `mask_id` on. Rule out only that one."
         wrong[hint] = torch.where(ids == 2, logits[..., :2].argmax(-1), ids)
 
 

@@ -11,14 +11,14 @@ def causal_checks(answer):
         before, keys = S - T, torch.arange(S)
         at = torch.arange(before, S)[:, None]  # the positions of the queries
         with expecting(answer(T, S), keys <= at, case=f"{T} queries, {S} keys") as wrong:
-            hint = "The triangle sits at the top left: query t stands at position t + S − T."
+            hint = "The triangle is at the top left. Query t is at position t + S − T."
             wrong[hint] = keys <= at - before
-            wrong["A position sees itself: the diagonal belongs to the mask."] = keys < at
-            hint = "The shift has the wrong sign: S − T keys stood before the first query."
+            wrong["A position may attend to itself: include the diagonal."] = keys < at
+            hint = "The shift has the wrong sign: S − T keys come before the first query."
             wrong[hint] = keys <= at - 2 * before
-            wrong["One too far: a query sees its own key and nothing after it."] = keys <= at + 1
-            wrong["The polarity is turned: True means that the query may attend."] = keys > at
-            wrong["This shows the future: a query sees keys up to its own position."] = keys >= at
+            wrong["That is one key too far: a query's own key is the last one."] = keys <= at + 1
+            wrong["The mask is inverted: True means that the query may attend."] = keys > at
+            wrong["The future is visible: mask the keys after the query."] = keys >= at
 
 
 @exercise("masks.3", causal_checks)
@@ -30,18 +30,18 @@ def masked_attend_checks(answer):
     scores, mask = q @ k.mT, torch.arange(7) <= torch.arange(2, 7)[:, None]
     case = "without a mask, D = 1"
     with expecting(answer(q, k, v), scores.softmax(-1) @ v, case=case) as wrong:
-        hint = "Without a mask, every query sees every key."
+        hint = "Without a mask, every query may attend to every key."
         wrong[hint] = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
     right = scores.masked_fill(~mask, -math.inf).softmax(-1) @ v
     with expecting(answer(q, k, v, mask), right, case="a causal mask, D = 1") as wrong:
-        wrong["The mask is not used."] = scores.softmax(-1) @ v
-        hint = "The mask is upside down: True means that the query may attend."
+        wrong["The mask isn't used yet: apply it to the scores."] = scores.softmax(-1) @ v
+        hint = "The mask is inverted: True means that the query may attend."
         wrong[hint] = scores.masked_fill(mask, -math.inf).softmax(-1) @ v
-        hint = "The mask comes after the softmax, so the rows no longer sum to 1."
+        hint = "You mask after the softmax, so the rows no longer sum to 1. Mask the scores."
         wrong[hint] = scores.softmax(-1) * mask @ v
-        hint = "Hidden scores are 0 now, which is a score like any other: fill with −∞."
+        hint = "Masked scores are 0, which is a score like any other. Fill them with −∞."
         wrong[hint] = scores.masked_fill(~mask, 0).softmax(-1) @ v
-        hint = "(1 − mask) · (−10⁹) has the wrong sign: hidden scores must fall, not rise."
+        hint = "(1 − mask) · (−10⁹) has the wrong sign: masked scores have to fall, not rise."
         wrong[hint] = (scores + 1e9 * ~mask).softmax(-1) @ v
 
 
@@ -58,16 +58,16 @@ def window_checks(answer):
         at = row + S - T  # the positions of the queries
         right = (at - n < keys) & (keys <= at)
         with expecting(answer(T, S, n), right, case=f"{T} queries, {S} keys, n = {n}") as wrong:
-            hint = "One key too many: itself and the n − 1 before it are n keys."
+            hint = "That is one key too many: the key itself and the n − 1 before it are n keys."
             wrong[hint] = (at - n <= keys) & (keys <= at)
-            hint = "The far end of the window forgets that S − T keys stood before the first query."
+            hint = "The far end of the window doesn't count the S − T keys before the first query."
             wrong[hint] = (row - n < keys) & (keys <= at)
             hint = (
-                "For fewer queries than keys the window sits too "
-                "far left: query t stands at t + S − T."
+                "With fewer queries than keys, the window is too far to the left: query t is at t "
+                "+ S − T."
             )
             wrong[hint] = (row - n < keys) & (keys <= row)
-            wrong["The polarity is turned: True means that the query may attend."] = ~right
+            wrong["The mask is inverted: True means that the query may attend."] = ~right
             hint = "The window reaches into the future: let it end at the query."
             wrong[hint] = (at - n < keys) & (keys < at + n)
 
@@ -101,24 +101,24 @@ def visible_checks(answer):
         return weights / (weights.sum(-1, keepdim=True) + more)
 
     with expecting_all(with_gradients(answer), with_gradients(visible_weights), cases) as wrong:
-        hint = "e^1000 is inf. The softmax takes the largest visible score away first: let it."
+        hint = "e^1000 is inf. `softmax` subtracts the largest visible score first: call it."
         wrong[hint] = lambda scores, mask: shares(hidden(scores, mask).exp(), 1e-30)
-        hint = (
-            "Clearing nan away hides the fault: where a hidden score is large, visible keys get 0."
-        )
+        hint = "Clearing nan only hides the fault: beside a large masked score, visible keys get 0."
         wrong[hint] = lambda scores, mask: shares(scores.softmax(-1) * mask).nan_to_num()
         hint = (
-            "A small number below the line hides it: "
-            "where a hidden score is large, visible keys get 0."
+            "Adding a small number to the divisor hides the fault: beside a large masked score, "
+            "visible keys get 0."
         )
         wrong[hint] = lambda scores, mask: shares(scores.softmax(-1) * mask, 1e-9)
-        hint = "A row that sees nothing should be zeros; the softmax of −∞ alone is nan."
+        hint = "A fully masked row should be zeros, but the softmax of nothing but −∞ is nan."
         wrong[hint] = lambda scores, mask: hidden(scores, mask).softmax(-1)
-        hint = "With −1e9 a row that sees nothing becomes an average over hidden keys."
+        hint = "With −1e9, a fully masked row becomes an average over masked keys."
         wrong[hint] = lambda scores, mask: hidden(scores, mask, -1e9).softmax(-1)
-        hint = "A visible score may lie below −10,000 too: hide with −∞."
+        hint = "A visible score may be below −10,000 too. Mask with −∞."
         wrong[hint] = lambda scores, mask: hidden(scores, mask, -1e4).softmax(-1) * mask
-        hint = "Forward this is right. On the way back the nan of an empty row returns: 0 · nan."
+        hint = (
+            "The forward pass is right. But 0 · nan puts the nan of a masked row in the gradient."
+        )
         wrong[hint] = lambda scores, mask: (
             (scores + mask.to(scores.dtype).log()).softmax(-1).nan_to_num()
         )
@@ -136,11 +136,11 @@ def packed_checks(answer):
         number = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
         same, causal = number[:, None] == number, torch.ones(sum(lengths), sum(lengths)).tril() > 0
         with expecting(answer(lengths), same & causal, case=f"lengths {lengths}") as wrong:
-            wrong["The second sentence reads the first: hide keys of another sentence too."] = (
+            wrong["The second sentence reads the first. Mask the keys of other sentences too."] = (
                 causal
             )
-            wrong["Inside a sentence the future shows: join with the causal mask."] = same
-            hint = "Number the sentences; two of one length are not one sentence."
+            wrong["The future is visible inside a sentence. Add the causal mask."] = same
+            hint = "You compare lengths, but two sentences can be equally long. Number them."
             wrong[hint] = (size[:, None] == size) & causal
 
 

@@ -24,18 +24,18 @@ def clipped_precision_checks(answer):
         right = sum((a & b).total() for a, b in pairs)
         total, recalled = (pool.total() for pool in pools)
         with expecting(answer(hypotheses, references, n), right / total, case=case) as wrong:
-            hint = (
-                "That is a mean over sentences: sum the counts over the corpus, then divide once."
-            )
+            hint = "You average over sentences. Sum the counts over the corpus, then divide once."
             shares = [(a & b).total() / max(1, a.total()) for a, b in pairs]
             wrong[hint] = sum(shares) / len(shares)
-            hint = "Clip: an n-gram is right at most as often as the reference has it."
+            hint = "You don't clip. An n-gram counts at most as often as the reference has it."
             wrong[hint] = sum(a[gram] for a, b in pairs for gram in a if gram in b) / total
-            hint = "Clip each translation by its own reference, not all of them by all."
+            hint = (
+                "You clip by all references together. Clip each translation by its own reference."
+            )
             wrong[hint] = (pools[0] & pools[1]).total() / total
-            hint = "A sentence of fewer than n words has no n-grams: not a negative number of them."
+            hint = "A sentence shorter than n words has no n-grams. You give it a negative number."
             wrong[hint] = right / sum(len(words) - n + 1 for words in hypotheses)
-            hint = "That is recall. A precision divides by the n-grams of the translation."
+            hint = "That is recall. For precision, divide by the n-grams of the translation."
             wrong[hint] = right / recalled
 
 
@@ -63,10 +63,9 @@ def perplexity_checks(answer):
         "a long easy sentence and a short hard one": ([0.5, 4.0], [29, 2]),
     }
     with expecting_all(answer, perplexity_of_all, cases) as wrong:
-        hint = "One fault is left: take the mean of the losses first, the exponential last."
+        hint = "One fault is left: take the mean of the losses first, and the exponential last."
         wrong[hint] = mean_of_exponentials
-        hint = "One fault is left: a sentence of many tokens must count for more."
-        wrong[hint] = unweighted
+        wrong["One fault is left: a sentence with many tokens has to count for more."] = unweighted
 
 
 @exercise("metrics.4", perplexity_checks)

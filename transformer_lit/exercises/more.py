@@ -15,20 +15,22 @@ def gate_checks(answer):
         out = shown @ (v + alpha * E[ids])
         right = (gate.sigmoid() * out) @ W["o"]
         with expecting(answer(x, ids, W, E, alpha), right, case=f"T = {T}") as wrong:
-            hint = "The gate reads the layer's input, not the answer."
+            hint = "The gate reads the answer. Let it read the layer's input."
             wrong[hint] = (out.sigmoid() * out) @ W["o"]
-            hint = "The gate stands before the output projection."
+            hint = "The gate comes after the output projection. Put it before."
             wrong[hint] = (out @ W["o"]) * gate.sigmoid().mean(-1, keepdim=True)
-            hint = "A gate is a sigmoid of each number by itself: they need not sum to 1."
+            hint = (
+                "You use a softmax for the gate. Use a sigmoid, which takes each number by itself."
+            )
             wrong[hint] = (gate.softmax(-1) * out) @ W["o"]
             hint = (
-                "The table adds to the values, and not to the answer: other positions must see it."
+                "You add the table to the answer. Add it to the values, so that other positions "
+                "read it."
             )
             wrong[hint] = (gate.sigmoid() * (shown @ v)) @ W["o"]
             wrong["α multiplies the table."] = (gate.sigmoid() * (shown @ (v + E[ids]))) @ W["o"]
             seen = scores.softmax(-1) @ (v + alpha * E[ids])
-            hint = "No position may see what comes after it."
-            wrong[hint] = (gate.sigmoid() * seen) @ W["o"]
+            wrong["The future is visible. Use a causal mask."] = (gate.sigmoid() * seen) @ W["o"]
 
 
 @exercise("more.4", gate_checks)

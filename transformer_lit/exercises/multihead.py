@@ -14,9 +14,9 @@ def multihead_checks(answer):
     with expecting(
         sorted(layer.state_dict()), sorted(weights), case="names of parameters"
     ) as wrong:
-        hint = "The four projections have no bias: give `bias=False` to `nn.Linear`."
+        hint = "The four projections have no bias: pass `bias=False` to `nn.Linear`."
         wrong[hint] = sorted([*weights, *(f"{name}_proj.bias" for name in "qkvo")])
-        wrong["There is no output projection: the fourth is `o_proj`."] = sorted([*weights][:3])
+        wrong["The output projection is missing: `o_proj` is the fourth."] = sorted([*weights][:3])
 
     def split(z, n):
         return z.unflatten(-1, (n, -1)).transpose(1, 2)  # B H T D
@@ -32,23 +32,23 @@ def multihead_checks(answer):
     right = merge(attend(q, k, v)) @ w_o.T
     with expecting(layer(x), right, case="three heads, no mask") as wrong:
         hint = (
-            "To split, cut the last axis first, then move the head axis: a reshape mixes positions."
+            "A reshape mixes positions. To split, cut the last axis first, then move the head axis."
         )
         wrong[hint] = merge(attend(*mixed)) @ w_o.T
-        hint = "To merge, move the head axis back first, then flatten: a reshape mixes positions."
+        hint = "A reshape mixes positions. To merge, move the head axis back first, then flatten."
         wrong[hint] = attend(q, k, v).reshape(2, 7, 15) @ w_o.T
         hint = (
-            "A reshape mixes positions, both ways: cut or flatten the last axis, and move an axis."
+            "A reshape mixes positions both ways. Cut or flatten the last axis, and move an axis."
         )
         wrong[hint] = attend(*mixed).reshape(2, 7, 15) @ w_o.T
-        hint = "The heads of one position attend to each other: move the head axis before time."
+        hint = "The heads of one position attend to each other. Move the head axis before time."
         wrong[hint] = attend(*(one.unflatten(-1, (3, -1)) for one in z)).flatten(2) @ w_o.T
-        hint = "The scale is 1/√D with the head size D, not the width of the model."
+        hint = "You divide by the root of the model width. Divide by √D, with the head size D."
         wrong[hint] = merge(attend(q, k, v, scale=15**-0.5)) @ w_o.T
-        hint = "H and D have changed places in the cut: the heads come first, (n_heads, D)."
+        hint = "H and D are swapped in the cut: the heads come first, (n_heads, D)."
         wrong[hint] = merge(attend(*(split(one, 5) for one in z))) @ w_o.T
-        wrong["Queries and keys have changed places."] = merge(attend(k, q, v)) @ w_o.T
-        wrong["The heads are not mixed yet: `o_proj` comes last."] = merge(attend(q, k, v))
+        wrong["Queries and keys are swapped."] = merge(attend(k, q, v)) @ w_o.T
+        wrong["The heads aren't mixed yet: `o_proj` comes last."] = merge(attend(q, k, v))
     layer = answer(15, 5)
     layer.load_state_dict(weights)
     q, k, v = (split(one, 5) for one in z)
@@ -59,9 +59,9 @@ def multihead_checks(answer):
     for case, mask in masks.items():
         right = merge(attend(q, k, v, mask=mask)) @ w_o.T
         with expecting(layer(x, mask), right, case=case) as wrong:
-            hint = "The mask does nothing yet: hand it to the attention."
+            hint = "The mask has no effect yet. Pass it on to the attention."
             wrong[hint] = merge(attend(q, k, v)) @ w_o.T
-            hint = "The mask is turned round: True means that the query may attend."
+            hint = "The mask is inverted: True means that the query may attend."
             wrong[hint] = merge(attend(q, k, v, mask=~mask)) @ w_o.T
 
 

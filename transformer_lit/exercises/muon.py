@@ -34,13 +34,13 @@ def newton_schulz_checks(answer):
         "another polynomial": (torch.randn(5, 5), cubic, 9),
     }
     with expecting_all(answer, newton_schulz, cases) as wrong:
-        hint = "Divide by the length first: singular values above 1 run away."
+        hint = "Singular values above 1 diverge. Divide by the length first."
         wrong[hint] = variant(begin=lambda g: g)
-        hint = "Divide once, before the first round, and not in each."
+        hint = "You divide in each round. Divide once, before the first round."
         wrong[hint] = variant(each=at_length_1)
-        hint = "These are powers of each number. Use products of matrices."
+        hint = "You raise each number to a power. Use products of matrices."
         wrong[hint] = variant(of_each_number)
-        hint = "The length is the root of all squares, not the largest entry."
+        hint = "You divide by the largest entry. The length is the root of all squares added up."
         wrong[hint] = variant(begin=lambda g: g / g.abs().max())
     g = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]).bfloat16()
     expect(answer(g, cubic, 2), g / 2, case="in bf16")

@@ -17,7 +17,7 @@ def use_norm(answer, x, gain=None, **options):
     width = x.shape[-1]
     layer = answer(width, **options)
     if isinstance(layer, nn.Module) and not list(layer.parameters()):
-        raise Found("It has no parameter: make `weight` an `nn.Parameter`, so that it is trained.")
+        raise Found("The layer has no parameter. Make `weight` an `nn.Parameter`.")
     shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
     if shapes != {"weight": (width,)}:
         told = ", ".join(f"`{name}` of shape {shape}" for name, shape in shapes.items())
@@ -33,22 +33,23 @@ def rms_checks(answer):
     size, centred = (square + 1e-5).sqrt(), x - x.mean(-1, keepdim=True)
     deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     with expecting(use_norm(answer, x, gain), y / size, case="small entries, a gain") as wrong:
-        hint = "That takes the mean out, as LayerNorm does. RMSNorm leaves it in."
+        hint = "You subtract the mean, as LayerNorm does. RMSNorm doesn't."
         wrong[hint] = centred * gain / deviation
-        hint = "ε stands outside the root. Inside, the row of zeros has a gradient."
+        hint = "ε is outside the root. Put it inside, so that a row of zeros has a gradient."
         wrong[hint] = y / (square.sqrt() + 1e-5)
-        hint = "That is the length, the root of the sum. Take the mean of the squares."
+        hint = "You divide by the root of the sum of squares. Take the mean of the squares."
         wrong[hint] = y / (5 * square + 1e-5).sqrt()
-        hint = "The root is missing: you divide by the mean square itself."
-        wrong[hint] = y / (square + 1e-5)
-        hint = "That is the standard deviation, which takes a mean out. Take the mean of x²."
+        wrong["You divide by the mean square. Divide by its root."] = y / (square + 1e-5)
+        hint = (
+            "You divide by the standard deviation, which subtracts the mean. Take the mean of x²."
+        )
         wrong[hint] = y / deviation
-        hint = "`std` takes a mean out and has no ε. Take the root of the mean of x², plus ε."
+        hint = "`std` subtracts the mean and has no ε. Take the root of the mean of x², plus ε."
         wrong[hint] = y / x.std(-1, keepdim=True)
-        wrong["ε is 1e-5 here, not 1e-6."] = y / (square + 1e-6).sqrt()
-        wrong["ε is missing under the root, or far too small."] = y / square.sqrt()
-        wrong["The gain is never used: multiply by `weight` at the end."] = x / size
-        hint = "One size for all positions. Each position has its own: the last axis, kept."
+        wrong["You use ε = 1e-6. Here it is 1e-5."] = y / (square + 1e-6).sqrt()
+        wrong["ε under the root is missing or far too small."] = y / square.sqrt()
+        wrong["The gain is never used. Multiply by `weight` at the end."] = x / size
+        hint = "You use one size for all positions. Take it over the last axis and keep that axis."
         wrong[hint] = y / (square.mean() + 1e-5).sqrt()
     expect(use_norm(answer, x), x / size, case="a new layer")
     expect(use_norm(answer, x, eps=0.1), x / (square + 0.1).sqrt(), case="another eps")
@@ -89,14 +90,13 @@ def normalised_checks(answer):
         "another eps": (torch.randn(3, 5), 0.1),
     }
     with expecting_all(with_gradient(answer), with_gradient(normalised), cases) as wrong:
-        hint = "The layer divides by C under the root, not by C − 1."
+        hint = "You divide by C − 1 under the root. The layer divides by C."
         wrong[hint] = divided(lambda x, eps: (variance(x, 1) + eps).sqrt())
-        hint = "Forward this is nearly right. With ε outside, equal entries have a gradient of 1/ε."
+        hint = "The values are nearly right. But ε outside gives equal entries a gradient of 1/ε."
         wrong[hint] = divided(lambda x, eps: x.std(-1, correction=0, keepdim=True) + eps)
-        hint = "Forward this is nearly right. With ε outside, a root of 0 has the gradient nan."
+        hint = "The values are nearly right. But with ε outside, a root of 0 has the gradient nan."
         wrong[hint] = divided(lambda x, eps: variance(x).sqrt() + eps)
-        hint = "The mean stays in: that is RMSNorm."
-        wrong[hint] = with_gradient(
+        wrong["You don't subtract the mean: that is RMSNorm."] = with_gradient(
             lambda x, eps=1e-5: x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
         )
 

@@ -9,14 +9,16 @@ def cosine_checks(answer):
     lengths = x.norm(dim=-1)[:, :, None], m.norm(dim=-1)[:, None]  # B T 1 and B 1 S
     products = x @ m.mT
     with expecting(answer(x, m), products / lengths[0] / lengths[1]) as wrong:
-        wrong["These are the dot products: divide by the lengths of both rows."] = products
-        hint = "Rows of m are left as long as they were: divide by both lengths."
+        wrong["These are dot products. Divide them by the lengths of both rows."] = products
+        hint = "The rows of m keep their lengths. Divide by the lengths of both rows."
         wrong[hint] = products / lengths[0]
-        hint = "The length of a row is taken over c, the last axis, not over the positions."
+        hint = (
+            "You take lengths over the positions. The length of a row runs over c, the last axis."
+        )
         wrong[hint] = x / x.norm(dim=1, keepdim=True) @ (m / m.norm(dim=1, keepdim=True)).mT
-        hint = "T and S are swapped: row t of x comes first."
+        hint = "T and S are swapped: the first of the two axes belongs to the rows of x."
         wrong[hint] = (products / lengths[0] / lengths[1]).mT
-        hint = "Divide by the lengths, not by their squares."
+        hint = "You divide by the squares of the lengths. Divide by the lengths themselves."
         wrong[hint] = products / lengths[0] ** 2 / lengths[1] ** 2
 
 
@@ -32,8 +34,8 @@ def time_checks(answer):
         "two sentences": (torch.randn(2, 5, 3),),
     }
     with expecting_all(answer, time_first, cases) as wrong:
-        wrong["`.mT` swaps the last two axes: B C T."] = lambda x: x.mT
-        wrong["`.T` reverses all axes: C T B."] = lambda x: x.permute(2, 1, 0)
+        wrong["`.mT` swaps the last two axes only: it gives B C T."] = lambda x: x.mT
+        wrong["`.T` reverses all axes: it gives C T B."] = lambda x: x.permute(2, 1, 0)
 
 
 @exercise("notation.3", time_checks)

@@ -18,13 +18,13 @@ def moving_average_checks(answer):
     for case, (values, decay) in cases.items():
         right = moving_average(values, decay)
         with expecting(answer(values, decay), right, case=case) as wrong:
-            hint = "The sum is not divided by 1 − βᵗ, so it begins too near to 0."
+            hint = "You don't divide by 1 − βᵗ, so the sum begins too close to 0."
             wrong[hint] = undivided(values, decay, 0.0)
-            hint = "It begins at the first value, which then keeps too large a share."
+            hint = "You begin at the first value, which then keeps too large a share."
             wrong[hint] = undivided(values, decay, values[0])
-            hint = "The shares are exchanged: the newest value has 1 − β."
+            hint = "The shares are swapped: the newest value has 1 − β."
             wrong[hint] = moving_average(values, 1 - decay)
-            wrong["That is the last average alone. Return the list of all."] = right[-1]
+            wrong["That is only the last average. Return a list of all."] = right[-1]
     values = [1.0, -2.0, 5.0]
     expect(answer(values, 0.0), values, case="no memory")
 

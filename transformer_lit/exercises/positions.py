@@ -17,12 +17,12 @@ def errors_checks(two_errors):
     right = torch.stack(right)
     added = (first.std() + second.std()) / 3**0.5
     with expecting(two_errors(first.tolist(), second.tolist()), right.tolist()) as wrong:
-        hint = "Standard deviations. The error of a mean of three is smaller by √3."
+        hint = "Those are standard deviations. The error of a mean of three is smaller by √3."
         wrong[hint] = (right * 3**0.5).tolist()
-        hint = "Three numbers around their own mean: the variance divides by 2."
+        hint = "You divide by 3. Three numbers around their own mean need a division by 2."
         wrong[hint] = (right * (2 / 3) ** 0.5).tolist()
-        wrong["The variances add, not the errors."] = [right[0].item(), added.item()]
-        wrong["The paired error comes first."] = right.flip(0).tolist()
+        wrong["You add the errors. Add variances."] = [right[0].item(), added.item()]
+        wrong["The order is wrong: the paired error is first."] = right.flip(0).tolist()
 
 
 @exercise("positions.3", errors_checks)
@@ -43,11 +43,11 @@ def plug_checks(Both):
     turned = rope.rotate(q, q_pos), rope.rotate(k, k_pos)
     right = attention_weights(*turned, bias=bias)
     with expecting(attended(Both(5, 6)), right, case="two queries, eleven keys") as wrong:
-        hint = "ALiBi's slopes are there. Who rotates queries and keys?"
+        hint = "ALiBi's slopes are there, but the rotation is missing. Pass `rotate` on."
         wrong[hint] = attention_weights(q, k, bias=bias)
-        hint = "The rotation is there. Whose bias is added to the scores?"
+        hint = "The rotation is there, but the slopes are missing. Pass `bias` on."
         wrong[hint] = attention_weights(*turned)
-        hint = "The attention multiplies q and k itself: `bias` is what comes on top."
+        hint = "You add q · k, which the attention does itself. Return only the bias."
         scores = turned[0] @ turned[1].mT / 6**0.5
         wrong[hint] = attention_weights(*turned, bias=scores + bias)
 

@@ -12,21 +12,21 @@ def pair_loss_checks(answer):
         "far apart": (*torch.tensor([[-900.0], [-1.0], [-2.0], [-3.0]]), 1.0),
     }
     with expecting_all(answer, pair_loss, cases) as wrong:
-        wrong["Chosen and rejected have changed places."] = lambda c, j, rc, rj, beta: pair_loss(
+        wrong["Chosen and rejected are swapped."] = lambda c, j, rc, rj, beta: pair_loss(
             j, c, rj, rc, beta
         )
-        wrong["β is a factor of the gains, not a divisor."] = lambda c, j, rc, rj, beta: pair_loss(
+        wrong["You divide by β. Multiply the gains by it."] = lambda c, j, rc, rj, beta: pair_loss(
             c, j, rc, rj, 1 / beta
         )
-        hint = "β belongs inside of σ."
+        hint = "You multiply the loss by β. Multiply inside σ."
         wrong[hint] = lambda c, j, rc, rj, beta: pair_loss(c, j, rc, rj, 1.0) * beta
-        hint = "The gains are measured from the reference."
+        hint = "You leave out the reference. The gains are measured from it."
         wrong[hint] = lambda c, j, rc, rj, beta: pair_loss(c, j, 0 * rc, 0 * rj, beta)
-        hint = "A loss is small when all is well: it is minus the log σ."
+        hint = "The sign is wrong: the loss is minus log σ, so it is small when all is well."
         wrong[hint] = lambda c, j, rc, rj, beta: -pair_loss(c, j, rc, rj, beta)
-        hint = "One loss for each pair: don't take the mean."
+        hint = "You take the mean. Return one loss for each pair."
         wrong[hint] = lambda c, j, rc, rj, beta: pair_loss(c, j, rc, rj, beta).mean()
-        hint = "σ is 0 in floating point when the gains are far apart. logsigmoid is safe."
+        hint = "σ rounds to 0 when the gains are far apart. Use `logsigmoid`, which is safe."
         wrong[hint] = lambda c, j, rc, rj, beta: -(beta * (c - rc - j + rj)).sigmoid().log()
 
 
@@ -38,11 +38,11 @@ def gain_checks(answer):
     mask = (torch.arange(11) > 1) & (torch.arange(11) < torch.tensor([4, 11, 7, 6])[:, None])
     cases = {"four answers": (torch.rand(4, 11).log(), torch.rand(4, 11).log(), mask)}
     with expecting_all(answer, gain, cases) as wrong:
-        hint = "Only tokens of the answer count. The mask says where they are."
+        hint = "You count every token. Count only those of the answer, where the mask is True."
         wrong[hint] = lambda new, ref, mask: (new - ref).sum(1)
-        hint = "Dividing by the width of the table is still a mean."
+        hint = "You divide by the width of the tensor, which is still a mean. Take the sum."
         wrong[hint] = lambda new, ref, mask: gain(new, ref, mask) / mask.shape[1]
-        hint = "One gain for each answer: sum over its tokens only."
+        hint = "You return one number for all. Sum over the tokens of each answer only."
         wrong[hint] = lambda new, ref, mask: gain(new, ref, mask).sum()
 
 
@@ -59,12 +59,12 @@ def best_model_checks(answer):
         "loose": (torch.rand(5).softmax(0), torch.rand(5), 0.2),
     }
     with expecting_all(answer, best_model, cases) as wrong:
-        hint = "Probabilities sum to 1: divide by Z."
+        hint = "The results don't sum to 1. Divide by Z."
         wrong[hint] = lambda ref, r, beta: ref * (r / beta).exp()
-        wrong["The reference is missing."] = lambda ref, r, beta: normed((r / beta).exp())
-        hint = "The sign: a larger reward makes an answer more probable."
+        wrong["Multiply by the reference."] = lambda ref, r, beta: normed((r / beta).exp())
+        hint = "The sign is wrong: a larger reward makes an answer more probable."
         wrong[hint] = lambda ref, r, beta: normed(ref * (-r / beta).exp())
-        hint = "Divide the reward inside of the exponential."
+        hint = "You divide the exponential by β. Divide the reward inside it."
         wrong[hint] = lambda ref, r, beta: normed(ref * r.exp() / beta)
 
 

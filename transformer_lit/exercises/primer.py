@@ -8,13 +8,13 @@ from transformer_lit.exercises.four_pictures import generate, loss  # noqa: F401
 def softmax_checks(answer):
     w, g = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
     with expecting(answer(w, g), w * (g - (g * w).sum(-1, keepdim=True))) as wrong:
-        hint = "That is the diagonal alone. In a softmax every score moves every weight."
+        hint = "That is only the diagonal. In a softmax, every score changes every weight."
         wrong[hint] = w * (1 - w) * g
-        wrong["Subtract the mean of g, weighted by w, before you multiply."] = w * g
-        wrong["The mean must be weighted by w."] = w * (g - g.mean(-1, keepdim=True))
-        hint = "The mean is taken over the scores of a row, the last axis, and not over the rows."
+        wrong["Before you multiply, subtract the mean of g, weighted by w."] = w * g
+        wrong["You take a plain mean. Weight it by w."] = w * (g - g.mean(-1, keepdim=True))
+        hint = "You take the mean over the rows. Take it over the scores of a row, the last axis."
         wrong[hint] = w * (g - (g * w).sum(0))
-        hint = "The mean of each row is its own: here all rows are summed together."
+        hint = "You sum over all rows together. Each row has its own mean."
         wrong[hint] = w * (g - (g * w).sum())
 
 
@@ -28,9 +28,9 @@ def layer_checks(answer):
         "seven rows": (torch.randn(7, 5), torch.randn(5, 3), torch.randn(7, 3)),
     }
     with expecting_all(answer, linear_gradients, cases) as wrong:
-        hint = "b has F numbers: its gradient keeps f and sums over the rows."
+        hint = "b has F numbers, so its gradient keeps f and sums over the rows."
         wrong[hint] = lambda x, W, g: linear_gradients(x, W, g) | {"b": g.sum()}
-        hint = "The gradient of W was right: it sums over the rows already."
+        hint = "The gradient of W was right: it already sums over the rows."
         wrong[hint] = lambda x, W, g: linear_gradients(x, W, g) | {"W": x.T @ g / len(x)}
 
 

@@ -13,14 +13,14 @@ def packed_checks(answer):
         q = torch.cat([low, high], -1)
         with expecting(answer(packed), d * q + m, case=f"blocks: {rows}") as wrong:
             hint = (
-                "The low nibbles are the first 16 numbers, the high ones the last 16: they do not "
-                "take turns."
+                "You alternate the nibbles. The low ones are the first 16 numbers, the high ones "
+                "the last 16."
             )
             wrong[hint] = d * torch.stack([low, high], -1).flatten(1) + m
-            wrong["Low and high have changed places."] = d * torch.cat([high, low], -1) + m
-            wrong["The scale comes first, then the minimum."] = m * q + d
-            wrong["The minimum is missing."] = d * q
-            hint = "Steps count from the minimum: nothing is to subtract."
+            wrong["Low and high are swapped."] = d * torch.cat([high, low], -1) + m
+            wrong["Scale and minimum are swapped: the scale comes first."] = m * q + d
+            wrong["You leave out the minimum. Add it."] = d * q
+            hint = "You subtract 8. Steps count from the minimum, so subtract nothing."
             wrong[hint] = d * (q.float() - 8) + m
 
 

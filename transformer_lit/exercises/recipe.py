@@ -16,17 +16,17 @@ def step_checks(answer):
 
     loss, tokens = summed(losses, after[:, 1:])
     with expecting(answer(lambda ids: table[ids], (ids, equals)), (loss, tokens)) as wrong:
-        hint = "That is the mean. The shared part divides: return the sum."
+        hint = "You return the mean. Return the sum, because the shared part divides."
         wrong[hint] = loss / tokens, tokens
-        hint = "The question counts, too: leave out the targets up to the `=`."
+        hint = "The question counts too. Leave out the targets up to the `=`."
         wrong[hint] = losses.sum(), losses.numel()
-        hint = "The first token of the answer is missing: the logits at the `=` are about it."
+        hint = "The first token of the answer is missing. The logits at the `=` predict it."
         wrong[hint] = summed(losses, after[:, :-1])
-        hint = "The `=` itself belongs to the question: the sum begins after it."
+        hint = "You count the `=`, which belongs to the question. Begin after it."
         wrong[hint] = summed(losses, torch.arange(1, 7) >= equals[:, None])
-        hint = "Logits at place t are about the token at t + 1: shift the targets."
+        hint = "The logits at position t predict the token at t + 1. Shift the targets."
         wrong[hint] = summed(unshifted, after)
-        hint = "The number is that of the tokens in the sum, not of the whole batch."
+        hint = "You return the tokens of the whole batch. Return the number of those in the sum."
         wrong[hint] = loss, ids.numel()
 
     def learned(step):

@@ -22,16 +22,16 @@ def gru_checks(answer):
         inputs = torch.randn(T, M), torch.randn(C), torch.randn(M, 3 * C), torch.randn(C, 3 * C)
         inputs += tuple(torch.randn(2, 3 * C))
         with expecting(answer(*inputs), states(*inputs), case=f"{T} places") as wrong:
-            hint = "z is the share of the old state, 1 − z that of the candidate."
+            hint = "z and 1 − z are swapped: z is the share of the old state."
             wrong[hint] = states(*inputs, z_of_h=False)
-            wrong["The parts come in the order r, z, n."] = states(*inputs, order="zrn")
-            hint = "Apply r after the product with U and its bias, not to the state before it."
+            wrong["The order of the parts is r, z, n."] = states(*inputs, order="zrn")
+            hint = "You apply r to the state. Apply it after the product with U and its bias."
             wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: x + (r * h) @ U + c)
-            hint = "r acts on the bias c of the candidate as well."
+            hint = "You leave out the bias c. r multiplies it too."
             wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: x + r * (h @ U) + c)
-            hint = "r belongs on the state's part of the candidate, not on the input's."
+            hint = "You apply r to the input's part too. Apply it only to the state's part."
             wrong[hint] = states(*inputs, candidate=lambda x, h, r, U, c: r * (x + h @ U + c))
-            hint = "Return the states after all places, not the last one alone."
+            hint = "You return only the last state. Return the states of all positions."
             wrong[hint] = states(*inputs)[-1]
 
 
@@ -61,11 +61,11 @@ def join_checks(answer):
             h = a_t * h + b_t
         right = torch.stack([a.prod(0), h])
         with expecting(joined(answer, a, b), right, case=f"{T} steps") as wrong:
-            hint = "The later step acts on the earlier one's result: a_2 belongs on b_1."
+            hint = "You multiply b_2 by a_2. The later step acts on the earlier one's b_1."
             wrong[hint] = joined(lambda p, q: (p[0] * q[0], q[0] * q[1] + p[1]), a, b)
-            hint = "The earlier step's input goes through the later step: multiply b_1."
+            hint = "You add the inputs as they are. The later step acts on b_1 too: multiply it."
             wrong[hint] = joined(lambda p, q: (p[0] * q[0], p[1] + q[1]), a, b)
-            hint = "a_1 does not act on b_2: that input came after it."
+            hint = "You apply a_1 to b_2, but that input comes after a_1."
             wrong[hint] = joined(lambda p, q: (p[0] * q[0], p[0] * q[1] + p[1]), a, b)
 
 

@@ -19,14 +19,12 @@ def window_checks(answer):
         d, width = distances(q_pos, k_pos), torch.tensor(widths)[:, None, None]
         near = d.abs() <= width
         with expecting(answer(q_pos, k_pos, widths), bias(near), case=case) as wrong:
-            hint = (
-                "One place too narrow: the distance widths[h] itself still belongs to the window."
-            )
+            hint = "The window is one position too narrow: the distance widths[h] belongs to it."
             wrong[hint] = bias(d.abs() < width)
-            wrong["The future is a distance too: take the absolute value."] = bias(d <= width)
-            hint = "Every key ahead is hidden. The window reaches in both directions."
+            wrong["You ignore later keys. Take the absolute distance."] = bias(d <= width)
+            hint = "You mask every later key. The window reaches in both directions."
             wrong[hint] = bias(near & (d >= 0))
-            wrong["Inside out: the bias is 0 for near keys and −∞ for far ones."] = bias(~near)
+            wrong["It is inside out: use 0 for near keys and −∞ for far ones."] = bias(~near)
 
 
 @exercise("relative.3", window_checks)

@@ -121,13 +121,13 @@ def letters_checks(answer):
     with expecting(found, right, case="numbers, letter by letter") as wrong:
         before = cross_entropy(model(new[:, 1:]).mT, new[:, :-1])
         if before < 1.2:
-            wrong["Shifted, and the wrong way: it learns the letter before."] = found
+            wrong["It is shifted the wrong way, so it learns the letter before."] = found
     # Each letter follows from the one before, which leaves no target to guess.
     _, losses = answer(torch.arange(700) % 7, 7, 25)
     found = {"its log, the last 5 losses": reached(sum(losses[-5:]) / 5, 0.05)}
     right = dict.fromkeys(found, "below 0.05")
     with expecting(found, right, case="seven letters in turn") as wrong:
-        hint = "The last letter of a window has no next one in it: here its target is the first."
+        hint = "The last letter of a window has no next one: here its target is the first letter."
         wrong[hint] = dict.fromkeys(found, "0.1")  # one target of 32 is wrong
 
 
@@ -159,16 +159,16 @@ def unmoved_checks(answer):
         return {"names": names, "calls of step": calls}
 
     with expecting(found(frozen=True), said(first), case="a frozen layer") as wrong:
-        hint = "Nothing ever seems to move: keep a copy of the numbers, by `clone`."
+        hint = "Nothing ever seems to move. Keep a copy of the numbers, with `clone`."
         wrong[hint] = said(first + last)
-        wrong["Those are the ones that move."] = said(last)
+        wrong["You return the names that move. Return the others."] = said(last)
         wrong["Call `step` once, between the two looks."] = said(first + last, 0)
     with expecting(found(copied=True), said(first + last), case="weights of a copy") as wrong:
-        wrong["A weight with a gradient need not move: compare the numbers."] = said([])
+        wrong["A weight with a gradient need not move. Compare the numbers."] = said([])
     with expecting(found(rate=1e-11), said([]), case="a very small rate") as wrong:
-        wrong["A small step is a step: compare to the bit, by `torch.equal`."] = said(first + last)
+        wrong["You overlook a small step. Compare exactly: `torch.equal`."] = said(first + last)
     with expecting(found(buffer=True), said([]), case="a buffer beside them") as wrong:
-        wrong["A buffer is no parameter: go through `named_parameters`."] = said(["scale"])
+        wrong["You include a buffer. Go through `named_parameters`."] = said(["scale"])
 
 
 @exercise("repair_shop.1", unmoved_checks)
@@ -243,7 +243,7 @@ def given_model_checks(answer):
     kept = all(torch.equal(before[name], now) for name, now in given.state_dict().items())
     found = outcome(reached(next_letter_loss(model), 1.2), kept)
     with expecting(found, outcome("below 1.2", True)) as wrong:
-        hint = "Now it learns. But the model that it was given has changed: keep the copy."
+        hint = "Now it learns, but the model that was passed in has changed. Keep the copy."
         wrong[hint] = outcome("below 1.2", False)
 
 
@@ -273,7 +273,7 @@ def padded_checks(answer):
         return answer(src, pairs.tgt, len(pairs.words), 2)[1]
 
     if max(abs(a - b) for a, b in zip(losses(3), losses(0))) > 1e-4:
-        raise Found("It learns, but padding is seen now: hide it, and show what is not padding.")
+        raise Found("It learns, but padding is visible now. Mask padding and nothing else.")
 
 
 @exercise("repair_shop.11", padded_checks)

@@ -15,24 +15,24 @@ def gate_checks(answer):
 
     learned = {name: p.numel() for name, p in wiring.named_parameters()}  # of shape () or (1,)
     with expecting(learned, {"gate": 1}, case="what is learned") as wrong:
-        wrong["The gate is not learned: make it an `nn.Parameter`."] = {}
-    closed = "The gate closes the stream, too. Only what is added is multiplied."
+        wrong["The gate isn't learned. Make it an `nn.Parameter`."] = {}
+    closed = "The gate multiplies the stream too. Multiply only what is added."
     added = sublayer(x)
     with expecting(wiring(x, sublayer), x, case="a new wiring") as wrong:
-        wrong["The gate starts at 0, so that a new wiring is the identity."] = x + added
+        wrong["Start the gate at 0, so that a new wiring is the identity."] = x + added
         wrong[closed] = 0 * x
     nn.init.constant_(wiring.gate, -2.0)
     output, right = wiring(x, sublayer), x - 2 * added
     with expecting(output, right, case="a gate of −2") as wrong:
         wrong[closed] = -2 * (x + added)
-        hint = "The gate belongs to what the sublayer gives, not to what it reads."
+        hint = "The gate multiplies the sublayer's input. Multiply its output."
         wrong[hint] = x + sublayer(-2 * x)
     if output.requires_grad:
         output.square().sum().backward()
     slope = 0.0 if wiring.gate.grad is None else wiring.gate.grad.sum().item()
     right = (2 * right * added).sum().item()
     with expecting(slope, right, case="the gradient of the gate") as wrong:
-        wrong["No gradient reaches the gate: `item`, `data` and `detach` cut it off."] = 0.0
+        wrong["No gradient reaches the gate: `item`, `data` or `detach` cuts it off."] = 0.0
 
 
 @exercise("residual.3", gate_checks)
@@ -58,15 +58,15 @@ def wiring_checks(answer):
         "a norm with a gain and a bias": (x, lambda z: z @ W, norm),
     }
     with expecting_all(answer, pre_norm, cases) as wrong:
-        hint = "That is post-norm: it norms the sum."
+        hint = "That is post-norm, which normalises the sum."
         wrong[hint] = lambda x, sublayer, norm: norm(x + sublayer(x))
-        hint = "Nothing is added any more: the input is lost."
+        hint = "Nothing is added any more, so the input is lost. Add x again."
         wrong[hint] = lambda x, sublayer, norm: sublayer(norm(x))
-        hint = "Now the sublayer reads the stream as it is. It should read the normed one."
+        hint = "The sublayer reads the stream without a norm. Let it read the norm of x."
         wrong[hint] = lambda x, sublayer, norm: x + sublayer(x)
-        hint = "What the sublayer gives is normed, too. Only what it reads should be."
+        hint = "You normalise the sublayer's output too. Normalise only what it reads."
         wrong[hint] = lambda x, sublayer, norm: x + norm(sublayer(norm(x)))
-        hint = "The norm belongs before the sublayer, not behind it."
+        hint = "The norm comes after the sublayer. Put it before the sublayer."
         wrong[hint] = lambda x, sublayer, norm: x + norm(sublayer(x))
 
 

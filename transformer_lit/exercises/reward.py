@@ -17,13 +17,13 @@ def leave_one_out_checks(answer):
         "five groups of two": (torch.rand(10), 2),
     }
     with expecting_all(answer, leave_one_out, cases) as wrong:
-        hint = "The mean must not contain the answer itself."
+        hint = "You include the answer itself. Leave it out of the mean."
         wrong[hint] = grouped(lambda x, size: x.mean(1, keepdim=True))
-        hint = "There are G − 1 others: divide their sum by that number, not by G."
+        hint = "You divide by G. There are G − 1 others, so divide their sum by G − 1."
         wrong[hint] = grouped(lambda x, size: (x.sum(1, keepdim=True) - x) / size)
-        hint = "Compare with the answers to the same question only, not with the whole batch."
+        hint = "You compare with the whole batch. Compare only with answers to the same question."
         wrong[hint] = lambda x, size: x - (x.sum() - x) / (len(x) - 1)
-        hint = "Answers to one question are consecutive: a group is a row of the table."
+        hint = "Answers to one question are consecutive, so a group is a row, not a column."
         wrong[hint] = lambda x, size: leave_one_out(x.view(size, -1).T.flatten(), size)
 
 
@@ -60,15 +60,15 @@ def loss_in_pieces_checks(answer):
         return (x * m).sum(1, keepdim=True).exp().expand(x.shape)
 
     with expecting_all(answer, loss_in_pieces, cases, tolerance=1e-4) as wrong:
-        hint = "Each piece still divides by its own tokens."
+        hint = "Each piece still divides by its own tokens. Divide by those of the batch."
         wrong[hint] = summed(lambda m, mask, pieces: m.sum())
-        hint = "The sums of the pieces add up to that of the batch: no factor for their number."
+        hint = "You also divide by the number of pieces. The sums of the pieces already add up."
         wrong[hint] = summed(lambda m, mask, pieces: mask.sum() * len(pieces))
-        hint = "Only tokens of answers count, not the padding beside them."
+        hint = "You count the padding too. Count only the tokens of the answers."
         wrong[hint] = summed(lambda m, mask, pieces: mask.numel())
-        hint = "The mean is over tokens, not over answers."
+        hint = "You divide by the number of answers. Divide by the number of tokens."
         wrong[hint] = summed(lambda m, mask, pieces: len(mask))
-        hint = "Each token has its own ratio; one ratio for a whole answer is another loss."
+        hint = "You use one ratio for a whole answer. Give each token its own ratio."
         wrong[hint] = summed(lambda m, mask, pieces: mask.sum(), of_answers)
 
 
@@ -91,12 +91,13 @@ def reinforced_checks(answer):
 
     cases = {"seven answers": given(5, 7, 0.3), "three answers": given(7, 3, 2.0)}
     with expecting_all(answer, reinforced, cases) as wrong:
-        wrong["That step makes good answers less probable: turn its sign."] = along(lambda x, _: -x)
-        hint = "Take the gradient as it is, and not only its direction."
+        hint = "That step makes good answers less probable. Change its sign."
+        wrong[hint] = along(lambda x, _: -x)
+        hint = "You take only the direction of the gradient. Take the gradient itself."
         wrong[hint] = lambda logits, drawn, better, rate: (
             logits + rate * (x := reinforced(logits, drawn, better, 1.0) - logits) / x.norm()
         )
-        hint = "The loss is a mean over the sampled answers, and it has that mean already."
+        hint = "You average twice. The loss is already a mean over the sampled answers."
         wrong[hint] = along(lambda x, drawn: x / len(drawn))
 
 

@@ -16,29 +16,29 @@ def rotate_checks(answer):
     first, second = right.chunk(2, dim=-1)
     with expecting(answer(x, pos), right, case="positions 3 to 7", tolerance=1e-5) as wrong:
         neighbours = rotate(torch.cat([x[..., ::2], x[..., 1::2]], dim=-1), pos)
-        hint = "Your planes are neighbours, (0, 1), (2, 3), …: this book pairs i with i + D/2."
+        hint = "Your planes are neighbours, (0, 1), (2, 3), …: pair i with i + D/2 instead."
         wrong[hint] = dealt(*neighbours.chunk(2, dim=-1))
-        wrong["It turns the other way: the first half gets a·cos − b·sin."] = back
-        hint = "The frequencies fall too fast: the exponent is 2i/D, and i counts planes."
+        wrong["You turn the other way. The first half gets a·cos − b·sin."] = back
+        hint = "The frequencies fall too fast: the exponent is 2i/D, where i counts planes."
         wrong[hint] = rotate(x, pos, 10000.0**2)
-        hint = "The frequencies fall too slowly: the exponent is 2i/D, and i counts planes."
+        hint = "The frequencies fall too slowly: the exponent is 2i/D, where i counts planes."
         wrong[hint] = rotate(x, pos, 10000.0**0.5)
-        wrong["The frequencies grow: the exponent has a minus."] = rotate(x, pos, 1 / 10000.0)
+        wrong["The frequencies grow: the exponent needs a minus."] = rotate(x, pos, 1 / 10000.0)
         hint = "The second half has a wrong sign: it gets b·cos + a·sin."
         wrong[hint] = torch.cat([first, back[..., 7:]], dim=-1)
         again = rotate(torch.cat([first, x[..., 7:]], dim=-1), pos)
-        hint = "The second half reads the turned first half: both need the old `x`."
+        hint = "The second half uses the rotated first half. Both halves need the old `x`."
         wrong[hint] = torch.cat([first, again[..., 7:]], dim=-1)
-        hint = "The two halves of the result are dealt in turn. Join them with `cat`."
+        hint = "The two halves of the result are interleaved. Join them with `cat`."
         wrong[hint] = dealt(first, second)
-        hint = "`pos` is not used: a cache asks for positions that do not begin at 0."
+        hint = "`pos` isn't used, but with a cache the positions don't start at 0. Use it."
         wrong[hint] = rotate(x, torch.arange(5))
     rows, base = torch.randint(97, (2, 5)), 500000.0
     case = "each row at positions of its own"
     expect(answer(x, rows), rotate(x, rows), case=case, tolerance=1e-5)
     right = rotate(x, pos, base)
     with expecting(answer(x, pos, base), right, case="another base", tolerance=1e-5) as wrong:
-        wrong["The base is not the one that was handed in."] = rotate(x, pos)
+        wrong["`base` isn't used: compute the frequencies from it."] = rotate(x, pos)
     precision_checks(answer)
 
 
@@ -46,7 +46,7 @@ def precision_checks(answer):
     torch.set_default_dtype(torch.float32)  # as in the reader's own file; `judge` resets it
     x, pos, case = torch.randn(1, 2, 3, 14), 100_003 + torch.arange(3), "far out, in float32"
     found, right = answer(x, pos), rotate(x, pos)
-    hint = "The result is not of the type of `x`: cast the cosines and sines to it."
+    hint = "The result doesn't have the type of `x`. Cast the cosines and sines to it."
     expect(str(found.dtype), "torch.float32", {hint: "torch.float64"}, case=case)
 
     def turned(angle):
@@ -55,10 +55,10 @@ def precision_checks(answer):
 
     with expecting(found, right, case=case, tolerance=1e-5) as wrong:
         few_bits = 10000.0 ** (-torch.arange(0, 14, 2) / 14)
-        hint = "Far out the angles have too few bits: make the frequencies in float64."
+        hint = "Far out the angles have too few bits. Create the frequencies in float64."
         wrong[hint] = turned(pos[:, None] * few_bits)
         theta = 10000.0 ** (-torch.arange(0, 14, 2, dtype=torch.float64) / 14)
-        hint = "The angle is cast too early: cast only its cosine and its sine."
+        hint = "You cast the angle. Cast only its cosine and its sine, so that it stays exact."
         wrong[hint] = turned((pos[:, None] * theta).float())
 
 
@@ -94,13 +94,13 @@ def position_checks(answer):
 
     expect(layer(), turned(0, 0), case="without `position`")
     with expecting(layer(position=rotate), turned(), case="with `position=rotate`") as wrong:
-        wrong["`position` is not used: turn queries and keys with it."] = turned(0, 0)
-        wrong["Only the queries are turned: turn the keys too."] = turned(keys=0)
-        wrong["Only the keys are turned: turn the queries too."] = turned(queries=0)
-        wrong["The values are turned too. Only queries and keys are."] = turned(values=1)
-        hint = "The whole vectors are turned. First split them into heads, then turn."
+        wrong["`position` isn't used: rotate queries and keys with it."] = turned(0, 0)
+        wrong["You rotate only the queries. Rotate the keys too."] = turned(keys=0)
+        wrong["You rotate only the keys. Rotate the queries too."] = turned(queries=0)
+        wrong["You rotate the values too. Rotate only queries and keys."] = turned(values=1)
+        hint = "You rotate the whole vectors. Split them into heads first, then rotate."
         wrong[hint] = turned(heads=False)
-        wrong["Turned twice: each query and key is turned once."] = turned(2, 2)
+        wrong["You rotate twice. Rotate each query and key once."] = turned(2, 2)
 
 
 @exercise("rope.6", position_checks)
@@ -148,11 +148,11 @@ def head_checks(answer):
         "positions with gaps": (x, *weights, torch.tensor([0, 3, 4, 11, 12, 20, 97])),
     }
     with expecting_all(answer, head, cases) as wrong:
-        hint = "The values are turned too: a token alone says another thing at another position."
+        hint = "The values are rotated too, so a token's output depends on its position."
         wrong[hint] = values_too
-        hint = "The values are right now. The turn still comes before the projection of q and k."
+        hint = "The values are right now, but you still rotate before q and k are projected."
         wrong[hint] = too_early
-        hint = "Only the queries are turned: keys are turned by their own positions."
+        hint = "Only the queries are rotated. Rotate the keys by their own positions."
         wrong[hint] = only_queries
 
 
@@ -167,11 +167,11 @@ def patch_checks(answer):
     x, rows, columns = torch.randn(2, 3, 5, 28), torch.arange(5), torch.tensor([3, 0, 11, 2, 1])
     right = rotate_patches(x, rows, columns)
     with expecting(answer(x, rows, columns), right, case="rows and columns differ") as wrong:
-        hint = "Rows and columns have changed places: the first half knows the row."
+        hint = "Row and column are swapped: rotate the first half by the row."
         wrong[hint] = rotate_patches(x, columns, rows)
-        hint = "Turned by the sum, (0, 3) and (3, 0) are one place. Give each half its own number."
+        hint = "You rotate by the sum, so (0, 3) equals (3, 0). Give each half its own number."
         wrong[hint] = RoPE(28).rotate(x, rows + columns)
-        hint = "The second half has lost its place: it is turned by the column."
+        hint = "The second half isn't rotated. Rotate it by the column."
         wrong[hint] = torch.cat([right[..., :14], x[..., 14:]], dim=-1)
 
 

@@ -54,15 +54,15 @@ def newest_sound_checks(answer):
         "an empty folder": ([],),
     }
     with expecting_all(in_a_folder(answer), in_a_folder(newest_sound), cases) as wrong:
-        hint = "The newest may be damaged: compare its weights with their SHA-256."
+        hint = "The newest may be damaged. Compare its weights with their SHA-256."
         wrong[hint] = in_a_folder(newest_of_all)
-        hint = "Where the newest is damaged, the one before may be sound: look on."
+        hint = "You give up at a damaged checkpoint, but the one before may be sound. Go on."
         wrong[hint] = first_sound_of(lambda folder: checkpoints(folder)[-1:])
-        hint = "As texts, step-90 comes after step-100. Order by the number."
+        hint = "You sort as text, so step-90 comes after step-100. Sort by the number."
         wrong[hint] = first_sound_of(lambda folder: sorted(folder.glob("step-*"))[::-1])
-        hint = "A name with a dot in front was left by a kill: it is no checkpoint."
+        hint = "A name with a dot in front is left from a kill. Skip such folders."
         wrong[hint] = first_sound_of(lambda folder: by_number(folder.iterdir()))
-        hint = "Not every folder is a checkpoint: only one whose name begins with step-."
+        hint = "Not every folder is a checkpoint. Use only names that begin with step-."
         wrong[hint] = first_sound_of(lambda folder: by_number(folder.glob("[!.]*")))
         wrong["That is the oldest sound one. Begin at the newest."] = first_sound_of(checkpoints)
 
@@ -84,16 +84,16 @@ def curve_points_checks(answer):
     with expecting(
         answer(rows(*uneven)), [(2, 15 / 12, 2.0)], case="batches of unequal size"
     ) as wrong:
-        hint = "A batch of one token weighs as much as one of eleven: weigh losses by tokens."
+        hint = "A batch of one token weighs as much as one of eleven. Weight losses by tokens."
         wrong[hint] = [(2, 2.5, 2.0)]
-        wrong["That is the loss of the last step alone."] = [(2, 1.0, 2.0)]
+        wrong["That is only the loss of the last step."] = [(2, 1.0, 2.0)]
     found, right = answer(rows(*uneven, *more)), [(2, 15 / 12, 2.0), (4, 10.5 / 8, 1.75)]
     with expecting(found, right, case="two points, and a rest") as wrong:
-        hint = "A point is about the steps since the point before: begin again with zeros."
+        hint = "A point covers the steps since the point before. Start again with zeros."
         wrong[hint] = [(2, 15 / 12, 2.0), (4, 25.5 / 20, 1.75)]
     found, right = answer(rows((0.5, 3, 0.0))), [(1, 0.5, 0.0)]
     with expecting(found, right, case="a validation loss of 0") as wrong:
-        wrong["A loss of 0 is a loss too: ask whether the key is there."] = []
+        wrong["You skip a loss of 0. Test whether the key is there."] = []
 
 
 @exercise("run.5", curve_points_checks)

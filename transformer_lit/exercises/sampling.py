@@ -23,13 +23,13 @@ def greedy_checks(answer):
     ids, n = torch.tensor([[3, 5], [1, 2], [7, 7]]), 5
     right = greedy(model, ids, n)
     with expecting(answer(model, ids, n), right, case="three rows") as wrong:
-        wrong["Return the prompt too, with the new ids behind it."] = right[:, 2:]
-        hint = "The model sees only the last id: without a cache it needs the whole text."
+        wrong["Return the prompt too, followed by the new ids."] = right[:, 2:]
+        hint = "The model reads only the last id. Without a cache it needs the whole text."
         wrong[hint] = greedy(lambda ids: model(ids[:, -1:]), ids, n)
-        hint = "The logits of the first position say what follows the first id. Take the last."
+        hint = "The logits of the first position predict the second id. Use those of the last one."
         wrong[hint] = greedy(lambda ids: model(ids)[:, :1], ids, n)
         together = torch.cat([ids, model(ids)[:, -1].topk(n).indices], 1)
-        wrong["One call gives one new id: the second depends on the first."] = together
+        wrong["One call can give only one new id: the next depends on it."] = together
     expect(answer(model, ids[:1], 7), greedy(model, ids[:1], 7), case="one row")
     expect(answer(model, ids, 0), ids, case="nothing new")
 
@@ -52,13 +52,13 @@ def min_p_checks(answer):
         "large logits": (1000.0 + torch.arange(7.0), 0.1),
     }
     with expecting_all(answer, keep_min_p, cases) as wrong:
-        hint = "The bound is a share of the largest probability, not a probability itself."
+        hint = "You use `share` as a probability. The bound is that share of the largest one."
         wrong[hint] = dropping(lambda z, share: z.softmax(-1) < share)
         hint = "You compare logits with a share of the largest logit. Compare probabilities."
         wrong[hint] = dropping(lambda z, share: z < share * z.amax(-1, keepdim=True))
-        hint = "e to a large logit is infinite: take the softmax, or compare differences."
+        hint = "e to a large logit is infinite. Take the softmax, or compare differences."
         wrong[hint] = dropping(lambda z, share: z.exp() < share * z.exp().amax(-1, keepdim=True))
-        hint = "Each row has its own largest probability."
+        hint = "You use the largest probability of all rows. Each row has its own."
         wrong[hint] = dropping(lambda z, share: z.softmax(-1) < share * z.softmax(-1).max())
 
 
@@ -83,10 +83,9 @@ def nucleus_checks(answer):
         "many rows": (torch.randn(5, 11), 0.7),
     }
     with expecting_all(answer, keep_nucleus, cases) as wrong:
-        hint = "One fault is left: `drop` is in the order of size, the logits are in that of ids."
+        hint = "One fault is left: `drop` is sorted by size, but the logits are in order of ids."
         wrong[hint] = in_order_of_size
-        hint = "One fault is left: the token that makes the sum reach p belongs to the set."
-        wrong[hint] = without_the_last
+        wrong["One fault is left: keep the token that makes the sum reach p."] = without_the_last
 
 
 @exercise("sampling.5", nucleus_checks)
@@ -114,23 +113,23 @@ def draws_checks(answer):
 
     p, room = z.softmax(-1), {"tolerance": 0.02}
     with expecting(shares(answer), p, case="20,000 draws", **room) as wrong:
-        wrong["Without settings, an id is drawn with its own probability."] = kept(p, 0.0)
+        wrong["Without settings, draw each id with its own probability."] = kept(p, 0.0)
     with expecting(
         shares(answer, temperature=0.5), (z / 0.5).softmax(-1), case="temperature 0.5", **room
     ) as wrong:
-        wrong["`temperature` is not used: divide the logits by it."] = p
+        wrong["`temperature` isn't used: divide the logits by it."] = p
         wrong["You multiply by the temperature. Divide by it."] = (z * 0.5).softmax(-1)
-        hint = "Divide the logits, before the softmax, and not the probabilities."
+        hint = "You divide the probabilities. Divide the logits, before the softmax."
         wrong[hint] = (p / 0.5).softmax(-1)
     with expecting(shares(answer, top_p=0.6), kept(p, 0.6), case="top_p 0.6", **room) as wrong:
-        wrong["`top_p` is not used."] = p
-        hint = "The id that makes the sum reach `top_p` belongs to those that stay."
+        wrong["`top_p` isn't used: drop the ids after the sum has reached it."] = p
+        hint = "You drop the id that makes the sum reach `top_p`. Keep it."
         wrong[hint] = kept(p, 0.6, crossing=False)
         q = p.sort(descending=True).values
-        hint = "These are places in the sorted row. `order.gather` turns them back into ids."
+        hint = "You return indices of the sorted row. `order.gather` turns them back into ids."
         wrong[hint] = kept(q, 0.6)
     with expecting(shares(answer, top_p=0.0), kept(p, 0.0), case="top_p 0", **room) as wrong:
-        wrong["With `top_p` 0 the largest probability must stay: compare with ≤."] = p
+        wrong["With `top_p` 0 the most probable id has to stay. Compare with ≤."] = p
 
     def read(generate):
         model, caches = Counting(1e6 * torch.randn(7, 7)), [Cache()]
@@ -138,7 +137,7 @@ def draws_checks(answer):
         return model.read
 
     with expecting(read(answer), read(generate), case="ids read, with caches") as wrong:
-        wrong["The caches are not used any more."] = 3 + 4 + 5 + 6
+        wrong["The caches aren't used any more. Pass them on."] = 3 + 4 + 5 + 6
 
 
 @exercise("sampling.7", draws_checks)
@@ -216,19 +215,19 @@ def writer_checks(answer):
         "a prompt of one id": ((11, 8, 1, 2, 1, 3), torch.randint(11, (1, 1)), 5),
     }
     with expecting_all(writing(answer), writing(MyWriter), cases) as wrong:
-        hint = "The new id is turned by its own position: count on from what the cache holds."
+        hint = "The new id is rotated by the wrong position. Start at the length of the cache."
         wrong[hint] = variant(Timeless)
-        hint = "The keys are kept before the rotation, and all of them turned as if they were new."
+        hint = "You store the keys before the rotation, then rotate all as if they were new."
         wrong[hint] = variant(Unturned)
-        hint = "The same ids, and as dear as before: at each step the model reads the whole text."
+        hint = "The ids are right, but the model still reads the whole text at each step."
         wrong[hint] = variant(None, whole=True)
-        hint = "What is in the cache is read once more: hand over the new id alone."
+        hint = "The model reads again what is in the cache. Pass only the new id."
         wrong[hint] = variant(whole=True)
-        hint = "All layers share one cache: each has keys and values of its own."
+        hint = "All layers share one cache. Give each its own, for its keys and values."
         wrong[hint] = variant(shared=True)
-        hint = "Something of the text before is left. A text begins with new caches."
+        hint = "Something of the last text is left. Create new caches for each text."
         wrong[hint] = variant(kept=True)
-        wrong["Return the prompt too, with the new ids behind it."] = writing(NewIdsOnly)
+        wrong["Return the prompt too, followed by the new ids."] = writing(NewIdsOnly)
 
 
 @exercise("sampling.6", writer_checks)

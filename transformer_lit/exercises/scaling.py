@@ -13,13 +13,13 @@ def plane_checks(answer):
     for case, inputs in cases.items():
         right, (theta, L, s, *ends) = sorted_by_turns(*inputs), inputs
         with expecting(answer(*inputs), right, case=case, tolerance=1e-9) as wrong:
-            hint = "Upside down: planes with many turns are kept, those with few are divided by s."
+            hint = "It is upside down: keep planes with many turns, and divide those with few by s."
             wrong[hint] = theta + theta / s - right
-            hint = "Count the turns within the trained length, not within the new one."
+            hint = "You count the turns in the new length. Count them in the trained length."
             wrong[hint] = sorted_by_turns(theta, s * L, s, *ends)
-            hint = "A turn is 2π: Lθ is an angle, not yet a number of turns."
+            hint = "Lθ is an angle. Divide it by 2π to get a number of turns."
             wrong[hint] = sorted_by_turns(theta, 2 * math.pi * L, s, *ends)
-            wrong["That interpolates every plane. Keep those that have been around."] = theta / s
+            wrong["You interpolate every plane. Keep those that went round."] = theta / s
 
 
 @exercise("scaling.3", plane_checks)

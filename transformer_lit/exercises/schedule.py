@@ -19,13 +19,13 @@ def adam_step_checks(answer):
         w_right, m, v = right = adam_step(*inputs)
         m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
         with expecting(answer(*inputs), right, case=case) as wrong:
-            hint = "The means are too small at first: divide them by 1 − β to the power of t."
+            hint = "The means are too small at first. Divide each by 1 − β to the power of t."
             wrong[hint] = w - rate * m / (v.sqrt() + eps), m, v
-            hint = "Divide by the root of the mean square; without it the step is not scale-free."
+            hint = "You don't divide by the root of the mean square, so the step keeps its scale."
             wrong[hint] = w - rate * m_hat / (v_hat + eps), m, v
-            hint = "Keep m and v as they are; correct them only for the step."
+            hint = "You store the corrected m and v. Correct them only for the step."
             wrong[hint] = w_right, m_hat, v_hat
-            hint = "ε is added to the root, not under it."
+            hint = "You add ε under the root. Add it to the root."
             wrong[hint] = w - rate * m_hat / (v_hat + eps).sqrt(), m, v
 
 
@@ -51,13 +51,11 @@ def trapezoid_checks(answer):
         rise, fall = step / warmup, (steps - step) / cooldown
         found = answer(step, peak, warmup, steps, cooldown)
         with expecting(found, peak * min(rise, 1, fall), case=case) as wrong:
-            hint = "The rate reaches the peak at step `warmup`, so step 1 is above 0 already."
+            hint = "The rate is one step late. It has to reach the peak at step `warmup`."
             wrong[hint] = peak * min((step - 1) / warmup, 1, fall)
-            hint = "The fall is missing: the rate reaches 0 at the last step."
+            hint = "The fall is missing: the rate has to reach 0 at the last step."
             wrong[hint] = peak * min(rise, 1)
-            hint = (
-                "The peak is a height of its own: the rate stays there, and does not go on rising."
-            )
+            hint = "The rate goes on rising past the peak. Let it stay at the peak until the fall."
             wrong[hint] = peak * min(rise, fall)
 
 
@@ -78,7 +76,7 @@ def adamw_step_checks(answer):
         "decay where the gradient is 0": (w, zero, zero, zero, 1, 0.1, 0.3),
     }
     with expecting_all(answer, adamw_step, cases) as wrong:
-        wrong["The decay is scaled by the rate too: a smaller rate decays less."] = plain_decay
+        wrong["You don't scale the decay. Multiply it by the rate too."] = plain_decay
 
 
 @exercise("schedule.5", adamw_step_checks)

@@ -13,18 +13,20 @@ def layer_checks(answer):
     q, k, v = x @ w_q, x @ w_k, x @ w_v
     scores = q @ k.T / 3**0.5
     with expecting(answer(*inputs), scores.softmax(-1) @ v, case="five words") as wrong:
-        wrong["The scale is missing: divide the scores by √D."] = (q @ k.T).softmax(-1) @ v
-        wrong["Divide by √D: you multiply by it."] = (q @ k.T * 3**0.5).softmax(-1) @ v
+        wrong["The scores aren't divided by √D yet."] = (q @ k.T).softmax(-1) @ v
+        wrong["You multiply by √D. Divide by it."] = (q @ k.T * 3**0.5).softmax(-1) @ v
         wrong["Divide by √D, not by D."] = (q @ k.T / 3).softmax(-1) @ v
-        hint = "D is the size of a query, not of a word: a dot product has that many terms."
+        hint = (
+            "You divide by the size of a word. D is the size of a query, as a dot product has D "
+            "terms."
+        )
         wrong[hint] = (q @ k.T / 7**0.5).softmax(-1) @ v
-        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        hint = "The softmax runs over the queries. It has to run over the keys, the last axis."
         wrong[hint] = scores.softmax(0) @ v
-        hint = "Queries and keys have changed places: row t of q @ k.T belongs to query t."
+        hint = "Queries and keys are swapped: row t of q @ k.T has to belong to query t."
         wrong[hint] = scores.T.softmax(-1) @ v
-        hint = "The mean is taken of the words. It must be one of their values, x @ w_v."
-        wrong[hint] = scores.softmax(-1) @ x
-        wrong["There is no softmax: the scores are not weights yet."] = scores @ v
+        wrong["You average the words. Average their values, x @ w_v."] = scores.softmax(-1) @ x
+        wrong["The softmax is missing: scores aren't weights yet."] = scores @ v
     found = gradients(answer, *inputs)
     expect(found, gradients(self_attention, *inputs), case="five words")
     x, w_q, w_k, w_v = layer(2, 5, 11)
@@ -33,7 +35,9 @@ def layer_checks(answer):
     with expecting(
         answer(x, w_q, w_k, w_v), scores.softmax(-1) @ v, case="long vectors, scores of thousands"
     ) as wrong:
-        hint = "e to a large score is infinite: let `softmax` take the largest away first."
+        hint = (
+            "e to a large score is infinite. `softmax` subtracts the largest score first: call it."
+        )
         wrong[hint] = scores.exp() / scores.exp().sum(-1, keepdim=True) @ v
 
 
@@ -51,19 +55,18 @@ def attend_checks(answer):
         scores = q @ k.mT
         case = f"{T} queries, {S} keys, D = 1"
         with expecting(answer(q, k, v), scores.softmax(-1) @ v, case=case) as wrong:
-            hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+            hint = "The softmax runs over the queries. It has to run over the keys, the last axis."
             wrong[hint] = scores.softmax(-2) @ v
-            wrong["There is no softmax: the scores are not weights yet."] = scores @ v
-            hint = "These are the weights. Multiply them by the values."
-            wrong[hint] = scores.softmax(-1)
-            hint = "The softmax runs over the sentences or the heads. It must run over the keys."
+            wrong["The softmax is missing: scores aren't weights yet."] = scores @ v
+            wrong["You return the weights. Multiply them by the values."] = scores.softmax(-1)
+            hint = "The softmax runs over sentences or heads. It has to run over the keys."
             wrong[hint] = scores.softmax(1) @ v
             if T == S:
-                wrong["Queries and keys have changed places."] = scores.mT.softmax(-1) @ v
+                wrong["Queries and keys are swapped."] = scores.mT.softmax(-1) @ v
     q, k, v = 1e4 * torch.randn(2, 3, 5, 3), 1e4 * torch.randn(2, 3, 7, 3), torch.randn(2, 3, 7, 11)
     scores = q @ k.mT
     with expecting(answer(q, k, v), scores.softmax(-1) @ v, case="very large scores") as wrong:
-        hint = "e to a large score is infinite: leave the exponentials to `softmax`."
+        hint = "e to a large score is infinite. Call `softmax`, which avoids that."
         wrong[hint] = scores.exp() / scores.exp().sum(-1, keepdim=True) @ v
 
 
@@ -88,12 +91,15 @@ def cross_checks(answer):
         "more questions than answers": two(5, 2),
     }
     with expecting_all(answer, cross_attention, cases) as wrong:
-        wrong["Who asks is right now. The divisor is not: a dot product has D terms."] = by_keys
-        hint = "`m` is not read at all: keys and values come from it."
+        hint = "The queries are right now, but the divisor isn't: a dot product has D terms."
+        wrong[hint] = by_keys
+        hint = "The code never reads `m`, but the keys and the values have to come from it."
         wrong[hint] = lambda x, m, *weights: cross_attention(x, x, *weights)
-        hint = "`m` asks, and the words answer: it is the other way round."
+        hint = (
+            "Now `m` gives the queries. They have to come from `x`, and keys and values from `m`."
+        )
         wrong[hint] = lambda x, m, *weights: cross_attention(m, x, *weights)
-        hint = "The softmax runs over the queries. It must run over the keys, the last axis."
+        hint = "The softmax runs over the queries. It has to run over the keys, the last axis."
         wrong[hint] = over_queries
 
 

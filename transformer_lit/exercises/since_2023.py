@@ -12,11 +12,11 @@ def width_checks(width):
         right = d_ff + round(missing / unit)
         with expecting(width(count, goal, d_ff, C, L), right, case=case) as wrong:
             wrong["A multiplication counts as two."] = d_ff + round(2 * missing / unit)
-            hint = "Three vectors belong to a unit: gate, up and down."
+            hint = "You count two vectors for a unit. It has three: gate, up and down."
             wrong[hint] = d_ff + round(1.5 * missing / unit)
-            wrong["The unit is in each layer."] = d_ff + round(L * missing / unit)
-            wrong["What is missing is the goal less the count."] = d_ff - round(missing / unit)
-            wrong["The nearest width, not the next one below."] = d_ff + missing // unit
+            wrong["You count one layer. Count all."] = d_ff + round(L * missing / unit)
+            wrong["Turn it round: the goal minus the count."] = d_ff - round(missing / unit)
+            wrong["You round down. Take the nearest width."] = d_ff + missing // unit
 
 
 @exercise("since_2023.3", width_checks)

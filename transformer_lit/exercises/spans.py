@@ -17,16 +17,15 @@ def source_target_checks(answer):
         each = iter(marks)
         pairs = [(next(each), word) if i in places else (word,) for i, word in enumerate(words)]
         with expecting(found, right, case=case) as wrong:
-            hint = "The target has to name each span too: write its sentinel there as well."
+            hint = "The target doesn't name the spans. Write the sentinel of each span there too."
             wrong[hint] = right[0], [words[i] for i in places]
-            hint = "The source doesn't show where words are missing: put the sentinel there."
+            hint = "The source doesn't show where words are missing. Put the sentinel there."
             wrong[hint] = [word for word in right[0] if word not in marks], right[1]
-            hint = "Each span has its own sentinel: take the next one where a span begins."
+            hint = "All spans have the same sentinel. Take the next one where a span begins."
             wrong[hint] = tuple([marks[0] if x in marks else x for x in row] for row in right)
-            hint = "Hidden words side by side are one span and share one sentinel."
+            hint = "You use a sentinel for each word. Masked neighbours are one span and share one."
             wrong[hint] = [p[0] for p in pairs], [x for p in pairs if len(p) == 2 for x in p]
-            hint = "The two lists are the wrong way round: the source has the visible words."
-            wrong[hint] = right[::-1]
+            wrong["The two lists are swapped: the source has the visible words."] = right[::-1]
 
 
 @exercise("spans.3", source_target_checks)

@@ -24,12 +24,17 @@ def judged_checks(answer):
         kept, share = u < p[guess] / q[guess], rest / rest.sum()
         right = verdict(kept, share)
         with expecting(verdict(found is None, found), right, case=case) as wrong:
-            wrong["What you return does not sum to 1."] = verdict(kept, rest)
-            hint = "Subtract what the draft has already given: draw from the rest, not from p."
+            wrong["What you return doesn't sum to 1. Divide by the sum."] = verdict(kept, rest)
+            hint = (
+                "You draw again from p. Subtract what the draft has given, and draw from the rest."
+            )
             wrong[hint] = verdict(kept, p)
-            hint = "`u` may be 0, and a guess that p forbids must be refused even then."
+            hint = "`u` may be 0, and even then a guess that p forbids must be rejected."
             wrong[hint] = verdict(u <= p[guess] / q[guess], share)
-            hint = "Compare with the draft: a guess that q makes seldom must be kept more often."
+            hint = (
+                "You compare `u` with p. Compare with p/q, so that rare guesses are kept more "
+                "often."
+            )
             wrong[hint] = verdict(u < p[guess], share)
 
 
@@ -43,11 +48,11 @@ def judged(p, q, guess, u):
 def looked_up_checks(answer):
     ids, case = [1, 2, 3, 1, 2, 4, 5, 1, 2], "twice before: the last counts"
     with expecting(answer(ids, 2), [4, 5], case=case) as wrong:
-        wrong["Take the last place where they stood, not the first."] = [3, 1]
-        wrong["You find the end of the text itself, which nothing follows."] = []
+        wrong["You take the first place where they occur. Take the last."] = [3, 1]
+        wrong["You find the end of the text itself. Nothing follows it."] = []
     ids, case = [5, 2, 9, 1, 2], "one id alone is not enough"
     with expecting(answer(ids, 3), [], case=case) as wrong:
-        wrong["Both of the last two ids must agree."] = [9, 1, 2]
+        wrong["You compare one id. Both of the last two must match."] = [9, 1, 2]
     expect(answer([7, 1, 2, 1, 2], 5), [1, 2], case="fewer than n follow")
     expect(answer([1, 2, 3, 4], 3), [], case="never before")
     expect(answer([3, 3, 3], 4), [3], case="the ends overlap")

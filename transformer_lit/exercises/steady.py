@@ -14,15 +14,14 @@ def cap_checks(answer):
         return logits.masked_fill(future, -math.inf).softmax(-1) @ v
 
     with expecting(answer(q, k, v, 2.0), result(2 * (logits / 2).tanh()), case="cap 2") as wrong:
-        hint = "The cap makes −cap of −∞: mask after it, or hidden keys are seen again."
+        hint = "The cap turns −∞ into −cap, which is visible again. Mask after the cap."
         wrong[hint] = (2 * (logits.masked_fill(future, -math.inf) / 2).tanh()).softmax(-1) @ v
-        hint = "The slope at 0 is 1: the logit is divided by the cap inside of tanh."
+        hint = "You don't divide inside tanh. Divide by the cap, so that the slope at 0 is 1."
         wrong[hint] = result(2 * logits.tanh())
-        hint = "tanh gives at most 1. The cap stands in front of it, too."
-        wrong[hint] = result((logits / 2).tanh())
-        hint = "What is capped is the logit, and that is the product divided by √D."
+        wrong["tanh gives at most 1. Multiply it by the cap."] = result((logits / 2).tanh())
+        hint = "You cap the products. Divide them by √D first, then cap."
         wrong[hint] = result(2 * (q @ k.mT / 2).tanh())
-        wrong["That clips. A soft cap is a tanh."] = result(logits.clamp(-2, 2))
+        wrong["That clips. A soft cap uses a tanh."] = result(logits.clamp(-2, 2))
     inputs = q, k, v, 2.0
     found = gradients(answer, *inputs)
     expect(found, gradients(capped_attention, *inputs), case="cap 2")

@@ -7,20 +7,20 @@ def shift_checks(answer):
     right = [begin, *words], [*words, end]
     with expecting(answer([begin, *words, end]), right) as wrong:
         hint = (
-            "At the first place it should say the first real token. "
-            "You ask it for what it has just read."
+            "At the first position it should predict the first real token. You ask it for the "
+            "token that it has just read."
         )
         wrong[hint] = right[0], right[0]
-        hint = "The end token is never read: when it has come, the sentence is over."
+        hint = "The decoder never reads the end token: when that token comes, the sentence is over."
         wrong[hint] = [begin, *words, end], right[1]
         hint = (
-            "The first token that it reads is the begin token. "
-            "Without it nobody asks for the first word."
+            "The first token that the decoder reads is the begin token. Without it, no position "
+            "predicts the first word."
         )
         wrong[hint] = words, [*words[1:], end]
         hint = (
-            "You have them the wrong way round: this decoder would "
-            "read the answer and say what came before."
+            "The two are the wrong way round: this decoder would read the answer and predict what "
+            "came before."
         )
         wrong[hint] = right[1], right[0]
 

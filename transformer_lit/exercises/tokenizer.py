@@ -55,15 +55,17 @@ def encode_word_checks(answer):
         "a piece whose end is another merge's start": ("hibhi", ranks("b+h h+i")),
     }
     with expecting_all(answer, encode_word, cases) as wrong:
-        hint = "The leftmost pair is not the first merge: take the pair of the lowest rank."
+        hint = "You merge the leftmost pair. Merge the pair with the lowest rank first."
         wrong[hint] = variant(lambda pairs, rank: pairs[0])
-        hint = "The lowest rank was learned first: take the lowest, not the highest."
+        hint = "You merge the pair with the highest rank. The lowest rank was learned first."
         wrong[hint] = variant(lambda pairs, rank: max(pairs, key=rank.get))
-        hint = "Longest piece first is another rule: apply merges in the order of their rank."
+        hint = "You take the longest piece first. Apply the merges in the order of their ranks."
         wrong[hint] = longest_first
-        hint = "That is one merge. Go on until no pair of the word is a merge."
+        hint = "You stop after one merge. Go on until no pair of the word is a merge."
         wrong[hint] = variant(lowest, rounds=1)
-        hint = "A text is searched, and the end of a piece is taken for a piece: compare pieces."
+        hint = (
+            "You search a text, so the end of a piece is taken for a piece. Compare whole pieces."
+        )
         wrong[hint] = variant(lowest, replace_in_a_text)
 
 
@@ -88,9 +90,9 @@ def text_of_checks(answer):
         return "".join(piece.decode("utf-8", errors="ignore") for piece in pieces)
 
     with expecting_all(answer, text_of, cases) as wrong:
-        hint = "Leaving the broken bytes out loses characters: the bytes are all there."
+        hint = "You drop broken bytes, which loses characters. Join the bytes, then decode them."
         wrong[hint] = broken_left_out
-        hint = "Latin-1 reads each byte as a character of its own. The text is UTF-8."
+        hint = "Latin-1 reads each byte as a separate character. Decode the bytes as UTF-8."
         wrong[hint] = lambda pieces: b"".join(pieces).decode("latin-1")
 
 

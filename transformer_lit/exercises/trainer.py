@@ -35,10 +35,10 @@ class _Stream:
         return next(self.coming)
 
     def __getitem__(self, place):
-        raise Found("`batches` may be a stream: take them in turn, with `for`, not by a number.")
+        raise Found("`batches` may be a stream, without indices. Take batches in turn, with `for`.")
 
     def __len__(self):
-        raise Found("`batches` may be a stream, which has no length: count your steps.")
+        raise Found("`batches` may be a stream, which has no length. Count your steps instead.")
 
 
 def trained(train, size, batches, steps, lr, kind=_Stream):
@@ -49,7 +49,7 @@ def trained(train, size, batches, steps, lr, kind=_Stream):
         return None
     among = losses if isinstance(losses, list | tuple) else [losses]
     if any(isinstance(loss, torch.Tensor) for loss in among):
-        raise Found("The losses are tensors. A list of numbers is looked for: `item` makes them.")
+        raise Found("You return tensors. Return a list of numbers: `item` makes them.")
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     return {"losses": losses, "weights": weights}
 
@@ -102,29 +102,28 @@ def train_checks(answer):
         "a list of batches": (1.0, batches, 2, 0.1, list),
     }
     with expecting_all(training(answer), training(train), cases) as wrong:
-        hint = "The gradients of earlier steps are still there: clear them in each step."
+        hint = "The gradients of earlier steps are still there. Clear them in each step."
         wrong[hint] = variant("backward clip step")
-        hint = "The gradients are cleared between `backward` and `step`: nothing is learned."
+        hint = "You clear the gradients between `backward` and `step`, so nothing is learned."
         wrong[hint] = variant("backward clear clip step")
-        hint = "The clipping to length 1 is missing or misplaced: after `backward`, before `step`."
+        hint = "Clipping to length 1 is missing or misplaced: clip between `backward` and `step`."
         wrong[hint] = variant("clear backward step")
-        hint = "It takes a step for every batch. Stop after `steps`."
+        hint = "You take a step for every batch. Stop after `steps`."
         wrong[hint] = variant(take=lambda batches, steps: batches)
-        hint = "The targets are shifted already: the batch holds what follows each id."
+        hint = "You shift the targets again. The batch already has the token after each id."
         wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits[:, :-1], y[:, 1:]))
-        hint = "`cross_entropy` takes logits: it has the softmax in it."
+        hint = "You take the softmax first. `cross_entropy` takes logits and contains the softmax."
         wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits.softmax(-1), y))
-        hint = "That is the sum of the losses. Take the mean over the batch's tokens."
+        hint = "You take the sum of the losses. Take the mean over the batch's tokens."
         wrong[hint] = variant(loss_of=lambda logits, y: mean_loss(logits, y, reduction="sum"))
-        hint = "The optimiser is made anew in each step and forgets: make it once, before the loop."
+        hint = "You create the optimiser in each step, so it forgets. Create it before the loop."
         wrong[hint] = variant(anew=True)
-        hint = "`iter` begins a list anew each time: make it once, before the loop."
+        hint = "You call `iter` in each step, which starts again. Call it once, before the loop."
         wrong[hint] = variant(take=first_again)
-        hint = "That is plain SGD. Take `torch.optim.Adam`."
-        wrong[hint] = variant(optimizer_of=torch.optim.SGD)
-        hint = "That is AdamW, which shrinks the weights too. Take `torch.optim.Adam`."
+        wrong["You use plain SGD. Use `torch.optim.Adam`."] = variant(optimizer_of=torch.optim.SGD)
+        hint = "You use AdamW, which also shrinks the weights. Use `torch.optim.Adam`."
         wrong[hint] = variant(optimizer_of=torch.optim.AdamW)
-        hint = "`lr` is not used: hand it to the optimiser."
+        hint = "`lr` isn't used: pass it to the optimiser."
         wrong[hint] = variant(optimizer_of=lambda weights, lr: adam(weights, lr=1e-3))
 
 
@@ -181,16 +180,16 @@ def warmup_checks(answer):
     cases["warmup = 0"] = (0, 5)
     constant = with_rate(lambda n, N, warmup: 1)
     with expecting_all(run(answer), run(train), cases) as wrong:
-        wrong["`warmup` is not used: the rate is `lr` at every step."] = run(constant)
+        wrong["`warmup` isn't used: the rate is `lr` at every step."] = run(constant)
         wrong["The rate rises, but it doesn't fall over the last 30 %."] = run(with_rate(up))
         wrong["The rate falls at the end, but it doesn't rise first."] = run(with_rate(down))
-        hint = "The first step has the rate 0: count it as step 1 of the warm-up."
+        hint = "The first step has the rate 0. Count it as step 1 of the warm-up."
         wrong[hint] = run(with_rate(lambda n, N, w: min(n / w, 1, (N - n) / (0.3 * N))))
-        hint = "The rate falls over the whole training. Let it fall over the last 30 %."
+        hint = "The rate falls during the whole run. Let it fall over the last 30 %."
         wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n) / N)))
         hint = "The rate reaches 0 one step too early: at step n, N − n steps are left."
         wrong[hint] = run(with_rate(lambda n, N, w: min((n + 1) / w, 1, (N - n - 1) / (0.3 * N))))
-        hint = "Without warm-up the rate stays as it is, to the end: look at `warmup` first."
+        hint = "With `warmup` 0 the rate still falls. It has to stay at `lr` to the end."
         wrong[hint] = run(always_falls)
 
 
@@ -246,15 +245,14 @@ def evaluate_checks(answer):
     }
     with expecting_all(measuring(answer), measuring(evaluate), cases) as wrong:
         hint = (
-            "The number is right. But the model is left in eval mode, "
-            "and trains on without dropout."
+            "The number is right, but the model stays in eval mode and trains on without dropout."
         )
         wrong[hint] = measuring(left_in_eval_mode)
-        hint = "The number is right. But a model that came in eval mode must leave in it."
+        hint = "The number is right, but a model that came in eval mode has to leave in it."
         wrong[hint] = measuring(left_in_training_mode)
-        hint = "One fault is left: a batch of many tokens must count for more."
+        hint = "One fault is left: a batch with many tokens has to count for more."
         wrong[hint] = measuring(mean_of_means)
-        hint = "One fault is left: dropout is at work while you measure."
+        hint = "One fault is left: dropout is still active while you measure."
         wrong[hint] = measuring(in_its_own_mode)
 
 

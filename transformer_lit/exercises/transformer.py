@@ -34,9 +34,9 @@ def translation_checks(answer):
     for bos, eos in ((1, 2), (3, 0)):
         case = f"three sentences, bos {bos} and eos {eos}"
         with expecting(answer(model, src, bos, eos, 5), said(bos, eos), case=case) as wrong:
-            hint = "A row that has said eos goes on. From then on it should say eos."
+            hint = "A row goes on after eos. From then on, fill it with eos."
             wrong[hint] = said(bos, eos, goes_on=True)
-            hint = "Each step begins anew: keep one state, or the model forgets what it said."
+            hint = "Each step starts with a new state, so the model forgets. Keep one state."
             wrong[hint] = said(bos, eos, forgets=True)
             wrong["The first token to read is bos, not eos."] = said(eos, eos)
     expect(answer(model, src[:1], 1, 2, 3), said(1, 2)[:1, :3], case="one sentence")
@@ -58,9 +58,9 @@ def embedding_checks(answer):
     shapes = (1, 3, 2), (2, 5, 6), (3, 7, 14)
     cases = {f"width {C}": (torch.randint(11, (B, T)), torch.randn(11, C)) for B, T, C in shapes}
     with expecting_all(answer, embed_ids, cases) as wrong:
-        hint = "√C is gone altogether: token vectors need it, the sinusoids do not."
+        hint = "√C is gone altogether. Multiply the token vectors by it, but not the sinusoids."
         wrong[hint] = lambda ids, table: embed_ids(ids, table / table.shape[1] ** 0.5)
-        wrong["The tokens have lost their positions."] = lambda ids, table: (
+        wrong["The tokens have lost their positions. Add them."] = lambda ids, table: (
             table.shape[1] ** 0.5 * table[ids]
         )
 

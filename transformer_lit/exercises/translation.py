@@ -25,8 +25,8 @@ def greedy_checks(answer):
     cases = {f"source {src}": (made_up, src, 1, 2, 17) for src in ([5], [7, 7, 8], [3, 4])}
     cases["cut at the longest length"] = made_up, [5], 1, 2, 1
     with expecting_all(answer, greedy_translate, cases) as wrong:
-        wrong["One fault is left: the end token is no part of the text."] = with_end
-        wrong["One fault is left: the decoder reads the begin token first."] = without_begin
+        wrong["One fault is left: the end token isn't part of the text."] = with_end
+        wrong["One fault is left: the decoder has to read the begin token first."] = without_begin
 
 
 @exercise("translation.4", greedy_checks)

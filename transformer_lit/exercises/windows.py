@@ -14,11 +14,11 @@ def sink_checks(answer):
 
     scores = q @ k.mT / 7**0.5
     with expecting(answer(q, k, v, b), weights(scores, b)[..., :-1] @ v) as wrong:
-        hint = "The sink is in the softmax and must not be in the sum: cut its column off."
+        hint = "The sink is still in the sum. Cut its column off after the softmax."
         wrong[hint] = weights(scores, b) @ torch.cat([v, v.mean(2, keepdim=True)], 2)
-        hint = "Each head has its own logit: `b` belongs to the axis of heads."
+        hint = "You use one logit for all heads. Give `b` the axis of the heads."
         wrong[hint] = weights(scores, b.mean().expand(3))[..., :-1] @ v
-        hint = "The scores are divided by √D; the sink's logit is added as it is."
+        hint = "You divide the sink's logit by √D. Divide only the scores."
         wrong[hint] = weights(q @ k.mT, b / 7**0.5)[..., :-1] @ v
 
 

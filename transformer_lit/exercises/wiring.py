@@ -11,12 +11,12 @@ def alpha_checks(answer):
     for case, (n, v, left) in cases.items():
         square = v / (left ** (-2 / n) - 1)
         with expecting(answer(n, v, left), square**0.5, case=case) as wrong:
-            hint = "n counts sublayers already: the exponent is −n/2, not −n."
+            hint = "You use the exponent −n. n already counts sublayers, so it is −n/2."
             wrong[hint] = (v / (left ** (-1 / n) - 1)) ** 0.5
-            hint = "The exponent has lost its sign on the way: solve for 1 + v/α² first."
+            hint = "The exponent has lost its sign. Solve for 1 + v/α² first."
             wrong[hint] = (v / (1 - left ** (2 / n))) ** 0.5
-            wrong["That is α²: take the root."] = square
-            wrong["The variance of the sublayers is missing."] = (square / v) ** 0.5
+            wrong["That is α². Take its root."] = square
+            wrong["You leave out the variance v."] = (square / v) ** 0.5
 
 
 @exercise("wiring.3", alpha_checks)

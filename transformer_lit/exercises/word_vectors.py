@@ -14,15 +14,16 @@ def skipgram_loss_checks(answer):
         yes, no = F.logsigmoid(pair), F.logsigmoid(-negatives)
         case = f"{k} negatives, scores to {max(abs(pair), *abs(negatives)):.0f}"
         with expecting(answer(*inputs), -yes - no.sum(), case=case) as wrong:
-            hint = "The answer for a negative is no: its score goes into σ with a minus."
+            hint = "The answer for a negative is no. Put its score into σ with a minus."
             wrong[hint] = -yes - F.logsigmoid(negatives).sum()
-            hint = "Every negative is a question of its own: add them, do not average."
+            hint = "You average the negatives. Add them up: each is a separate question."
             wrong[hint] = -yes - no.mean()
-            hint = "A loss is minus the logarithm: it falls while the answers get better."
+            hint = "The sign is wrong: the loss is minus the logarithm, so it is positive."
             wrong[hint] = yes + no.sum()
             two_steps = -pair.sigmoid().log() - (-negatives).sigmoid().log().sum()
             hint = (
-                "A large score makes σ 0 and its logarithm −∞. `F.logsigmoid` takes both at once."
+                "A large score makes σ 0 and its log −∞. `F.logsigmoid` does both safely in one "
+                "call."
             )
             wrong[hint] = two_steps
         expect(gradients(answer, *inputs), gradients(skipgram_loss, *inputs), case=case)
@@ -68,15 +69,14 @@ def odd_one_out_checks(answer):
         for case, (known, matrix, asked) in cases.items()
     }
     with expecting_all(answer, odd_one_out, cases) as wrong:
-        wrong["That is the word that fits best: take the lowest cosine."] = best
-        hint = "Compare with the mean of the words that were asked, not of the whole table."
+        wrong["That is the word that fits best. Take the lowest cosine."] = best
+        hint = "You compare with the whole table. Compare with the mean of the given words."
         wrong[hint] = least_like(lambda vectors, words: vectors.unit.mean(0))
-        hint = "A long vector pulls the mean to its side: take the mean at length 1."
+        hint = "A long vector pulls the mean towards itself. Take the mean at length 1."
         wrong[hint] = least_like(
             lambda vectors, words: rows(vectors.matrix, vectors, words).mean(0)
         )
-        hint = "A long vector is far from any mean: compare directions, not distances."
-        wrong[hint] = furthest
+        wrong["A long vector is far from any mean. Compare directions, not distances."] = furthest
 
 
 @exercise("word_vectors.4", odd_one_out_checks)
@@ -94,11 +94,11 @@ def svd_vectors_checks(answer):
         contexts = svd_vectors(table.T, C)
         # all dot products, because the signs of columns drop out of them
         with expecting(found @ found.T, right @ right.T, case=case) as wrong:
-            hint = "U alone has columns of equal length: weigh them by how much they explain."
+            hint = "All columns of U have the same length. Multiply them by √S."
             wrong[hint] = U[:, :C] @ U[:, :C].T
-            hint = "All the size went to one side. Half of it, √S, belongs to each table."
+            hint = "You give all of S to one table. Give √S to each of the two."
             wrong[hint] = U[:, :C] * S[:C] ** 2 @ U[:, :C].T
-            hint = "Those are the vectors of the contexts: the words are the rows, and so in U."
+            hint = "Those are the vectors of the contexts. The words are the rows, which are in U."
             wrong[hint] = contexts @ contexts.T
 
 

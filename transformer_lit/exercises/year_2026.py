@@ -52,21 +52,20 @@ def sparse_step_checks(answer):
         "what is not chosen is nan": memory(13, 3, torch.nan),
     }
     with expecting_all(answer, sparse_step, cases) as wrong:
-        hint = "The choice is right, but the other keys or values are used too: take out n rows."
+        hint = "The choice is right, but the other keys or values are used too. Take out n rows."
         wrong[hint] = masked
-        hint = "The weights of the chosen keys must sum to 1: take the softmax over these only."
+        hint = "The weights of the chosen keys don't sum to 1. Take the softmax over these only."
         wrong[hint] = unequal
-        hint = "A product below 0 counts as 0: use the ReLU on each head, before the sum."
+        hint = "A product below 0 counts as 0. Use the ReLU on each head, before the sum."
         wrong[hint] = by(lambda q, k, w: w @ (q @ k.T))
-        hint = "The heads of the indexer have weights: `w` is missing from the index scores."
+        hint = "The heads of the indexer have weights. Multiply by `w` in the index scores."
         wrong[hint] = by(lambda q, k, w: (q @ k.T).relu().sum(0))
-        hint = "All keys take part: choose n of them first."
-        wrong[hint] = lambda q, k, v, *_: attention(q, k, v)
-        hint = "Those are the keys with the smallest scores."
+        wrong["You use all keys. Choose n of them first."] = lambda q, k, v, *_: attention(q, k, v)
+        hint = "Those are the keys with the smallest scores. Choose the largest."
         wrong[hint] = by(index_scores, largest=False)
-        hint = "Those are the last n keys, which is a window: choose by the index scores."
+        hint = "Those are the last n keys, which is a window. Choose by the index scores."
         wrong[hint] = by(lambda q, k, w: torch.arange(len(k)))
-        hint = "Choose by the indexer's scores: those of the attention would need all the keys."
+        hint = "You choose by the attention's scores, which need all keys. Use the indexer's."
         wrong[hint] = by_attention
         wrong["Divide the products of queries and keys by √D."] = by(index_scores, scale=False)
 

@@ -164,7 +164,7 @@ def beam_search(
     """
     longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
     if not 1 <= n_best <= beam or min(longest, default=1) < 1 or not 0 <= alpha < math.inf:
-        raise ValueError(f"cannot search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
+        raise ValueError(f"can't search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
     found = [_Finished(n_best, alpha) for _ in src]
     running = [sentence(beam, n, eos, f) for n, f in zip(longest, found, strict=True)]
     state = model.start(len(src), max(longest, default=1), src, src_mask)

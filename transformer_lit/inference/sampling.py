@@ -177,14 +177,14 @@ def stream(
     """
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"ids must be a tensor B T, got {got}; a text: load(…).generate(text)")
+        raise TypeError(f"ids must be a tensor B T, got {got}. For text: load(…).generate(text)")
     if not ids.shape[1]:
-        raise ValueError("ids hold no token to continue; give each row at least one")
+        raise ValueError("ids contain no token to continue. Give each row at least one")
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
     sampling = replace(sampling or Sampling(), **settings)
     if sampling.stop:
-        raise ValueError("ids have no text in which to stop; give eos, or a text to load(…)")
+        raise ValueError("stop needs a text, not ids. Pass eos, or call load(…).generate(text)")
     generator = generator or sampling.generator(ids.device)
     batch_size, room = len(ids), ids.shape[1] + max_new_tokens
     longest = room - 1  # nothing follows the last token, so the model never reads it
@@ -269,7 +269,7 @@ def until(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
     beginning of a stop string, it is held back until this is ruled out.
     """
     if isinstance(stop, str) or not all(stop):
-        raise ValueError(f"stop must be a list of strings that are not empty, got {stop!r}")
+        raise ValueError(f"stop must be a list of non-empty strings, got {stop!r}")
     return _until(pieces, stop)
 
 
@@ -293,7 +293,7 @@ def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "B T"], Int[
     "Pad prompts on the left into one batch for `LeftPadded`; return it and their lengths."
     lengths = [len(prompt) for prompt in prompts]
     if not all(lengths):
-        raise ValueError("a prompt is empty; give it a token to begin with")
+        raise ValueError("a prompt is empty. Give it a token to begin with")
     T = max(lengths, default=1)
     rows = [[*prompt[:1]] * (T - len(prompt)) + [*prompt] for prompt in prompts]
     return torch.tensor(rows, dtype=torch.long).view(-1, T), torch.tensor(lengths).long()
@@ -330,7 +330,7 @@ class LeftPadded(nn.Module):
         "Return the state of the wrapped model, which can be started only once."
         if self.started or batch_size != len(self.padding):
             rows = len(self.padding)
-            raise ValueError(f"made for one start of {rows} rows; a full context cannot be left")
+            raise ValueError(f"made for one start with {rows} rows; it can't leave a full context")
         self.started = True
         return _PaddedState(self.model.start(batch_size, max_len, src, src_mask), self.padding)
 

@@ -34,7 +34,7 @@ def judge(
     """
     if p.shape[-1] != q.shape[-1]:
         sizes = f"the draft chooses among {q.shape[-1]} tokens, the model among {p.shape[-1]}"
-        raise ValueError(f"{sizes}; a draft needs the vocabulary of its model")
+        raise ValueError(f"{sizes}, but a draft needs the vocabulary of its model")
     column = torch.tensor(guesses, dtype=torch.long, device=p.device)[:, None]
     ratio = (p[:-1].gather(1, column) / q.gather(1, column)).squeeze(1)
     if not ratio.isfinite().all():
@@ -86,7 +86,7 @@ def speculate(
         eos: this token, or one of these tokens, ends the text and is not given.
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
-        raise ValueError(f"cannot speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
+        raise ValueError(f"can't speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
     text, held, ends = ids[0], 0, [eos] if isinstance(eos, int) else eos or []
     end, state = len(text) + max_new_tokens, model.start(1, len(text) + max_new_tokens, **source)
     while len(text) < end:

@@ -55,7 +55,7 @@ class AssemblyConfig(Tied):
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 given = getattr(self, name)
-                raise ValueError(f"{name} is {given!r}; known are: {', '.join(known)}")
+                raise ValueError(f"no {name} named {given!r}. Choose from: {', '.join(known)}")
 
 # %% ../../nbs/models/07_assembly.ipynb #position
 def _shared(plug: Position | None) -> Callable[[], Position | None]:

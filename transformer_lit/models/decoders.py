@@ -84,11 +84,11 @@ class Settings(PublishedSettings):
             c = cls(c | text, path)
         if how := c.get("quantization_config"):
             kind = f"{path} sets quantization_config ({how.get('quant_method', 'unnamed')})"
-            raise InputError(f"{kind}; only weights in floating point are read")
+            raise InputError(f"{kind}, but only weights in floating point are read")
         code = [x for name, x in c.get("auto_map", {}).items() if name.startswith("AutoModel")]
         if code:
             warnings.warn(
-                f"{path} names code of its own (auto_map: {code[0]}), which is not run; the model "
+                f"{path} names its own code (auto_map: {code[0]}), which isn't run. The model "
                 f"opens as the {c.architecture} of transformers and may compute something else",
                 stacklevel=4,
             )
@@ -164,7 +164,7 @@ def make_rope(
     found = said.get("partial_rotary_factor", c.get("partial_rotary_factor", 1))
     turned = {"default": share, "proportional": 1}.get(kind, found)  # these kinds decide it
     if turned != share:
-        raise InputError(f"{c.place} rotates {found} of each head by {kind}, which is not built")
+        raise InputError(f"{c.place} rotates {found} of each head by {kind}, which isn't supported")
     given = {name: said[name] for name in _SCALED_BY[kind] if said.get(name) is not None}
     length = said.get("original_max_position_embeddings", c.get("max_position_embeddings"))
     length = c.get("original_max_position_embeddings", length)
@@ -186,7 +186,7 @@ def listed_kinds(c: Settings, cycle: Sequence[str]) -> Sequence[str]:
     n, other = c["num_hidden_layers"], LINEAR if LINEAR in cycle else NEAR
     kinds = c.get("layer_types") or [cycle[i % len(cycle)] for i in range(n)]
     if len(kinds) != n or {*kinds} - {FULL, other}:
-        raise InputError(f"{c.place} has {kinds} for {n} layers; not built")
+        raise InputError(f"{c.place} has {kinds} for {n} layers, which isn't supported")
     return kinds
 
 
@@ -602,10 +602,10 @@ def rope_of_each(
     `near` and `far` are the bases that version 4 has elsewhere.
     """
     if c.get("rope_parameters") and c.get("rope_scaling"):
-        raise InputError(f"{c.place} sets rope_parameters and rope_scaling; keep one of them")
+        raise InputError(f"{c.place} sets rope_parameters and rope_scaling. Keep one of them")
     said = _rope_settings(c)
     if "type" in said and "rope_type" not in said:  # the reference would not scale at all
-        raise InputError(f"{said.place} sets type; in a {c.architecture} its name is rope_type")
+        raise InputError(f"{said.place} sets type. In a {c.architecture}, call it rope_type")
     D = c["head_dim"] or c["hidden_size"] // c["num_attention_heads"]
     if c.get("rope_parameters"):
         tables = {kind: said.table(kind, ROPE) for kind in (NEAR, FULL)}
@@ -968,7 +968,7 @@ DECODERS: dict[str, Family] = {
         _GEMMA4_UNSAID,
         ignored=_SEEING,
         spellings=_TEXT,
-        unused={"vocab_size_per_layer_input": "no layer has inputs of its own"},
+        unused={"vocab_size_per_layer_input": "no layer has its own inputs"},
     ),
     "KimiLinearForCausalLM": Family(
         KIMI,

@@ -98,7 +98,7 @@ class SentenceEncoder(nn.Module):
     def _in_front(self, name: str | None) -> str:
         if name is not None and name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
-            raise ValueError(f"no prompt has the name {name!r}; the encoder's prompts: {known}")
+            raise ValueError(f"No prompt named {name!r}; the encoder's prompts: {known}")
         return "" if name is None else self.prompts[name]
 
     def forward(self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
@@ -153,9 +153,7 @@ class SentenceEncoder(nn.Module):
         """
         modes = [mode for mode, pool in POOLINGS.items() if pool is self.pool]
         if not modes:
-            raise InputError(
-                "a folder can say only mean_pool or first_state; this encoder has another"
-            )
+            raise InputError("a folder can state only mean_pool or first_state, not other poolings")
         bert, truncation = copy.deepcopy(self.bert), self.tokenizer.backend.truncation or {}
         bert.settings = _states_settings(bert)
         if not hasattr(self.bert, "settings"):  # your own model, while files have segments
@@ -258,13 +256,13 @@ def _modules(folder: Path) -> dict[str, Path]:
         one = PublishedSettings(one, path, MODULE_KEYS)
         where, _, kind = one["type"].rpartition(".")
         if (folder / f"{where.partition('.')[0]}.py").exists():
-            raise InputError(f"{path} asks for {one['type']}, code in the folder, which is not run")
+            raise InputError(f"{path} asks for {one['type']}, code in the folder, which isn't run")
         found.append((kind, folder / one["path"]))
         one.refuse_unread()
     built = [["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]]
     if (kinds := [kind for kind, _ in found]) not in built:
         known = " or ".join(map(", ".join, built))
-        raise InputError(f"{folder} is made of {', '.join(kinds)}; built is only {known}")
+        raise InputError(f"{folder} is made of {', '.join(kinds)}, but only {known} is supported")
     return dict(found)
 
 
@@ -276,10 +274,10 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
     said.check_all()
     if len(old) != 1 and "pooling_mode" not in said:
         modes = " and ".join(old) or "no pooling_mode"
-        raise InputError(f"{path} pools by {modes}; built is one: {' or '.join(POOLINGS)}")
+        raise InputError(f"{path} pools by {modes}. Only one is supported: {' or '.join(POOLINGS)}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         if (width := said.get(name, C)) != C:
-            raise InputError(f"{path} sets {name} to {width}; the model's states have {C} numbers")
+            raise InputError(f"{path} sets {name} to {width}, but the model's states have {C}")
     mode, with_prompt = (
         said.get("pooling_mode", *old[:1]),
         said.get("include_prompt", True),
@@ -305,7 +303,7 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
     name = said.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise InputError(
-            f"{path} sets default_prompt_name to {name!r}, which is none of its prompts"
+            f"{path} sets default_prompt_name to {name!r}, which isn't one of its prompts"
         )
     said.check_all()
     return {"prompts": prompts, "prompt": name, "size": said.get("truncate_dim")}
@@ -323,7 +321,7 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     backend, roles = read_published(folder / "tokenizer.json", bert.config.vocab_size)
     backend.enable_truncation(int(min(most, bert.config.max_len)))
     if said.get("do_lower_case") and (not (n := backend.normalizer) or n.normalize_str("A") != "a"):
-        raise InputError(f"{said.place} sets do_lower_case to true; its tokenizer.json does not")
+        raise InputError(f"{said.place} sets do_lower_case to true, but not its tokenizer.json")
     pad, size = bert.settings.get("pad_token_id"), backend.get_vocab_size()
     pad = pad if pad is not None and pad < size else None
     return PublishedTokenizer(backend, pad, letters=roles["letters"])
@@ -354,11 +352,11 @@ def load_sentence_encoder(
     modules = _modules(folder)
     bert = load_hf(modules["Transformer"], dtype=dtype)
     if not isinstance(bert, Bert):
-        raise InputError(f"{folder} holds a {type(bert).__name__}, which is no encoder")
+        raise InputError(f"{folder} holds a {type(bert).__name__}, which isn't an encoder")
     C, tokenizer = bert.config.d_model, _tokenizer(modules["Transformer"], bert)
     (pool, with_prompt), use = _pooling(modules["Pooling"], C), _use(folder, C)
     if not with_prompt and any(use["prompts"].values()):
-        raise InputError(f"{folder} leaves its prompts out of the pooling, which is not built")
+        raise InputError(f"{folder} leaves its prompts out of the pooling, which isn't supported")
     if normalise := "Normalize" in modules:
         _settings(modules["Normalize"] / "config.json", NORMALIZE_KEYS).check_all()
     return SentenceEncoder(bert, tokenizer, pool=pool, normalise=normalise, **use).eval()
@@ -389,7 +387,7 @@ def encode_cached(
     try:
         _ = unseal(about), (held := load_tensors(path))
         if held["vectors"].shape[1:] != (encoder.bert.config.d_model,):
-            raise ValueError("it is of another encoder")
+            raise ValueError("it belongs to another encoder")
         check_finite(held, path)
         known = dict(zip(map(bytes, held["texts"].tolist()), held["vectors"], strict=True))
     except (InputError, KeyError, ValueError, TypeError):  # none, or damaged

@@ -76,7 +76,7 @@ class Reader:
         "The next `size` bytes; `InputError` if the file does not hold them."
         left = len(self.bytes) - self.at
         if size > left:
-            raise self.wrong(f"is cut or damaged: {size} bytes are due, {left} are there")
+            raise self.wrong(f"is cut or damaged: {size} bytes should follow, but only {left} do")
         self.at += size
         return memoryview(self.bytes)[self.at - size : self.at]
 
@@ -102,7 +102,7 @@ class Reader:
     def name(self) -> str:
         "A text that messages may show: at most 255 characters, all of which can be printed."
         if not (name := self.text()).isprintable() or len(name) > 255:
-            raise self.wrong(f"has the name {shown(name)}, which cannot be printed in one line")
+            raise self.wrong(f"has the name {shown(name)}, which can't be printed in one line")
         return name
 
 # %% ../../nbs/models/12_gguf.ipynb #values
@@ -203,9 +203,9 @@ class GGUF(Tensors):
         self.reader = reader = Reader(path)
         self.folder, self.metadata, self.mapped = reader.path, {}, {}
         if reader.take(4) != b"GGUF":
-            raise reader.wrong("is no GGUF file")
+            raise reader.wrong("isn't a GGUF file")
         if (version := reader.number("I")) not in (2, 3):
-            raise reader.wrong(f"is GGUF of version {version}; read are 2 and 3, little-endian")
+            raise reader.wrong(f"is GGUF version {version}. Supported: 2 and 3, little-endian")
         n_tensors, n_values = reader.number("Q"), reader.number("Q")
         for _ in range(n_values):
             name, kind = reader.name(), reader.number("I")
@@ -233,7 +233,7 @@ class GGUF(Tensors):
         if number not in KINDS:
             known = ", ".join(kind.name for kind in KINDS.values())
             raise reader.wrong(
-                f"stores {name!r} as type {number}, which is not read; read: {known}"
+                f"stores {name!r} as type {number}, which isn't supported. Supported: {known}"
             )
         stored = Stored(shape, KINDS[number])
         if not shape or 0 in shape or shape[-1] % stored.kind.numbers:
@@ -250,7 +250,7 @@ class GGUF(Tensors):
             reader.take(-reader.at % step)
             first = reader.at if first is None else first
             if start != reader.at - first:
-                raise reader.wrong(f"puts {name!r} at {start}, where {reader.at - first} is next")
+                raise reader.wrong(f"puts {name!r} at {start}, but {reader.at - first} is next")
             self.mapped[name] = Stored(stored.shape, stored.kind, reader.at)
             reader.take(stored.size)
 
@@ -278,7 +278,7 @@ class GGUF(Tensors):
         (name,) = made.names
         if self.mapped[name].shape != shape:
             odd = f"{name!r} of the shape {self.mapped[name].shape}"
-            raise self.reader.wrong(f"has {odd}; what it says of itself makes it {(*shape,)}")
+            raise self.reader.wrong(f"has {odd}, but its settings make it {(*shape,)}")
         x = self.tensor(name)
         return (made.convert(x) if made.convert else x).to(dtype)
 
@@ -411,7 +411,7 @@ def settings_of(file: GGUF) -> Settings:
     }
     for size, name in sizes.values():
         if get(name, size) != size:
-            raise file.reader.wrong(f"says {kind}.{name} is {get(name)}; its tensors say {size}")
+            raise file.reader.wrong(f"states {kind}.{name} as {get(name)}, its tensors as {size}")
     c = Settings(
         {name: size for name, (size, _) in sizes.items()},
         architectures=[LAYOUTS[kind][0]],
@@ -468,7 +468,7 @@ def _merged_bytes(said: PublishedSettings, ids: dict[str, int], kinds: Sequence[
         backend = Backend(backends.BPE(ids, merges, ignore_merges=pre in _WHOLE))
     except Exception as error:  # the library raises a bare Exception
         why = str(error).partition("\n")[0]
-        raise InputError(f"{said.place} has merges that do not fit its tokens ({why})") from error
+        raise InputError(f"{said.place} has merges that don't fit its tokens ({why})") from error
     backend.normalizer = normalizers.NFC() if pre == "qwen2" else None
     backend.pre_tokenizer = pre_tokenizers.Sequence(WORDS[pre])
     backend.decoder = decoders.ByteLevel()
@@ -490,7 +490,7 @@ def _scored_pieces(said: PublishedSettings, ids: dict[str, int], kinds: Sequence
     merges = [(a, b) for *_, a, b in sorted(pairs)]
     named = (token for token, i in ids.items() if i == unknown or kinds[i] == UNKNOWN)
     if not (unknown := next(named, None)) and any(f"<0x{i:02X}>" not in ids for i in range(256)):
-        raise InputError(f"{said.place} has no token for what it does not know")
+        raise InputError(f"{said.place} has no token for unknown characters")
     model = backends.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     backend, space = Backend(model), "▁"
     backend.normalizer = normalizers.Replace(" ", space)
@@ -509,12 +509,12 @@ _NEVER += ("normalizer.lowercase", "normalizer.strip_accents")
 _BYTES_KEYS = {
     "ggml.pre": one_of(*WORDS),
     "ggml.merges": _TEXTS,
-    "ggml.scores": "merges have an order of their own",
+    "ggml.scores": "merges have their own order",
     "ggml.unknown_token_id": "a byte that is no token is left out, as the model was trained",
 }
 _PIECES_KEYS = {
     "ggml.scores": _NUMBERS,
-    **dict.fromkeys(("ggml.pre", "ggml.merges"), "scores alone decide how a text is cut"),
+    **dict.fromkeys(("ggml.pre", "ggml.merges"), "only scores decide how a text is cut"),
 }
 TOKENIZERS = {  # tokenizer.ggml.model -> the class, what makes its backend, and its own keys
     "gpt2": (PublishedTokenizer, _merged_bytes, _BYTES_KEYS),
@@ -552,7 +552,7 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
     if not len(kinds) == len(tokens) == len(ids):
         raise InputError(f"{said.place} has tokens twice, or without a kind")
     if odd := {*kinds} - {*range(NORMAL, 7)}:
-        raise InputError(f"{said.place} has tokens of the kind {min(odd)}; known are 1 to 6")
+        raise InputError(f"{said.place} has tokens of the kind {min(odd)}. Known kinds: 1 to 6")
     backend = make(said, ids, kinds)
     for kind in (CONTROL, UNKNOWN, USER_DEFINED):
         found = [token for token, its in zip(tokens, kinds) if its == kind]
@@ -560,7 +560,7 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
         backend.add_tokens([AddedToken(t, special=special, normalized=False) for t in found])
     pad, bos, eos = (get(f"{x}_token_id") for x in ("padding", "bos", "eos"))
     if get("add_space_prefix", model == "llama"):
-        raise InputError(f"{said.place} puts a space in front of a text, which is not built")
+        raise InputError(f"{said.place} puts a space in front of a text, which isn't supported")
     if get("add_bos_token", model == "llama" or get("pre") in _WHOLE):
         bos = said["tokenizer.ggml.bos_token_id"]
         first = {"id": "bos", "ids": [bos], "tokens": [tokens[bos]]}
@@ -578,7 +578,7 @@ def _stretch(model: Llama, file: GGUF) -> None:
     "Llama 3's positions: each frequency of RoPE is divided by a number in the file."
     rope = model.layers[0].attn.position
     if rope.scaling is not None:
-        raise file.reader.wrong(f"has {_FACTORS!r}, and scales positions in another way, too")
+        raise file.reader.wrong(f"has {_FACTORS!r}, and also scales positions in another way")
     if file.mapped[_FACTORS].shape != (rope.d_head // 2,):
         raise file.reader.wrong(f"has {_FACTORS!r} of {file.mapped[_FACTORS].shape}")
     factors = file.tensor(_FACTORS).double()
@@ -606,11 +606,11 @@ def load_gguf(
     what is cut, damaged or not built.
     """
     if weights not in (None, *KEEP):
-        raise ValueError(f"weights can be kept as {' or '.join(KEEP)}, not as {weights!r}")
+        raise ValueError(f"weights must be {' or '.join(KEEP)}, got {weights!r}")
     file = GGUF(path)
     c = settings_of(file)
     family, names = LAYOUTS[file.metadata["general.architecture"]]
-    model = empty_module(c, f"{path} is not built")
+    model = empty_module(c, f"{path} can't be built")
     tokenizer = tokenizer_of(file)
     if tokenizer.vocab_size != c["vocab_size"]:
         odd = f"{tokenizer.vocab_size} tokens for {c['vocab_size']} rows"

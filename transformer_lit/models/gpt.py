@@ -88,7 +88,7 @@ class DecoderOnly(nn.Module):
 
     def generate(self, *_: Any, **__: Any) -> NoReturn:
         "Raises `TypeError`: a model only computes logits, and a function, `generate`, writes."
-        raise TypeError("a model writes by generate(model, ids, max_new_tokens=…), wrapped or not")
+        raise TypeError("To generate text, call generate(model, ids, max_new_tokens=…)")
 
     def start(
         self,
@@ -102,7 +102,7 @@ class DecoderOnly(nn.Module):
         Each layer has a `KVCache`, unless its attention makes another with `new_cache(max_len)`.
         """
         if src is not None or src_mask is not None:
-            raise ValueError("a decoder-only model reads no source; put it into the prompt")
+            raise ValueError("a decoder-only model reads no source. Put it into the prompt")
         caches = [getattr(layer.attn, "new_cache", KVCache)(max_len) for layer in self.layers]
         return DecodingState(caches)
 

@@ -365,7 +365,7 @@ class TwoSidedWindow:
 
     def __post_init__(self):
         if self.size < 0:  # all rows would be fully masked, with the output 0
-            raise ValueError(f"a window reaches at least 0 positions, got {self.size}")
+            raise ValueError(f"a window must reach 0 positions or more, got {self.size}")
 
     def __call__(self, q: Heads, k: Heads, v: Heads, *, mask: Any = None, **rest: Any) -> Heads:
         at = torch.arange(k.shape[2], device=q.device)
@@ -549,7 +549,7 @@ def _files(folder: Path) -> list[str]:
     if (folder / WHOLE).is_file():
         return [WHOLE]
     if not (folder / INDEX).is_file():
-        pickle = "; a pickle, which could run code, is not read"
+        pickle = ". A pickle could run code, so it isn't read"
         raise InputError(f"{folder} has neither {WHOLE} nor {INDEX}{pickle}")
     said = read_json(folder / INDEX)
     places = said.get("weight_map") if isinstance(said, dict) else None
@@ -557,7 +557,7 @@ def _files(folder: Path) -> list[str]:
         raise InputError(f"{folder / INDEX} has no weight_map from tensors to files")
     for file in (files := sorted({*map(str, places.values())})):
         if not re.fullmatch(r"[^/\\:]+\.safetensors", file):
-            raise InputError(f"{folder / INDEX} names {file!r}, no safetensors beside it")
+            raise InputError(f"{folder / INDEX} names {file!r}, but there is no such safetensors")
     return files
 
 
@@ -598,7 +598,7 @@ class Tensors:
             with open_tensors(file) as held:  # the mapping is released together with its tensor
                 parts.append(held.get_tensor(theirs))
             if parts[-1].dtype not in _FLOATS:
-                raise InputError(f"{theirs} is of {parts[-1].dtype}; quantised weights: not read")
+                raise InputError(f"{theirs} is of {parts[-1].dtype}. Quantised weights aren't read")
         if len(parts) > 1:  # compute, but not in 16 bits
             parts = [x.float() for x in parts]
         try:
@@ -607,7 +607,7 @@ class Tensors:
             x = None
         if x is None or x.shape != shape:
             found = ", ".join(f"{n} {(*t.shape,)}" for n, t in zip(made.names, parts))
-            raise InputError(f"{self.folder} has {found}; a {(*shape,)} cannot be made from it")
+            raise InputError(f"{self.folder} has {found}, but the model needs {(*shape,)}")
         return x
 
 # %% ../../nbs/models/09_hf_build.ipynb #fill
@@ -648,7 +648,7 @@ def fill(
         found = [one for one in made if there >= {*one.names}]
         missing += [] if found else sorted({*made[0].names} - there)
         plan.append((ours, found))
-    for kind, odd in (("lacks", missing), ("holds what nothing reads:", sorted(left))):
+    for kind, odd in (("lacks", missing), ("contains what nothing reads:", sorted(left))):
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
             raise InputError(f"{tensors.folder} {kind} {odd[0]}{more}")
@@ -661,12 +661,12 @@ def fill(
         for other in others:
             if torch.equal(y := tensors.read(other, *form), x):
                 continue
-            differ = f"{tensors.folder}: {first.names[0]} and {other.names[0]} are tied, and differ"
+            differ = f"{tensors.folder}: {first.names[0]} and {other.names[0]} are tied but differ"
             heads = [name for name in ours if name.startswith("lm_head.")]
             if other not in _conversions(heads, names):
                 raise InputError(differ)
             warnings.warn(
-                f"{differ}; each is read as it is, so they are tied no more", stacklevel=3
+                f"{differ}; each is read as it is, so they are no longer tied", stacklevel=3
             )
             weights |= dict.fromkeys(heads, nn.Parameter(y))
     module.load_state_dict(weights, assign=True, strict=False)  # what `keep` has filled stays
@@ -726,12 +726,12 @@ def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> Non
     if not (never or forced):
         return
     if any(len(word) != 1 for word in words):
-        raise InputError(f"{said.place} forbids words of several tokens (bad_words_ids): not built")
+        raise InputError(f"{said.place} has bad_words_ids of several tokens, which isn't supported")
     if not isinstance(model, PublishedEncoderDecoder):
-        kind = "forbids or forces tokens, which is built for translators only"
-        raise InputError(f"{said.place} {kind}; remove bad_words_ids and the like from the file")
+        kind = "forbids or forces tokens, which only translators support"
+        raise InputError(f"{said.place} {kind}. Remove bad_words_ids and the like from the file")
     if (largest := max(never + forced)) >= vocab_size:
-        raise InputError(f"{said.place} names the token {largest}, and there are {vocab_size}")
+        raise InputError(f"{said.place} names the token {largest}, but there are only {vocab_size}")
     model.never, model.at_last = never, forced
 
 
@@ -753,12 +753,12 @@ def _open(folder: str | Path, dtype: torch.dtype, not_followed: Mapping[str, Any
     if c.architecture is None:
         one = 'for example "architectures": ["GPT2LMHeadModel"]'
         raise InputError(
-            f"{c.place} does not say architectures, the class of the model; find it on the model's "
+            f"{c.place} doesn't set architectures, the class of the model. Find it on the model's "
             f"card and write it into the file, {one}"
         )
     if c.architecture not in FAMILIES:
         known = ", ".join(FAMILIES)
-        raise InputError(f"{folder} is a {c.architecture}, which is not built; built are: {known}")
+        raise InputError(f"{folder} is a {c.architecture}, which isn't supported. Known: {known}")
     family = FAMILIES[c.architecture]
     last = re.escape(str(c.get("num_hidden_layers")))
     tensors = Tensors(folder, family.ignored.replace("LAST", last), family.spellings)
@@ -929,7 +929,7 @@ def save_hf(
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
         raise InputError(
-            f"a {kind} cannot be written exactly as a tokenizer.json; write the model alone"
+            f"a {kind} can't be written exactly as a tokenizer.json. Save only the model"
         )
     c = getattr(model, "settings", None) or _llama_settings(model)
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}

@@ -26,7 +26,7 @@ Numbers = Float[Tensor, "... N"]
 def in_blocks(x: Tensor, size: int) -> Tensor:
     "The last axis cut into blocks of `size`: … N/size size."
     if x.shape[-1] % size:
-        raise ValueError(f"rows of {x.shape[-1]} do not cut into blocks of {size}")
+        raise ValueError(f"rows of {x.shape[-1]} can't be cut into blocks of {size}")
     return x.unflatten(-1, (-1, size))
 
 
@@ -40,7 +40,7 @@ def as_half(scales: Numbers) -> Bytes:
     check_finite({"a block": scales}, "what is to be quantised")
     if not (half := scales.half()).isfinite().all():
         most = f"{float(scales.abs().max()):.3g}"
-        raise InputError(f"float16 holds no scale of {most}; int8 has scales that reach further")
+        raise InputError(f"float16 can't hold a scale of {most}. int8 has larger scales: use it")
     return as_bytes(half)
 
 
@@ -135,7 +135,7 @@ def error_bound(x: Numbers, kind: str) -> Float[Tensor, "... n 1"]:
         d = (high - low) / 15
         bound = d / 2 + 15 * eta(d) + eta(low)
     else:
-        raise ValueError(f"no bound is known for {kind}; for Q8_0, Q4_0 and Q4_1 it is")
+        raise ValueError(f"no bound is known for {kind}. Choose from: Q8_0, Q4_0, Q4_1")
     return bound * (1 + 2.0**-12)
 
 # %% ../../nbs/models/11_quantise.ipynb #rows
@@ -301,7 +301,7 @@ def quantised(model: nn.Module, weights: str = "int8") -> nn.Module:
     `keep_int4` refuses, after the layers before it.
     """
     if weights not in KEEP:
-        raise ValueError(f"weights can be kept as {' or '.join(KEEP)}, not as {weights!r}")
+        raise ValueError(f"weights must be {' or '.join(KEEP)}, got {weights!r}")
     check_finite(model.state_dict(), "the model")
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):

@@ -158,7 +158,7 @@ class DisentangledBias(Position):
         super().__init__()
         n_kv_heads, d_head = head_sizes(d_model, n_heads, n_kv_heads, d_head)
         if sorted(terms) not in (["c2p"], ["p2c"], ["c2p", "p2c"]):
-            raise ValueError(f"terms must be of 'c2p' and 'p2c', each once, got {tuple(terms)}")
+            raise ValueError(f"terms must be 'c2p', 'p2c' or both, each once, got {tuple(terms)}")
         self.max_distance, self.n_buckets, self.causal = max_distance, n_buckets, causal
         shape = ((n_buckets or max_distance) * (1 if causal else 2), d_model)
         if weight is not None and weight.shape != shape:  # it would have another farthest distance

@@ -21,9 +21,9 @@ def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tenso
     They are in float64 and on the CPU, whatever the default. Source: Su et al. 2024, section 3.2.2.
     """
     if d_head < 2 or d_head % 2:
-        raise ValueError(f"d_head must be even, two coordinates for a plane; got {d_head}")
+        raise ValueError(f"d_head must be even, because a plane takes two entries, got {d_head}")
     if not base > 1:
-        raise ValueError(f"base must be above 1 for wavelengths that grow, got {base}")
+        raise ValueError(f"base must be above 1, so that wavelengths grow, got {base}")
     pair = torch.arange(0, d_head, 2, dtype=torch.float64, device="cpu")
     return torch.pow(base, -pair / d_head)
 

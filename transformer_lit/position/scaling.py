@@ -23,7 +23,7 @@ class _Stretch:
 
     def __post_init__(self):
         if not 1 <= self.factor < math.inf:
-            raise ValueError(f"a text is stretched by a factor of at least 1, got {self}")
+            raise ValueError(f"the factor must be 1 or above, got {self}")
 
 
 def _mix(
@@ -144,5 +144,5 @@ def make_scaling(
 ) -> LinearScaling | NTKScaling | YaRNScaling | Llama3Scaling:
     "The scaling of that name, to pass to `RoPE(..., scaling=...)`: `make_scaling('ntk', factor=4)`"
     if name not in SCALINGS:
-        raise ValueError(f"unknown scaling {name!r}; known are: {', '.join(SCALINGS)}")
+        raise ValueError(f"No scaling named {name!r}. Choose from: {', '.join(SCALINGS)}")
     return SCALINGS[name](**parameters)

@@ -86,9 +86,9 @@ BAKEOFFS: dict[str, Callable[[LanguageModeling], dict[str, dict[str, Any]]]] = {
 def bakeoff_presets(name: str, setting: str = "small") -> dict[str, LanguageModeling]:
     "The presets of a bake-off by entry; `InputError` for an unknown bake-off or setting."
     if name not in BAKEOFFS:
-        raise InputError(f"unknown bake-off {name!r}; known are: {', '.join(BAKEOFFS)}")
+        raise InputError(f"No bake-off named {name!r}. Choose from: {', '.join(BAKEOFFS)}")
     if setting not in SETTINGS:
-        raise InputError(f"unknown setting {setting!r}; known are: {', '.join(SETTINGS)}")
+        raise InputError(f"No setting named {setting!r}. Choose from: {', '.join(SETTINGS)}")
     base = SETTINGS[setting]
     entries = BAKEOFFS[name](base)
     return {entry: replace(base, sizes={**base.sizes, **parts}) for entry, parts in entries.items()}

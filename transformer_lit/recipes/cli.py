@@ -213,7 +213,7 @@ def _recipe(name: str) -> Any:
     from transformer_lit.recipes.zoo import RECIPES
 
     if name not in RECIPES:
-        raise InputError(f"unknown recipe {name!r}; known are: {', '.join(RECIPES)}")
+        raise InputError(f"No recipe named {name!r}. Choose from: {', '.join(RECIPES)}")
     return RECIPES[name]
 
 
@@ -460,7 +460,7 @@ def _look_ahead(device: str, folders: Sequence[Path]) -> None:
 _Model = Annotated[str, typer.Option(help="Name of a shipped model, or a folder with a model.")]
 _Beam = Annotated[
     int,
-    typer.Option(min=1, max=1000, help="Number of beginnings that beam search keeps; 1 is greedy."),
+    typer.Option(min=1, max=1000, help="Number of prefixes that beam search keeps; 1 is greedy."),
 ]
 _AT_ONCE = 256  # lines of a file that are translated before they are written
 _Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]

@@ -69,7 +69,7 @@ def rows_from_file(path: str | Path) -> list[Row]:
             raise InputError(f"{path}, line {number} has no {forms}")
         said = [turn["content"] for turn in turns if turn["role"] == "assistant"]
         if not any(said if "messages" in row else row["completion"]):
-            raise InputError(f"{path}, line {number} has no answer: nothing in it would count")
+            raise InputError(f"{path}, line {number} has no answer, so nothing in it would count")
         rows.append(row)
     return rows
 
@@ -81,7 +81,7 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
         said += [end] if (end := getattr(tokenizer, "eos_id", None)) is not None else []
         return asked + said, [0] * len(asked) + [1] * len(said)
     if template is None:
-        raise InputError("messages need a model with a chat template; else give prompt, completion")
+        raise InputError("messages need a chat template. Without one, give prompt, completion")
     names = {f"{role}_token": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
     marks = {k: tokenizer.backend.id_to_token(i) for k, i in names.items() if i is not None}
     ends = {tokenizer.backend.token_to_id(mark) for mark in tokenizer.marks}
@@ -99,7 +99,7 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
         told = told[: last if last > len(asked) else None]
         if not (text.startswith(opening) and whole.startswith(text) and ids[: len(told)] == told):
             why = "the chat template changes earlier messages, or opens an answer in another way"
-            raise InputError(f"{why}: give one answer a row, or a prompt and a completion")
+            raise InputError(f"{why}. Give one answer per row, or a prompt and a completion")
         # A space that begins an answer may merge with the last token before it. That token counts.
         pairs = enumerate(zip(asked, told, strict=False))
         begin = next((j for j, (a, b) in pairs if a != b), len(asked))
@@ -149,7 +149,7 @@ examples write the running totals first, and so does the model half of the time.
     ) -> dict[str, Any]:
         "The loss of the answers, in nats per token."
         if not examples:
-            raise InputError("there is no conversation to score")
+            raise InputError("There is no conversation to score")
         found = [tokens_of(self.tokenizer, row, self.chat_template) for row in examples]
         batches = line_batches(pad([signed(*row) for row in found], -1), 16)
         steps = (answer_step(self.model, batch.to(self.device)) for batch in batches)
@@ -205,7 +205,7 @@ class Instructing(LanguageModeling):
                 return rows
             held = max(1, len(rows) // 10)
             if len(rows) < 3:
-                raise InputError("give at least three conversations: one of ten is held out")
+                raise InputError("Give at least three conversations: one in ten is held out")
             return rows[:-held] if split == "train" else rows[-held:]
         rng = random.Random(split)
         asked = [question(rng) for _ in range(32_000 if split == "train" else 512)]
@@ -214,7 +214,7 @@ class Instructing(LanguageModeling):
 
     def train_tokenizer(self, examples: list[Row]) -> Tokenizer:
         if self.dataset == "own":
-            raise InputError("your own conversations need a model to begin with: --from MODEL")
+            raise InputError("Your own conversations need a model to start from: --from MODEL")
         return CharTokenizer(LETTERS)
 
     def adapt(self, model: nn.Module) -> nn.Module:
@@ -224,14 +224,14 @@ class Instructing(LanguageModeling):
             try:
                 add_lora(model, **what, where=lambda name, _: name.endswith(ends))
             except ValueError as error:
-                raise InputError(f"{error}: another choice is --set where=q_proj,v_proj") from error
+                raise InputError(f"{error}. Another choice: --set where=q_proj,v_proj") from error
         return model
 
     def _rows(self, tokenizer: Tokenizer, examples: list[Row]) -> Int[Tensor, "N L"]:
         rows = [tokens_of(tokenizer, row, self.chat_template) for row in examples]
         if longer := [len(ids) for ids, _ in rows if len(ids) > self.length]:
             how = f"{len(longer)} of {len(rows)} conversations are longer than {self.length} tokens"
-            raise InputError(f"{how}; the longest has {max(longer)}: --set length={max(longer)}")
+            raise InputError(f"{how}. The longest has {max(longer)}: --set length={max(longer)}")
         return pad([signed(*row) for row in rows], -1)
 
     def remarks(self, tokenizer: Tokenizer, examples: list[Row] | list[str]) -> list[str]:
@@ -360,12 +360,12 @@ class Reasoning(Instructing):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[str]:
         if self.dataset == "own":
-            raise InputError("a reward needs code: in Python, a Reasoning with its own reward")
+            raise InputError("A reward needs code. In Python, use a Reasoning with its own reward")
         rng = random.Random(f"questions {split}")
         return [question(rng, self.digits) for _ in range(128)]
 
     def train_tokenizer(self, examples: list[str]) -> Tokenizer:
-        raise InputError("a reward teaches nothing from nothing: give a model, --from running-sum")
+        raise InputError("A reward needs a model to start from: --from running-sum")
 
     def stream(self, tokenizer: Tokenizer, examples: list[str], seed: int) -> QuestionStream:
         how = {"digits": self.digits, "batch_size": self.batch_size, "seed": seed}

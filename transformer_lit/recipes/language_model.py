@@ -136,7 +136,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
                 is not given is as the model's folder states.
         """
         if self.chat_template is None:
-            raise InputError("the model has no chat template; it continues texts: see generate")
+            raise InputError("the model has no chat template and only continues text. Use generate")
         most = self.max_len if max_len is None else min(self.max_len, max_len)
         given = {"messages": messages, "tools": tools, "documents": documents, "ends": self.ends}
         if self.info.get("sampling") and settings.get("sampling") is None:
@@ -160,7 +160,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         """
         if not isinstance(prompt, str):
             said = type(prompt).__name__
-            raise TypeError(f"a {said} was given where one text is due; call it for each text")
+            raise TypeError(f"expected one text, but got a {said}. Call it for each text")
         sampling = replace(sampling, **settings) if sampling else self.sampling(**settings)
         generator = sampling.generator(self.device)
         if generator is None:
@@ -187,14 +187,14 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
     ) -> dict[str, Any]:
         "Loss on a text in nats per token and bits per byte, in blocks or lines as in training."
         if not examples.strip():
-            raise InputError("there is no text to score")
+            raise InputError("There is no text to score")
         if self.lines:
             rows = line_rows(self.tokenizer, examples)
             step, blocks = line_step, line_batches(rows, 64)
         else:
             ids = self.tokenizer.encode_text(examples)
             if len(ids) < 2:
-                raise InputError(f"{examples!r} is one token; to predict one, give a longer text")
+                raise InputError(f"{examples!r} is only one token. To score it, give a longer text")
             longest = min(self.max_len, _SCORED, len(ids) - 1)
             length = self.info.get("length", longest)  # as in training, if that is known
             step, blocks = language_step, text_blocks(ids, length, 64)

@@ -95,7 +95,7 @@ def build(name: str, **sizes: Any) -> nn.Module:
 
 def _known(name: str) -> tuple[Callable[..., nn.Module], type]:
     if name not in MODELS:
-        raise InputError(f"unknown model {name!r}; known are: {', '.join(MODELS)}")
+        raise InputError(f"No model named {name!r}. Choose from: {', '.join(MODELS)}")
     return MODELS[name]
 
 # %% ../../nbs/recipes/01_recipe.ipynb #trained
@@ -130,14 +130,14 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "config.json"
     about = typed(_Description, unseal(path), path)
     if (length := about.get("length", 1)) < 1:
-        raise InputError(f"{path}: length must be a positive whole number, got {length}")
+        raise InputError(f"{path}: length must be a positive integer, got {length}")
     return about
 
 
 def _open_own(folder: Path, name: str, vocab_size: int, make: Build | None) -> nn.Module:
     "A reader's own model, made by `make`, with the weights in a folder."
     if make is None:
-        raise InputError(f"{folder} holds a model of your own: load({str(folder)!r}, build={name})")
+        raise InputError(f"{folder} has your own model: load({str(folder)!r}, build={name})")
     model, path = _made(make, vocab_size), folder / "model.safetensors"
     tensors = load_tensors(path)
     check_fit(model, tensors, path)
@@ -168,7 +168,7 @@ def _open_model(folder: Path, family: str, sizes: dict[str, Any]) -> nn.Module:
     for name, size in sizes.items():  # a size from a file might take all the memory
         most = {"n_layers": len(tensors), "max_len": math.inf}.get(name, longest)
         if type(size) is int and size > most:
-            raise InputError(f"{about}: {name} is {size}; the tensors of {path.name} have {most}")
+            raise InputError(f"{about}: {name} is {size}, but {path.name} has tensors for {most}")
     try:
         with no_memory():
             check_fit(build(family, **sizes), tensors, path)
@@ -176,7 +176,7 @@ def _open_model(folder: Path, family: str, sizes: dict[str, Any]) -> nn.Module:
     except InputError:
         raise
     except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{about}: no such model ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{about}: can't build it ({str(error).splitlines()[0]})") from error
     model.load_state_dict(tensors)
     return model
 
@@ -259,7 +259,7 @@ class Trained(ABC):
         elif config_describes(self.model):
             sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         else:
-            raise InputError("its sizes don't describe all of this model; `save_hf` may write it")
+            raise InputError("its sizes don't describe all of this model. Try `save_hf`")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
@@ -280,8 +280,8 @@ class Trained(ABC):
             is_, will_be = ours.get(name), theirs.get(name)
             if not isinstance(is_, type(will_be)):
                 raise InputError(
-                    f"{name} is a {type(is_).__name__}, and opened again it would be a "
-                    f"{type(will_be).__name__}; give the function that makes this model: build=…"
+                    f"{name} is a {type(is_).__name__}, but opened again it would be a "
+                    f"{type(will_be).__name__}. Pass the function that makes this model: build=…"
                 )
         check_fit(made, load_tensors(path), "what makes this model again")
 
@@ -300,17 +300,17 @@ class Trained(ABC):
         """
         folder, info = Path(folder), read_description(folder)
         if (task := info.pop("task")) != cls.task:
-            raise InputError(f"{folder}/config.json is of a task {task!r}, not {cls.task!r}")
+            raise InputError(f"{folder}/config.json is for the task {task!r}, not {cls.task!r}")
         family, sizes = info.pop("family"), info.pop("model")
         if family == _OWN:
             model = _open_own(folder, sizes.get("made_by"), info.get("vocab_size"), build)
         elif build:
-            raise InputError(f"{folder} holds a model that its sizes make; leave out build")
+            raise InputError(f"{folder} has a model that is built from sizes. Leave out build")
         else:
             model = _open_model(folder, family, sizes)
         trained = cls(model.to(device), load_tokenizer(folder / "tokenizer.json"), info, build)
         if (rows := trained.vocab_size) < (tokens := trained.tokenizer.vocab_size):
-            raise InputError(f"{folder} has {tokens} tokens for {rows} rows")
+            raise InputError(f"{folder} has {tokens} tokens, but the model has {rows} rows")
         return trained
 
 
@@ -322,7 +322,7 @@ def _family(model: nn.Module) -> str:
     if family := known.get(type(getattr(model, "config", None))):
         return family
     raise InputError(
-        f"a {type(model).__name__} has no sizes to build it from again; give the function that "
+        f"a {type(model).__name__} has no sizes to build it from again. Pass the function that "
         "makes it: open_training(…, model=…), or LanguageModel(…, build=…)"
     )
 
@@ -375,9 +375,9 @@ class Recipe(ABC):
             "weight_decay": self.weight_decay >= 0,
         }
         if bad := next((name for name, is_good in good.items() if not is_good), None):
-            raise ValueError(f"{bad} cannot be {getattr(self, bad)}")
+            raise ValueError(f"{bad} can't be {getattr(self, bad)}")
         if self.files and not self.paths:
-            raise ValueError(f"--valid and --test need files to train on: give --{self.reads} FILE")
+            raise ValueError(f"--valid and --test need files to train on. Add: --{self.reads} FILE")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -540,7 +540,7 @@ def preset(
     """
     name = name or next(iter(kind.presets))
     if name not in kind.presets:
-        raise InputError(f"unknown preset {name!r}; known are: {', '.join(kind.presets)}")
+        raise InputError(f"No preset named {name!r}. Choose from: {', '.join(kind.presets)}")
     return _changed(kind, kind.presets[name], changes, like)
 
 
@@ -560,7 +560,7 @@ def _changed(
             near = nearest(key, [*own, *sizes]) or "leave it out"
             if key in ("text", "pairs", "data"):  # the options for files
                 near = f"give its files as --{kind.reads}"
-            raise InputError(f"the {kind.kind.task} training has no {key}; {near}")
+            raise InputError(f"a {kind.kind.task} run has no {key}; {near}")
     settings |= given | ({"dataset": "own"} if given.get("paths") else {})
     settings |= {"test": "test"} if given.get("test_paths") else {}
     kept = {size: value for size, value in settings["sizes"].items() if size in sizes}
@@ -742,7 +742,7 @@ def _model_from(start: nn.Module, recipe: Recipe, vocab_size: int) -> nn.Module:
     old, new = (asdict(x.config) | {"dropout": 0.0, "max_len": 0} for x in (start, model))
     if old != new or not config_describes(start):
         what = "the recipe's sizes don't describe all of the model that it starts from"
-        raise InputError(f"{what}, so it could not be opened again; a Trainer trains it as it is")
+        raise InputError(f"{what}, so it couldn't be opened again. A Trainer can train it as it is")
     model.load_state_dict(weights)
     return model
 
@@ -795,9 +795,9 @@ def read_run(
     words = about.get("train", {})
     begun = words.get("recipe", task)
     if begun is None:
-        raise InputError(f"{path} doesn't name its recipe; write it behind the word train")
+        raise InputError(f"{path} doesn't name its recipe. Write it after the word train")
     if task not in (None, begun) or begun not in kinds:
-        raise InputError(f"{out} holds a {begun} training, not one of {task or ', '.join(kinds)}")
+        raise InputError(f"{out} holds a {begun} run, not one of {task or ', '.join(kinds)}")
     kind = kinds[begun]
     settings = {f.name: about[f.name] for f in fields(kind) if f.name in about}
     settings = typed(kind, settings, path)
@@ -820,13 +820,13 @@ def _steps_before(out: Path, recipe: Recipe) -> int:
     path = out / "run.json"
     before = typed(_Steps, read_table(path), path)["steps"]
     if before < 1:
-        raise InputError(f"{path}: steps must be a positive whole number, got {before}")
+        raise InputError(f"{path}: steps must be a positive integer, got {before}")
     if before < recipe.steps:
         rates = replace(recipe, steps=before).schedule(), recipe.schedule()
         if any(rates[0](step) != rates[1](step) for step in range(1, before + 1)):
             raise InputError(
-                f"{out} was begun with {before} steps and rates that end with them: {recipe.steps} "
-                f"steps are another training; take another --out, or its weights with --from {out}"
+                f"The run in {out} was planned for {before} steps, and its rates fit them. For "
+                f"{recipe.steps}, use another --out, or start from its weights with --from {out}"
             )
     return min(before, recipe.steps)
 

@@ -75,7 +75,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
         With `cut`, a sentence that is too long loses what the model cannot read.
         """
         if isinstance(sentences, str):
-            raise InputError("one text was given where a list of sentences is due; write [text]")
+            raise InputError("expected a list of sentences, but got one text. Write [text]")
         rows = self.tokenizer.encode_all([sentence.strip() for sentence in sentences])
         most = self.max_len - 1  # the end takes one
         rows = [row[:most] for row in rows] if cut else rows
@@ -167,9 +167,9 @@ def _special(tokenizer: BPETokenizer) -> dict[str, int]:
 
 def _check_length(number: int, length: int, most: int) -> None:
     if length == 0:
-        raise InputError(f"sentence {number} is empty; there is nothing to translate")
+        raise InputError(f"sentence {number} is empty, so there is nothing to translate")
     if length > most:
-        raise InputError(f"sentence {number} has {length} tokens, the model takes {most}; split it")
+        raise InputError(f"sentence {number} has {length} tokens, the model takes {most}. Split it")
 
 
 def _search(
@@ -238,11 +238,11 @@ class Translation(Recipe):
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing cannot be {self.smoothing}")
+            raise ValueError(f"smoothing must be in [0, 1), got {self.smoothing}")
         if not self.rdrop >= 0:
-            raise ValueError(f"rdrop cannot be {self.rdrop}")
+            raise ValueError(f"rdrop must be 0 or above, got {self.rdrop}")
         if not 0 <= self.alpha < float("inf"):  # the search would find out, after the training
-            raise ValueError(f"alpha cannot be {self.alpha}")
+            raise ValueError(f"alpha must be finite and 0 or above, got {self.alpha}")
 
     @property
     def direction(self) -> str:
@@ -312,7 +312,7 @@ class Translation(Recipe):
             "cosine": partial(cosine, self.lr, brief, self.steps, final=0.05),
         }
         if self.fall not in falls:
-            raise InputError(f"unknown fall {self.fall!r}; known are: {', '.join(falls)}")
+            raise InputError(f"No fall named {self.fall!r}. Choose from: {', '.join(falls)}")
         return falls[self.fall]()
 
 

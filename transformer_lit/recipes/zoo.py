@@ -107,14 +107,14 @@ def load(
     elif (folder / "model").is_dir():  # where a training run puts the model
         folder = folder / "model"
     if not folder.is_dir() and folder.suffix != ".gguf":
-        named = f"shipped are {_names()}; {' and '.join(PUBLISHED)} can be fetched"
-        raise InputError(f"no model {str(folder)!r}: no folder, and {named}")
+        named = f"Shipped: {_names()}. To download: {', '.join(PUBLISHED)}"
+        raise InputError(f"No model or folder named {str(folder)!r}. {named}")
     if opens := _opener(folder):
         if build:
-            raise InputError(f"{folder} says itself how its model is made; leave out build")
+            raise InputError(f"{folder} already describes how its model is built. Leave out build")
         return opens(folder, device, weights)
     if (task := read_description(folder)["task"]) not in RECIPES:
-        raise InputError(f"{folder} is of a task {task!r}; known are: {', '.join(RECIPES)}")
+        raise InputError(f"{folder} has an unknown task, {task!r}. Known: {', '.join(RECIPES)}")
     trained = RECIPES[task].kind.load(folder, build=build)
     if weights is not None:
         quantised(trained.model, weights)
@@ -127,7 +127,7 @@ def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | N
     if folder.suffix == ".gguf":
         return _published
     if not (folder / "config.json").exists():
-        raise InputError(f"{folder} holds no model: it has no config.json")
+        raise InputError(f"{folder} contains no model: it has no config.json")
     if (folder / "modules.json").exists():
         return _sentence_encoder
     return None if "seal" in read_table(folder / "config.json") else _published
@@ -162,7 +162,7 @@ def _sentence_encoder(folder: Path, device: torch.device | str, weights: str | N
 def model_card(name: str) -> str:
     "The card of a shipped model, in Markdown: its data, scores, limits and licence."
     if name not in model_names():
-        raise InputError(f"no model {name!r}; shipped are {_names()}")
+        raise InputError(f"No model named {name!r}. Choose from: {_names()}")
     return read_text(_WEIGHTS / name / "README.md")
 
 

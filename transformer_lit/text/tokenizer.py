@@ -78,7 +78,7 @@ def _unicode(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         bad = f"{text[error.start]!r} at position {error.start}"
-        raise InputError(f"the text is not valid Unicode: {bad}; read it as UTF-8") from error
+        raise InputError(f"the text is not valid Unicode: {bad}. Read it as UTF-8") from error
     return text
 
 
@@ -135,12 +135,12 @@ def train_bpe(
     """
     specials = [*SPECIALS, *special_tokens]
     if len({*specials}) < len(specials) or not all(specials):
-        raise ValueError(f"special tokens must differ and hold a character: {specials}")
+        raise ValueError(f"special tokens must differ and not be empty, got {specials}")
     least = len(specials) + 256
     if vocab_size < least:
-        raise ValueError(f"vocab_size is {vocab_size}; special tokens and bytes take {least}")
+        raise ValueError(f"vocab_size is {vocab_size}, but special tokens and bytes take {least}")
     if isinstance(texts, str):  # would count as many texts of one character
-        raise ValueError(f"texts is the one string {texts[:20]!r}; give a list of strings")
+        raise ValueError(f"texts is one string, {texts[:20]!r}. Pass a list of strings")
     backend = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -165,7 +165,7 @@ def train_whole_bpe(texts: Iterable[str], vocab_size: int, *, most: int = 8000) 
     """
     known = train_bpe([], min(vocab_size, len(SPECIALS) + 256)).get_vocab()
     if isinstance(texts, str):
-        raise ValueError(f"texts is the one string {texts[:20]!r}; give a list of strings")
+        raise ValueError(f"texts is one string, {texts[:20]!r}. Pass a list of strings")
     texts = [*map(_unicode, texts)]
     byte = {value: char for char, value in _BYTES.items()}
     counts, merges = Counter(chain.from_iterable(texts)), []
@@ -293,7 +293,7 @@ class BPETokenizer:
         "Read a tokenizer that `save` wrote; `InputError` when the file is missing or damaged."
         backend = _read(path)
         if not _is_ours(backend):
-            raise InputError(f"{path} is a tokenizer of another kind; train one and save it")
+            raise InputError(f"{path} is a tokenizer of another kind. Train one and save it")
         return cls(backend)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #characters
@@ -304,7 +304,7 @@ class CharTokenizer:
         self.characters = characters
         self.ids = {character: i for i, character in enumerate(characters)}
         if not characters or len(self.ids) != len(characters):
-            raise ValueError(f"characters must differ, and there must be some: {characters[:20]!r}")
+            raise ValueError(f"characters must differ and not be empty, got {characters[:20]!r}")
 
     @classmethod
     def train(cls, text: str) -> "CharTokenizer":
@@ -322,7 +322,7 @@ class CharTokenizer:
             return [self.ids[character] for character in text]
         except KeyError as error:
             raise InputError(
-                f"the model has never seen the character {error.args[0]!r}; leave it out"
+                f"the model has never seen the character {error.args[0]!r}. Leave it out"
             ) from error
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
@@ -556,10 +556,10 @@ class Specials:
                 special = token.special or token.content in named
                 (backend.add_special_tokens if special else backend.add_tokens)([token])
             if (found := backend.token_to_id(token.content)) != i:
-                raise InputError(f"{path} gives {token.content!r} the id {found}, and {place} {i}")
+                raise InputError(f"{path} gives {token.content!r} the id {found}, but {place} {i}")
         known = {token.content for token in self.numbered.values()} | named | usual
         if newer and usual and (lost := there - known):
-            raise InputError(f"{path} adds the token {min(lost)!r}, and {place} does not")
+            raise InputError(f"{path} adds the token {min(lost)!r}, but {place} doesn't")
 
 # %% ../../nbs/text/01_tokenizer.ipynb #published
 _SIGNS = re.compile(r"[<>\[\]{}()|#:@=*~^$%!?\\]")  # a mark has at least one of these
@@ -580,7 +580,7 @@ def _encodings(backend: Backend, texts: Sequence[str], **how: Any) -> list[Encod
         return in_thread(lambda: backend.encode_batch(texts, **how)).result(seconds)
     except Exception as error:
         why = str(error) or f"it takes more than {seconds:.0f} s"
-        raise InputError(f"the model's tokenizer.json cannot cut this text ({why})") from None
+        raise InputError(f"the model's tokenizer.json can't cut this text ({why})") from None
 
 
 def read_published(
@@ -603,7 +603,7 @@ def read_published(
         backend = _backend(json.dumps(table), path)
     largest = max(backend.get_vocab().values(), default=-1)
     if rows is not None and largest >= rows:
-        raise InputError(f"{path} has the id {largest}, and the model's table has {rows} rows")
+        raise InputError(f"{path} has the id {largest}, but the model's table has only {rows} rows")
     return backend, {**ids, "letters": said.letters}
 
 
@@ -648,9 +648,9 @@ class PublishedTokenizer(BPETokenizer):
         if getattr(backend.model, "byte_fallback", False):
             kind = PieceTokenizer
             if "▁" in "".join(_encodings(backend, ["a"], add_special_tokens=False)[0].tokens):
-                raise InputError(f"{path} puts a space in front of a text, which is not built")
+                raise InputError(f"{path} puts a space in front of a text, which isn't supported")
         elif not isinstance(backend.decoder, decoders.ByteLevel):
-            raise InputError(f"{path} is no BPE over bytes or with bytes, the kinds that are built")
+            raise InputError(f"{path} isn't BPE over bytes or with bytes, the only supported kinds")
         ids = (roles.get(role) for role in ("pad", "bos", "eos"))
         return kind(backend, *ids, letters=roles.get("letters", False))
 

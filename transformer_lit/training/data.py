@@ -106,7 +106,7 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
         raise ValueError(f"length and batch_size must be positive, got {length=}, {batch_size=}")
     count = (len(ids) - 1) // length
     if not count:
-        raise ValueError(f"a text of {len(ids)} tokens has no block of {length} and one more")
+        raise ValueError(f"a text of {len(ids)} tokens is too short for {length} and one more")
     inputs = ids[: count * length].view(count, length)
     targets = ids[1 : count * length + 1].view(count, length)
     return [
@@ -118,7 +118,7 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
 def _in_one_process() -> None:
     "Raise `ValueError` if a `DataLoader` has several workers: each would return every batch."
     if (worker := get_worker_info()) and worker.num_workers > 1:
-        raise ValueError("several workers would each give every batch; take num_workers=1 or 0")
+        raise ValueError("several workers would each return every batch. Use num_workers=1 or 0")
 
 
 class TextStream(IterableDataset):
@@ -209,7 +209,7 @@ class PairStream(IterableDataset):
             if epoch != number:
                 number, batches = epoch, self.epoch(epoch)
             if not 0 <= i < len(batches):
-                raise ValueError(f"epoch {epoch} has {len(batches)} batches, position asks for {i}")
+                raise ValueError(f"epoch {epoch} has only {len(batches)} batches, not {i}")
             self.position = (epoch, i + 1) if i + 1 < len(batches) else (epoch + 1, 0)
             yield collate([self.pairs[j] for j in batches[i]], **self.ids)
 

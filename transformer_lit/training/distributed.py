@@ -248,13 +248,13 @@ def join(
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         if shard:
-            raise InputError("one process has nobody to share its weights with; use torchrun")
+            raise InputError("one process has no other to share its weights with. Use torchrun")
         yield ALONE
         return
     try:
         store, rank, size = next(dist.rendezvous("env://"))
     except ValueError as error:
-        raise InputError(f"{error}; start with torchrun, or unset WORLD_SIZE") from error
+        raise InputError(f"{error}. Start with torchrun, or unset WORLD_SIZE") from error
     try:
         who = {"store": store, "rank": rank, "world_size": size}
         wait = timedelta(seconds=timeout)
@@ -266,8 +266,8 @@ def join(
             raise SystemExit(2) from None
         if "gloo" in str(error) or isinstance(error, dist.DistError):
             raise InputError(
-                f"another process than {rank} of {size} has ended or does not answer; "
-                "go on with --resume"
+                f"a process other than {rank} of {size} has ended or doesn't answer. "
+                "Continue with --resume"
             ) from error
         raise
 
@@ -277,7 +277,7 @@ def _pick_backend(device: torch.device) -> str:
     if device.type != "cuda":
         return "gloo"
     if device.index is not None:
-        raise InputError(f"each process takes a GPU of its own: --device cuda, not {device}")
+        raise InputError(f"each process needs its own GPU, not {device}. Use: --device cuda")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     return "nccl"
 

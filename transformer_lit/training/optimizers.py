@@ -54,7 +54,7 @@ class Muon(torch.optim.AdamW):
     def __init__(self, params: Iterable[Any], **settings: Any):
         super().__init__(groups := [*params], **settings)
         if not any("momentum" in group for group in groups if isinstance(group, dict)):
-            raise ValueError("no group has a momentum, so all of this is AdamW; call muon(model)")
+            raise ValueError("no group has a momentum, so all of this is AdamW. Call muon(model)")
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
         "What Adam's step should update, which is nothing in a group that is updated here."
@@ -67,7 +67,7 @@ class Muon(torch.optim.AdamW):
 
     def _orthogonal_step(self, p: Float[Tensor, "M N"], group: dict[str, Any]) -> None:
         if hasattr(p, "full_tensor"):  # for a part, the step would be different
-            raise InputError("Muon needs whole matrices, which FSDP cuts; train without --shard")
+            raise InputError("Muon needs whole matrices, but FSDP cuts them. Leave out --shard")
         state, momentum, lr = self.state[p], group["momentum"], group["lr"]
         if "momentum_buffer" not in state:  # when torch loads a state, it asks for a step
             state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
@@ -110,5 +110,5 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw, "
 def make_optimizer(name: str, model: nn.Module, **how: Any) -> torch.optim.Optimizer:
     "The optimiser of that name over the parameters of `model`; `InputError` for an unknown name."
     if name not in OPTIMIZERS:
-        raise InputError(f"unknown optimizer {name!r}; known are: {', '.join(OPTIMIZERS)}")
+        raise InputError(f"No optimizer named {name!r}. Choose from: {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[name](model, **how)

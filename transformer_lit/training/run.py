@@ -73,7 +73,7 @@ def average_weights(paths: Sequence[str | Path]) -> dict[str, Tensor]:
     for path in paths:
         tensors = load_tensors(path)
         if total and _shapes(total) != _shapes(tensors):
-            raise InputError(f"{path} and {paths[0]} hold different tensors; they have no mean")
+            raise InputError(f"{path} and {paths[0]} have different tensors, so they have no mean")
         for name, x in tensors.items():
             if x.is_floating_point():
                 x = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -178,7 +178,7 @@ def _read_progress(path: Path) -> _Told:
     told = typed(_Told, unseal(path / "progress.json"), path / "progress.json")
     step = typed(_Step, told["progress"], path / "progress.json")["step"]
     if (named := _STEP.fullmatch(path.name)) and int(named[1]) != step:
-        raise _Misplaced(f"{path} holds step {step}, so that cannot be its name; move it away")
+        raise _Misplaced(f"{path} contains step {step}, which doesn't fit its name. Move it away")
     return told
 
 
@@ -217,7 +217,7 @@ def load_checkpoint(
             raise ValueError("it has other settings")
         optimizer.load_state_dict(_unflatten(moments, theirs))
     except (LookupError, ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"{path} does not fit this optimizer ({error})") from error
+        raise InputError(f"{path} doesn't fit this optimizer ({error})") from error
     model.load_state_dict(weights)
     _set_rng_state(states)
     return told["progress"]
@@ -233,14 +233,14 @@ def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> 
     about = Path(out) / "run.json"
     if not about.exists():
         if held := [name for name in _HOLDS if (Path(out) / name).exists()]:
-            raise InputError(f"{out} has {held[0]} and no run.json; choose another --out")
+            raise InputError(f"{out} has {held[0]} but no run.json. Choose another --out")
         with _locked(Path(out), ALONE):
             if not about.exists():  # no one was faster
                 write_json(about, settings)
                 return
     if not resume:
         raise InputError(
-            f"{out} holds a training already; go on with --resume or choose another --out"
+            f"{out} already holds a run. Continue it with --resume, or choose another --out"
         )
     begun, settings = read_table(about), json.loads(json.dumps(settings))  # a tuple becomes a list
     if changed := [
@@ -264,7 +264,7 @@ def _locked(out: Path, world: World) -> Iterator[None]:
         lock = FileLock(out / "lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
-            f"another training works in {out}; wait for it or choose another --out"
+            f"another run is using {out}. Wait for it, or choose another --out"
         ) from None
     with lock:
         yield
@@ -404,14 +404,14 @@ class Run:
             try:
                 told[path] = typed(_Progress, _read_progress(path)["progress"], path)
                 if not 0 <= min(told[path]["position"]) <= max(told[path]["position"]) < 2**40:
-                    raise InputError(f"{path}: position cannot be {told[path]['position']}")
+                    raise InputError(f"{path}: position can't be {told[path]['position']}")
                 if told[path].get("settings", self._settings) != self._settings:
-                    raise _Misplaced(f"{path} is of a run with other settings; move it away")
+                    raise _Misplaced(f"{path} belongs to a run with other settings. Move it away")
             except _Misplaced:  # nothing that a person moved here is removed
                 raise
             except InputError as error:
                 if place == 0:
-                    raise InputError(f"{error}; remove {path} to go on without it") from error
+                    raise InputError(f"{error}. To go on without it, remove {path}") from error
                 self.notes.append(f"{error}; going on from the checkpoint before")
                 sound = found[:place]
                 break
@@ -420,7 +420,7 @@ class Run:
             progress = told[sound[-1]]
             for name, was in progress["inputs"].items():
                 if self._hashes.get(name) != was:
-                    raise InputError(f"{self.out / name} was changed; put back what was there")
+                    raise InputError(f"{self.out / name} was changed. Restore its contents")
             self.trainer.done = progress["step"]
             self.trainer.batches.position = progress["position"]
             vars(self).update({name: progress[name] for name in _KEPT}, log=progress.get("log"))
@@ -461,7 +461,7 @@ class Run:
             trainer.optimizer.state_dict(), trainer.model.state_dict()
             return
         if not (self.out / "log.jsonl").exists():
-            raise InputError(f"{self.out} was removed while the training ran")
+            raise InputError(f"{self.out} was removed during the run")
         progress = {"step": trainer.done, "position": trainer.batches.position}
         progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._hashes}
         progress |= {"log": self.log, "settings": self._settings}

@@ -60,7 +60,7 @@ def mean_loss(model: nn.Module, losses: Iterable[tuple[Tensor, int]]) -> float:
     with evaluating(model):
         sums = [(loss, count) for loss, count in losses]
     if not (tokens := sum(count for _, count in sums)):
-        raise InputError("none of these texts has a token that counts; give more text")
+        raise InputError("none of these texts has a token that counts. Give more text")
     return sum(torch.stack([loss for loss, _ in sums]).tolist()) / tokens
 
 # %% ../../nbs/training/04_trainer.ipynb #parts
@@ -168,8 +168,8 @@ class Trainer:
         length = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
         if not math.isfinite(norm := float(length)):  # stop before it reaches a weight
             bad = _not_finite(self.model, total)
-            advice = "lower the learning rate, or go back to a checkpoint"
-            raise InputError(f"step {self.done + 1}: {bad} is not finite; {advice}")
+            advice = "Lower the learning rate, or go back to a checkpoint"
+            raise InputError(f"step {self.done + 1}: {bad} is not finite. {advice}")
         if self.clip is not None:
             nn.utils.clip_grads_with_norm_(weights, self.clip, length)
         for group in self.optimizer.param_groups:

@@ -30,7 +30,7 @@ export async function mount(root) {
       const chosen = step.filter((node) => node.state === state);
       return chosen.map(({ ids, ends, logProb }) => `${model.text(ends ? ids.slice(0, -1) : ids)} (${number(logProb)})`);
     };
-    const parts = { open: "Open", finished: "Finished", dropped: "Dropped" };
+    const parts = { open: "Unfinished", finished: "Finished", dropped: "Dropped" };
     const lists = Object.entries(parts).map(([state, name]) => [name, listed(state).join(", ")]);
     const words = lists.filter(([, list]) => list).map(([name, list]) => `${name}: ${list}.`);
     const over = at === found.steps.length;
