@@ -5,6 +5,7 @@
     next.json       the logits of the shipped model of Shakespeare's plays after some prompts
     moments.json    the recorded answers of the four models of the ten minutes, at seven moments
     warmups.json    the recorded losses of two wirings at four rates, each after three warm-ups
+    first_loss.json the logits of the fresh model in the chapter on the first training
     neighbours.json the nearest rows in the table of the shipped translator of captions
 
 Some cells of the chapters are run for this, so that the widgets show what the chapters show.
@@ -116,6 +117,20 @@ def warmups() -> dict:
     return {**shown, "losses": losses}
 
 
+POSITIONS = 12
+
+
+def first_loss() -> dict:
+    "The logits of a fresh model at the first positions of the first pair, and what came next."
+    path = "nbs/models/02_first_training.ipynb"
+    names = run_cells(path, "imports", "data", "loop", "step0")
+    src, tgt = (names["numbers"].src[:1], names["numbers"].tgt[:1, : POSITIONS + 1])
+    with torch.inference_mode():
+        logits = names["fresh"](0)(src, tgt[:, :-1], src != names["PAD"])[0]
+    shown = [[round(x, 3) for x in row] for row in logits.tolist()]
+    return {"logits": shown, "targets": tgt[0, 1:].tolist()}
+
+
 TOKENS, NEAREST = 1000, 6
 
 
@@ -141,6 +156,7 @@ def neighbours() -> dict:
 
 FILES = {
     "warmups.json": warmups,
+    "first_loss.json": first_loss,
     "neighbours.json": neighbours,
     "moments.json": moments,
     "captions.json": captions,

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import html
 import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -800,8 +801,25 @@ def gate(root):
     yield {"Input of the gate of unit 2": "End"}, "products are 0.00, 64.00"
 
 
+def firstloss(root):
+    found = json.loads((make_widgets.TARGET / "first_loss.json").read_text())
+    logits, targets = tensor(found["logits"]), tensor(found["targets"])
+    V = logits.shape[1]
+    for keys, factor in (
+        ("Home", 0.0),
+        ("ArrowRight", 0.25),
+        ("ArrowRight " * 11, 3.0),
+        ("End", 8),
+    ):
+        loss = torch.nn.functional.cross_entropy(factor * logits, targets).item()
+        top = 100 * (factor * logits).softmax(-1).amax(-1).mean()
+        told = f"{loss:.2f}, which is {loss - math.log(V):.2f} above ln {V} = {math.log(V):.2f}. "
+        told += f"On average, the model gives its favourite token a probability of {top:.1f} %."
+        yield {"Multiply all logits by": keys}, told
+
+
 FORMULAS = [softmax, masks, rope, merges, beam, sampling, moments, steps, game, loss, angles]
-FORMULAS += [depth, norms, costs, bleu, warmup, cache, neighbours, gate]
+FORMULAS += [depth, norms, costs, bleu, warmup, cache, neighbours, gate, firstloss]
 WALKS = {walk.__name__: walk for walk in [*FORMULAS, heads, walk, translate, write, reinforce]}
 ELSEWHERE = {"translate": INTRO, "write": INTRO}  # walked through on the first page
 
