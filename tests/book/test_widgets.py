@@ -156,6 +156,9 @@ def look(page, root, name, path):
     assert page.evaluate("document.getAnimations().length") == 0
     assert [root.evaluate(what) for what in (WIDE, UNNAMED, THIN)] == [[], [], []]
     tabbed(page, root)
+    for width in (1024, 1440):  # a tablet has a sidebar beside the frame
+        page.set_viewport_size({"width": width, "height": 844})
+        assert root.evaluate(WIDE) == []
 
 
 def written(path, name):
