@@ -105,7 +105,7 @@ def warmups() -> dict:
     def runs(*setting) -> list[list[float]]:
         own = [row for row in rows if (row["wiring"], row["rate"], row["warmup"]) == setting]
         own.sort(key=lambda row: row["seed"])
-        return [[round(loss, 3) for loss in row["losses"]] for row in own]
+        return [[round(loss, 4) for loss in row["losses"]] for row in own]
 
     losses = {
         wiring: [[runs(wiring, rate, length) for length in lengths] for rate in rates]

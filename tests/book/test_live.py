@@ -814,7 +814,7 @@ def bleus():
 
 def caches():
     path = "nbs/attention/06_cache.ipynb"
-    names = make_widgets.run_cells(path, "setup", "byhand", "work-algebra")
+    names = make_widgets.run_cells(path, "imports", "setup", "byhand", "work-algebra")
     asked = """([T, C]) => [true, false].map((cached) =>
         [...live.work(T, C, cached), live.rows(T, cached)[1]])"""
     ways = {True: names["with_lists"], False: names["from_scratch"]}

@@ -715,7 +715,7 @@ def bleu(root):
     names = make_widgets.run_cells(
         "nbs/inference/03_metrics.ipynb", "imports", "scratch", "two-rows", "byhand"
     )
-    texts = [root.get_by_label(label).input_value() for label in ("Translation", "Reference")]
+    texts = [found(root, label).input_value() for label in ("Translation", "Reference")]
     assert [text.split() for text in texts] == [names["said"], names["wanted"]]
     examples = root.get_by_label("Example").locator("option").all()
     for text in [example.get_attribute("value") for example in examples]:
@@ -754,9 +754,8 @@ def warmup(root):
 
 
 def cache(root):
-    names = make_widgets.run_cells(
-        "nbs/attention/06_cache.ipynb", "setup", "byhand", "work-algebra"
-    )
+    cells = "imports", "setup", "byhand", "work-algebra"
+    names = make_widgets.run_cells("nbs/attention/06_cache.ipynb", *cells)
     work = names["work"]
     for step in range(1, 8):
         whole, kept = (names[way]([0.1] * step)[1] for way in ("from_scratch", "with_lists"))
@@ -776,7 +775,8 @@ def cache(root):
 
 def neighbours(root):
     names = make_widgets.run_cells(
-        "nbs/text/02_embedding.ipynb", "imports", "scratch", "same-check", "shipped-check"
+        "nbs/text/02_embedding.ipynb",
+        *("imports", "scratch", "plain", "code", "same-check", "shipped-check"),
     )
     assert "“bicycle”" in said(root) and "bicycle" in names["neighbours"](" bike")
     yield {"motorcycle": "Enter"}, "Nearest to “motorcycle”: “bike”"
@@ -993,3 +993,20 @@ def test_by_touch(opened, name):
     control = found(root := begin(page, name), label)
     control.tap(position={"x": control.bounding_box()["width"] - 3, "y": 5})
     assert told in said(root)
+
+
+DRAGGED = {"firstloss": ("Logits × 4.00", "Logits × 6.00"), "rope": ("distance 0:", "distance 60:")}
+
+
+@pytest.mark.parametrize("name", DRAGGED)
+def test_a_curve_is_pointed_at_and_dragged(page, name):
+    root = begin(page, name)
+    plot = root.locator(".widget-draggable")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    for share, told in zip((0.5, 0.75), DRAGGED[name]):
+        across = box["x"] + 56 + share * (box["width"] - 68)  # the margins of the axis
+        page.mouse.move(across, box["y"] + box["height"] / 2)
+        page.mouse.down()  # held down until the end: the second time it is dragged
+        shows(root, told)
+    page.mouse.up()

@@ -1,7 +1,7 @@
 // A decoder writes a sentence: which queries, keys and values it computes at each step, and which it reads from its cache.
 
 import { rows, work } from "../live/cache.js";
-import { button, controls, frame, hue, keeper, make, number, powers, scroller, slider, table, verdict, write } from "./parts.js";
+import { button, controls, frame, hue, keeper, make, number, powers, scroller, slide, slider, table, verdict, write } from "./parts.js";
 
 const WORDS = ["A", "man", "is", "riding", "a", "bike", "."];
 const LONG = 1000; // tokens
@@ -13,8 +13,8 @@ const total = (T, C, kind) => work(T, C, kind === "with").reduce((sum, part) => 
 export function mount(root) {
   const chosen = { step: 4, width: 512 };
   const said = verdict();
-  const cells = {};
-  for (const kind of Object.keys(KINDS)) cells[kind] = ["q", "k", "v"].map(() => WORDS.map(() => make("td")));
+  const cells = {}; // a press on a column leads to its step
+  for (const kind of Object.keys(KINDS)) cells[kind] = ["q", "k", "v"].map(() => WORDS.map((_, position) => make("td", { onclick: () => slide(steps, position + 1) })));
   const sums = Object.keys(KINDS).map((kind) => [0, 1, 2].map((place) => make("td", place === 2 ? { class: "widget-bar" } : {}, kind)));
 
   // what happens in a step to the query, the key or the value of a position
@@ -51,11 +51,7 @@ export function mount(root) {
     next.setAttribute("aria-disabled", step === WORDS.length);
   }
 
-  const go = (by) => {
-    const input = steps.querySelector("input");
-    input.value = chosen.step + by; // the slider stops at its ends
-    input.dispatchEvent(new Event("input"));
-  };
+  const go = (by) => slide(steps, chosen.step + by); // the slider stops at its ends
   const turn = keeper(chosen, show);
   const steps = slider({ label: "Step", min: 1, max: WORDS.length, step: 1, value: chosen.step, text: (step) => `${step} of ${WORDS.length}`, oninput: turn("step") });
   const width = powers({ label: "Width C", min: 6, max: 13, value: chosen.width, text: count, oninput: turn("width") });

@@ -28,3 +28,16 @@ export function curve({ label, points, also = [], faint = [], mark, level, x, y,
   ].flat();
   return picture("widget-chart", label, width, height, shapes, texts);
 }
+
+// Point at the curve in this place, or drag along it: `act` is called with the value on the axis x.
+export function draggable(place, x, act) {
+  const follow = (event) => {
+    if (event.type === "pointerdown") place.setPointerCapture(event.pointerId);
+    if (!event.buttons) return;
+    const { left, width } = place.getBoundingClientRect();
+    const share = (event.clientX - left - LEFT) / (width - LEFT - RIGHT);
+    act(x.from + Math.min(1, Math.max(0, share)) * (x.to - x.from));
+  };
+  for (const name of ["pointerdown", "pointermove"]) place.addEventListener(name, follow);
+  place.classList.add("widget-draggable");
+}
