@@ -798,7 +798,7 @@ def pieces_in_turn():
 def bleus():
     "A hundred translations into three words, so that many n-grams are clipped."
     path, rng = "nbs/inference/03_metrics.ipynb", random.Random(5)
-    names = make_widgets.run_cells(path, "imports", "scratch", "byhand")
+    names = make_widgets.run_cells(path, "imports", "scratch", "two-rows", "byhand")
     asked = """(texts) => {
         const { orders, score } = live.bleu(...texts.map(live.split));
         return [orders.flatMap(({ right, states }) => [right, states.length]), score];
