@@ -57,7 +57,7 @@ export function mount(root) {
   frame(
     root,
     "A gate and what it lets through",
-    "move the value of unit 2, whose gate is shut. Then open the gate a little. Does a gate with SiLU ever shut completely?",
+    "move the value of unit 2, whose gate is shut. Then open that gate a little. With SiLU, is a gate with the input −2 still shut?",
     controls(labelled("Function f of the gate", chooser(Object.keys(GATES).map((name) => [name, name]), chosen.name, keeper(chosen, show)("name")))),
     scroller("The three units", table({ class: "widget-table widget-bars" }, "", head, rows)),
     said,
