@@ -10,7 +10,7 @@ export async function mount(root) {
   const { rates, warmups, at, frequencies, losses } = await data("data/warmups.json");
   const chosen = { wiring: "post", rate: 1, warmup: 0 }; // indices into the record
   const said = verdict();
-  const graph = make("div");
+  const graph = make("div", { class: "widget-depth" });
   const steps = { from: 0, to: at.at(-1), name: "step", ticks: [0, 100, 200, 300, 400].map((step) => [step, String(step)]) };
   const seeds = (warmup) => losses[chosen.wiring][chosen.rate][warmup].map((run) => run.map((loss, n) => [at[n], loss]));
 
@@ -52,7 +52,7 @@ export async function mount(root) {
     slider({ label, min: 0, max: values.length - 1, step: 1, value: chosen[name], text: (place) => String(values[place]), oninput: turn(name) });
   frame(
     root,
-    "Train with and without warm-up",
+    "Train a small language model, with and without warm-up",
     "move the warm-up to 100 steps. Then raise the learning rate to 0.01. Which warm-up does it need? And how much warm-up does pre-norm need?",
     controls(
       labelled("Norms", chooser(Object.entries(WIRINGS), chosen.wiring, turn("wiring"))),
