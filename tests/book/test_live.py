@@ -57,7 +57,8 @@ CAPTIONS = [
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 OPEN = """async () => {
     const base = new URL(document.querySelector("script[src*='page.js']").src);
-    const names = ["beam", "client", "costs", "game", "layers", "learn", "lens", "loss", "masks",
+    const names = ["beam", "bleu", "cache", "client", "costs", "game", "gate", "layers", "learn",
+        "lens", "loss", "masks",
         "models", "residual", "rope", "sampling", "scaling", "steps", "table", "tensors",
         "tokenizer"];
     window.live = {};
@@ -794,8 +795,44 @@ def pieces_in_turn():
     yield asked, ids, [["◌", "◌", "漢"], [r"\xe6", r"\xbc", "漢"]]
 
 
+def bleus():
+    "A hundred translations into three words, so that many n-grams are clipped."
+    path, rng = "nbs/inference/03_metrics.ipynb", random.Random(5)
+    names = make_widgets.run_cells(path, "imports", "scratch", "two-rows", "byhand")
+    asked = """(texts) => {
+        const { orders, score } = live.bleu(...texts.map(live.split));
+        return [orders.flatMap(({ right, states }) => [right, states.length]), score];
+    }"""
+    for _ in range(100):
+        said, wanted = (rng.choices("abc", k=rng.randrange(4, 13)) for _ in range(2))
+        counts = names["count"](said, wanted)
+        expected = [counts[:8], float(names["bleu_of"]([counts]))]
+        yield asked, [" ".join(said), f" {' '.join(wanted)}\n"], expected
+    same_text = "eins zwei drei vier fünf"
+    yield asked, [same_text, same_text], [[5, 5, 4, 4, 3, 3, 2, 2], 100.0]
+
+
+def caches():
+    path = "nbs/attention/06_cache.ipynb"
+    names = make_widgets.run_cells(path, "imports", "setup", "byhand", "work-algebra")
+    asked = """([T, C]) => [true, false].map((cached) =>
+        [...live.work(T, C, cached), live.rows(T, cached)[1]])"""
+    ways = {True: names["with_lists"], False: names["from_scratch"]}
+    for T, C in itertools.product((1, 2, 7, 53), (3, 64, 512)):
+        yield asked, [T, C], [[*names["work"](T, C, c), ways[c]([0.1] * T)[1]] for c in ways]
+
+
+def gates():
+    asked = "([name, gates, values]) => live.gated(name, gates, values)"
+    functions = {"ReLU": torch.relu, "SiLU": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
+    for name, function in functions.items():
+        gate, value = 3 * randn(2, 101)
+        yield asked, [name, gate, value], function(gate) * value
+
+
 FORMULAS = [softmax, masks, rotary_scores, scalings, filters, draws, queries]
 FORMULAS += [games, losses, norms, depths, costs, halves, merges, searches]
+FORMULAS += [bleus, caches, gates]
 MODELS = [tokenizers, translator_logits, writers, lenses, translations, rewards, pieces_in_turn]
 CASES = [*FORMULAS, *MODELS, functools.partial(heads, 5), functools.partial(walks, 2)]
 CASES += [pytest.param(case, marks=weekly) for case in (heads, walks)]  # all of them

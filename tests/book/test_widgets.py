@@ -7,6 +7,7 @@ import contextlib
 import functools
 import html
 import itertools
+import json
 import math
 import re
 from pathlib import Path
@@ -155,6 +156,9 @@ def look(page, root, name, path):
     assert page.evaluate("document.getAnimations().length") == 0
     assert [root.evaluate(what) for what in (WIDE, UNNAMED, THIN)] == [[], [], []]
     tabbed(page, root)
+    for width in (1024, 1440):  # a tablet has a sidebar beside the frame
+        page.set_viewport_size({"width": width, "height": 844})
+        assert root.evaluate(WIDE) == []
 
 
 def written(path, name):
@@ -707,8 +711,116 @@ def reinforce(root):
     assert not root.locator("table").count()
 
 
+def bleu(root):
+    names = make_widgets.run_cells(
+        "nbs/inference/03_metrics.ipynb", "imports", "scratch", "two-rows", "byhand"
+    )
+    texts = [found(root, label).input_value() for label in ("Translation", "Reference")]
+    assert [text.split() for text in texts] == [names["said"], names["wanted"]]
+    examples = root.get_by_label("Example").locator("option").all()
+    for text in [example.get_attribute("value") for example in examples]:
+        counts = names["count"](text.split(), names["wanted"])
+        yield {"Example": text}, f"BLEU is {names['bleu_of']([counts]):.1f}"
+        right = root.locator(".widget-ngrams td", has_text="✓").count()
+        assert right == sum(counts[:8:2])
+        assert numbers(root.locator(".widget-bars td:nth-of-type(1)")) == counts[1:8:2]
+    assert "because" not in said(root)
+    yield {"Translation": "Zwei Zwei Hunde"}, "0 of 1, 4-grams 0 of 0. 3 words instead of 7 give"
+    assert root.locator("td", has_text="clip").count() == 1 and "because one of" in said(root)
+    yield {"Translation": "", "Reference": ""}, "BLEU is 0.0"
+
+
+def warmup(root):
+    path = make_widgets.ROOT / "results/measurements/wirings.json"
+    runs = [row for row in read_measurement(path).rows if row["steps"] == 400]
+    for wiring, shown in (("post", "Post-norm"), ("pre", "Pre-norm")):
+        yield {"Norms": wiring, "Learning rate": "Home"}, shown
+        for n, rate in enumerate((0.001, 0.003, 0.01, 0.03)):
+            put(root, "Learning rate", "ArrowRight" if n else "Home")
+            for place, steps in enumerate((0, 100, 200)):
+                setting = {"wiring": wiring, "rate": rate, "warmup": steps}
+                own = [row for row in runs if row | setting == row]
+                ends = [row["losses"][-1] for row in sorted(own, key=lambda row: row["seed"])]
+                first, second, third = (f"{loss:.2f}" for loss in ends)
+                told = f", learning rate {rate}, {f'{steps} steps of' if steps else 'no'} warm-up: "
+                yield {"Steps of warm-up": "ArrowRight" if place else "Home"}, told
+                assert f"runs are {first}, {second} and {third}. " in said(root)
+                stuck = sum(loss > own[0]["unigram"] - 0.1 for loss in ends)
+                assert (f"In {stuck} of them" if stuck else "All of them") in said(root)
+    assert root.locator("svg").nth(1).locator(".curve").count() == 3
+    assert root.locator("svg").nth(1).locator(".faint").count() == 6
+
+
+def cache(root):
+    cells = "imports", "setup", "byhand", "work-algebra"
+    names = make_widgets.run_cells("nbs/attention/06_cache.ipynb", *cells)
+    work = names["work"]
+    for step in range(1, 8):
+        whole, kept = (names[way]([0.1] * step)[1] for way in ("from_scratch", "with_lists"))
+        ratio = sum(work(step, 512, False)) / sum(work(step, 512, True))
+        told = f"step and {whole} so far; with a cache, 2 and {kept}. Without a cache, it has "
+        told += (
+            f"performed {ratio:.1f} times as many operations. For 1,000 tokens, the factor is 555."
+        )
+        yield {"Step": "Home"} if step == 1 else {"Next token": "Enter"}, told
+        new, read = (root.locator("td", has_text=re.compile(f"^{one}$")) for one in ("new", "read"))
+        assert (new.count(), read.count()) == (3 * step + 3, 2 * (step - 1))
+    assert root.get_by_role("button", name="Next token").get_attribute("aria-disabled") == "true"
+    yield {"Back": "Enter"}, "Step 6, “bike”"
+    factor = sum(work(1000, 64, False)) / sum(work(1000, 64, True))
+    yield {"Width C": "Home"}, f"For 1,000 tokens, the factor is {factor:.0f}."
+
+
+def neighbours(root):
+    names = make_widgets.run_cells(
+        "nbs/text/02_embedding.ipynb",
+        *("imports", "scratch", "plain", "code", "same-check", "shipped-check"),
+    )
+    assert "“bicycle”" in said(root) and "bicycle" in names["neighbours"](" bike")
+    yield {"motorcycle": "Enter"}, "Nearest to “motorcycle”: “bike”"
+    word = root.get_by_label("English or German word")
+    assert word.input_value() == "motorcycle" and word.evaluate(FOCUSED)
+    yield {"English or German word": "zwei"}, "Nearest to “zwei”: “drei”"
+    yield {"English or German word": "zweiundzwanzig"}, "is not one of the 1,000 tokens"
+    rows, directions = names["shipped"].encode, names["directions"]
+    (one,), (other,) = rows(" zwei"), rows(" drei")
+    assert f"{directions[one] @ directions[other]:.2f}" == root.locator("td").first.inner_text()
+
+
+def gate(root):
+    names = make_widgets.run_cells("nbs/block/02_feedforward.ipynb", "imports", "setup", "by-hand")
+    columns = [root.locator(f"tbody td:nth-of-type({n})") for n in (1, 2, 3, 4)]
+    inputs, gates, values, products = map(numbers, columns)
+    assert (gates, values, products) == (names["gates"], names["values"], [9, 0, -4])
+    functions = {"ReLU": torch.relu, "SiLU": torch.nn.functional.silu, "sigmoid": torch.sigmoid}
+    for name, function in functions.items():
+        yield {"Function f of the gate": name}, f"{name}: the gates are "
+        expected = function(tensor(inputs)) * tensor(values)
+        assert numbers(columns[3]) == pytest.approx(expected.tolist(), abs=0.0051)
+    yield {"Function f of the gate": "ReLU", "Value of unit 2": "End"}, "products are 9.00, 0.00"
+    yield {"Input of the gate of unit 1": "Home"}, "The gates of unit 1 and 2 are shut"
+    yield {"Input of the gate of unit 2": "End"}, "products are 0.00, 64.00"
+
+
+def firstloss(root):
+    found = json.loads((make_widgets.TARGET / "first_loss.json").read_text())
+    logits, targets = tensor(found["logits"]), tensor(found["targets"])
+    V = logits.shape[1]
+    for keys, factor in (
+        ("Home", 0.0),
+        ("ArrowRight", 0.25),
+        ("ArrowRight " * 11, 3.0),
+        ("End", 8),
+    ):
+        loss = torch.nn.functional.cross_entropy(factor * logits, targets).item()
+        top = 100 * (factor * logits).softmax(-1).amax(-1).mean()
+        told = f"{loss:.2f}, which is {loss - math.log(V):.2f} above ln {V} = {math.log(V):.2f}. "
+        told += f"On average, the model gives its favourite token a probability of {top:.1f} %."
+        yield {"Multiply all logits by": keys}, told
+
+
 FORMULAS = [softmax, masks, rope, merges, beam, sampling, moments, steps, game, loss, angles]
-FORMULAS += [depth, norms, costs]
+FORMULAS += [depth, norms, costs, bleu, warmup, cache, neighbours, gate, firstloss]
 WALKS = {walk.__name__: walk for walk in [*FORMULAS, heads, walk, translate, write, reinforce]}
 ELSEWHERE = {"translate": INTRO, "write": INTRO}  # walked through on the first page
 
@@ -879,3 +991,21 @@ def test_by_touch(opened, name):
     control = found(root := begin(page, name), label)
     control.tap(position={"x": control.bounding_box()["width"] - 3, "y": 5})
     assert told in said(root)
+
+
+DRAGGED = {"firstloss": ("Logits × 4.00", "Logits × 6.00"), "rope": ("distance 0:", "distance 60:")}
+
+
+@pytest.mark.parametrize("name", DRAGGED)
+def test_a_curve_is_pointed_at_and_dragged(page, name):
+    root = begin(page, name)
+    plot = root.locator(".widget-draggable")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    for share, told in zip((0.5, 0.75), DRAGGED[name]):
+        across = box["x"] + 56 + share * (box["width"] - 68)  # the margins of the axis
+        page.mouse.move(across, box["y"] + box["height"] / 2)
+        if share == 0.5:
+            page.mouse.down()  # and held down, so the second time it is dragged
+        shows(root, told)
+    page.mouse.up()

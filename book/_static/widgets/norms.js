@@ -77,7 +77,7 @@ export function mount(root) {
   frame(
     root,
     "What a norm takes away",
-    "press +5, then ×3. Which of the two norms returns other numbers? Then press ÷3 eight times. What does ε do?",
+    "press +5, then ×3. Which of the two norms returns other numbers? Then press ÷3 eight times. Do the norms still help with numbers that small?",
     make("div", { class: "widget-row", role: "group", "aria-label": "Change all seven numbers" }, changes),
     table(
       { class: "widget-table widget-bars" },

@@ -57,6 +57,13 @@ export function slider({ label, min, max, step, value, text = String, oninput })
   return make("div", { class: "widget-field" }, head, input);
 }
 
+// Move a slider to a value, as if the reader had.
+export function slide(field, value) {
+  const input = field.querySelector("input");
+  input.value = value;
+  input.dispatchEvent(new Event("input"));
+}
+
 // A slider over powers of two.
 export const powers = ({ value, text, oninput, ...rest }) =>
   slider({

@@ -1,8 +1,8 @@
 // Rotary positions: in each plane, two hands turn with their positions, and their score depends only on the distance.
 
 import { planes, score } from "../live/rope.js";
-import { curve } from "./chart.js";
-import { button, controls, fitted, frame, hue, make, number, picture, slider, table, verdict, write } from "./parts.js";
+import { curve, draggable } from "./chart.js";
+import { button, controls, fitted, frame, hue, make, number, picture, slide, slider, table, verdict, write } from "./parts.js";
 
 const [Q, K] = [
   [1, 0.5, 0, -1],
@@ -37,6 +37,7 @@ export function mount(root) {
   const said = verdict();
   const [dials, graph] = [make("div", { class: "widget-dials" }), make("div")];
   const cells = planes(Q, 0, K, 0).map(() => [0, 1, 2].map(() => make("td")));
+  const x = { from: -MOST, to: MOST, name: "distance s − t" };
   const distances = Array.from({ length: 2 * MOST + 1 }, (_, n) => n - MOST);
   // at a negative distance the key comes before the query; positions start at 0, so both are as low as they can be
   const scores = distances.map((d) => [d, score(Q, Math.max(-d, 0), K, Math.max(d, 0))]);
@@ -49,7 +50,7 @@ export function mount(root) {
         label: "The score at each distance, with the chosen distance marked",
         points: scores,
         mark: [distance, score(Q, at.q, K, at.k)],
-        x: { from: -MOST, to: MOST, name: "distance s − t", ticks: ticks([-100, -50, 0, 50, 100]) },
+        x: { ...x, ticks: ticks([-100, -50, 0, 50, 100]) },
         y: { from: -4, to: 4, name: "score", ticks: ticks([-4, -2, 0, 2, 4]) },
         width,
       }),
@@ -87,12 +88,16 @@ export function mount(root) {
     const far = Math.max(-Math.min(at.q, at.k), Math.min(asked, MOST - Math.max(at.q, at.k)));
     for (const name of ["q", "k"]) {
       at[name] += far;
-      const input = sliders[name].querySelector("input");
-      input.value = at[name];
-      input.dispatchEvent(new Event("input"));
+      slide(sliders[name], at[name]);
     }
     show(far);
   }
+  // the query moves only if the key would have to go beyond the ends
+  draggable(graph, x, (distance) => {
+    const d = Math.round(distance);
+    slide(sliders.q, Math.min(Math.max(at.q, -d), MOST - d, MOST));
+    slide(sliders.k, at.q + d);
+  });
   const named = (by) => `${by < 0 ? "−" : "+"}${Math.abs(by)}`;
   const moves = MOVES.map((by) =>
     button(named(by), () => move(by), { class: "widget-button widget-small", "aria-label": `Move both by ${named(by)}` }),
