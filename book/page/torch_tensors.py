@@ -482,6 +482,8 @@ def setitem(x, key, value):
     if isinstance(value, list | tuple | str | None):
         raise TypeError(f"can't assign a {type(value).__name__} to a {x.dtype}")
     if tables and isinstance(value, Tensor) and value.dtype is not x.dtype:
+        if value.numel() == 1:
+            missing("a tensor of another dtype, put where a mask says")
         raise RuntimeError(f"{NO_INDEX_PUT}, got {x.dtype} and {value.dtype}.")
     value = value if isinstance(value, Tensor) else single_of(x, value)
     at, shape = found_at(x, parts)
