@@ -1711,7 +1711,9 @@ default_generator = Generator()
 def drawn(numbers):
     def make(size, dtype=None, generator=None):
         result = dtype or state["dtype"]
-        if result.sort < 2 and math.prod(size):
+        if result.sort < 2 and not math.prod(size):
+            missing("no random whole numbers")
+        if result.sort < 2:
             raise NotImplementedError(f'"normal_kernel_cpu" {NO_KERNEL} {result.name!r}')
         check_size(size)
         found = numbers(generator or default_generator, math.prod(size), result)
