@@ -13,11 +13,13 @@ import sys
 import types
 from pathlib import Path
 
+import signatures
 import torch
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "transformer_lit"
 PAGE = (
+    "torch_arguments",
     "torch_tensors",
     "torch_layers",
     "torch_names",
@@ -79,17 +81,27 @@ def modules() -> list[str]:
 
 
 def facts() -> bytes:
-    """Names that torch has, and the module that an exercise's chapter exports, as JSON.
+    """What torch has and how it is called, and the module that a chapter exports, as JSON.
 
-    By the first, a name that is missing in the page is told from one that is nowhere.
+    By torch's names, one that is missing in the page is told from one that is nowhere.
     """
-    asked = "import json, contents; print(json.dumps(contents.torch_names()))"
+    asked = "import json, contents; print(json.dumps(contents.torch_facts()))"
     fresh = [sys.executable, "-c", asked]  # what else is imported here adds names to torch's
     how = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
-    names = json.loads(subprocess.run(fresh, **how).stdout)
+    found = json.loads(subprocess.run(fresh, **how).stdout)
     inside = modules()
     known = {topic: module for topic, module in chapters().items() if module in inside}
-    return json.dumps({"names": names, "chapters": known}, separators=(",", ":")).encode()
+    return json.dumps(found | {"chapters": known}, separators=(",", ":")).encode()
+
+
+def torch_facts() -> dict:
+    "Torch's version, names and signatures, of what the texts of the page's torch name."
+    names, words = torch_names(), set()
+    for path in Path(__file__).parent.glob("torch_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words |= {*re.findall(r"\w+", node.value)}
+    return {"version": torch.__version__, "names": names} | signatures.facts(words)
 
 
 def torch_names() -> dict[str, list[str]]:
@@ -102,7 +114,7 @@ def torch_names() -> dict[str, list[str]]:
 
 
 def public(space: types.ModuleType | object) -> list[str]:
-    return [name for name in dir(space) if not name.startswith("_")]
+    return [name for name in dir(space) if not name.startswith("__")]
 
 
 def files() -> dict[str, bytes]:

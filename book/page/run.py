@@ -50,12 +50,13 @@ def verdict(id: str, text: str) -> Verdict:
 
 def run(id: str, text: str) -> str:
     "The verdict as JSON. What the page's torch lacks is a verdict too, and no judgement."
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            found = verdict(id, text).as_dict()
-    except torch_names.MissingName as missing:
+    torch_names.lacking.clear()
+    with contextlib.suppress(torch_names.MissingName), contextlib.redirect_stdout(io.StringIO()):
+        found = verdict(id, text).as_dict()
+    for missing in torch_names.lacking[:1]:  # even if the answer caught it
         found = {"id": id, "state": "not here", "line": str(missing), "notes": []}
         found["missing"] = missing.name
+    torch_names.lacking.clear()
     gc.collect()  # a page's memory grows with each error that still holds tensors
     return json.dumps(found)
 

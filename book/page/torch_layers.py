@@ -9,6 +9,7 @@ from transformer_lit.page.torch_tensors import *
 from transformer_lit.course import autograd as engine
 
 _eq, _ne = FUNCTIONS["eq"], FUNCTIONS["ne"]
+F = {}  # `torch.nn.functional`, as readers and layers call it
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -52,6 +53,16 @@ class Module:
                 f"cannot assign 'torch.{type(value).__name__}' as parameter '{name}' "
                 "(torch.nn.Parameter or None expected)"
             )
+        if own is None and name in modules and value is not None:
+            raise TypeError(
+                f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                "(torch.nn.Module or None expected)"
+            )
+        if name in buffers and value is not None and not isinstance(value, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(value).__name__}' as buffer '{name}' "
+                "(torch.Tensor or None expected)"
+            )
         for table in (parameters, buffers, modules):
             if own is None and name in table and (value is None or table is buffers):
                 table[name] = value
@@ -90,13 +101,28 @@ class Module:
         )
 
     def register_buffer(self, name, tensor, persistent=True):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (torch Tensor "
+                "or None required)"
+            )
+        if hasattr(self, name) and name not in self._buffers:
+            raise KeyError(f"attribute '{name}' already exists")
         self._buffers[name] = tensor
         self._passing.discard(name) if persistent else self._passing.add(name)
 
     def register_parameter(self, name, param):
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(torch.nn.Parameter or None required)"
+            )
         self._parameters[name] = param
 
     def add_module(self, name, module):
+        if module is not None and not isinstance(module, Module):
+            named = getattr(module, "__qualname__", type(module).__qualname__)
+            raise TypeError(f"{named} is not a Module subclass")
         self._modules[name] = module
 
     register_module = add_module
@@ -192,6 +218,8 @@ class Module:
         return self
 
     def train(self, mode=True):
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
         for part in self.modules():
             part.training = mode
         return self
@@ -241,10 +269,8 @@ class Linear(Module):
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(zeros(out_features, in_features, dtype=dtype))
-        self.register_parameter(
-            "bias", Parameter(zeros(out_features, dtype=dtype)) if bias else None
-        )
+        self.weight = Parameter(zeros((out_features, in_features), dtype))
+        self.register_parameter("bias", Parameter(zeros((out_features,), dtype)) if bias else None)
         if device != "meta":
             self.reset_parameters()
 
@@ -255,7 +281,7 @@ class Linear(Module):
                 fill_uniform(p, -bound, bound)
 
     def forward(self, x):
-        return linear(x, self.weight, self.bias)
+        return F["linear"](x, self.weight, self.bias)
 
     def extra_repr(self):
         bias = self.bias is not None
@@ -274,24 +300,26 @@ class Embedding(Module):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
-        self.weight = Parameter(randn(num_embeddings, embedding_dim, dtype=dtype))
+        self.weight = Parameter(randn((num_embeddings, embedding_dim), dtype))
         if padding_idx is not None:
             with no_grad():
                 setitem(self.weight, padding_idx, 0.0)
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True):
+        if embeddings.ndim != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         new = cls(*embeddings.shape)
         new.weight = Parameter(embeddings, not freeze)
         return new
 
     def forward(self, input):
-        return embedding(input, self.weight, self.padding_idx)
+        return F["embedding"](input, self.weight, self.padding_idx)
 
 
 def embedding(input, weight, padding_idx=None):
-    if input.dtype.sort != 1:
-        raise RuntimeError("Expected tensor for argument #1 'indices' to have type Long or Int")
+    if weight.ndim != 2:
+        raise RuntimeError("'weight' must be 2-D")
     if any(not 0 <= i < weight.shape[0] for i in input.flat()):
         raise IndexError("index out of range in self")
     if padding_idx is None:
@@ -315,7 +343,7 @@ class LayerNorm(Module):
             self.register_parameter(name, Parameter(make(self.normalized_shape)) if there else None)
 
     def forward(self, x):
-        return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return F["layer_norm"](x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(LayerNorm):
@@ -325,20 +353,31 @@ class RMSNorm(LayerNorm):
         super().__init__(normalized_shape, eps, elementwise_affine)
 
     def forward(self, x):
-        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return F["rms_norm"](x, self.normalized_shape, self.weight, self.eps)
 
 
-def check_normalised(x, shape):
+def check_normalised(x, shape, **parts):
     if not shape or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
         sizes = f"[*, {', '.join(map(str, shape))}], but got input of size{list(x.shape)}"
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape {sizes}"
         )
+    for name, one in parts.items():
+        if one is not None and one.shape != tuple(shape):
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(one.shape)} and normalized_shape = {list(shape)}"
+            )
+        if one is not None and one.dtype is not x.dtype:
+            missing("a norm whose weight has another dtype")
     return tuple(range(-len(shape), 0))
 
 
 def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    dims, n = check_normalised(x, normalized_shape), math.prod(normalized_shape)
+    dims, n = (
+        check_normalised(x, normalized_shape, weight=weight, bias=bias),
+        math.prod(normalized_shape),
+    )
 
     def f(row):
         middle = sum(row) / n
@@ -360,14 +399,18 @@ def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):
     eps = 2.0 ** (-52 if x.dtype is float64 else -23) if eps is None else eps
-    dims = check_normalised(x, normalized_shape)
+    dims = check_normalised(x, normalized_shape, weight=weight)
     out = x * (x.square().mean(dims, keepdim=True) + eps).rsqrt()
     return out if weight is None else out * weight
 
 
-def dropout(x, p=0.5, training=True):
+def check_share(p):
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(x, p=0.5, training=True):
+    check_share(p)
     if not training or not p:
         return x
     keep = to(rand(x.shape) >= p, x.dtype)
@@ -377,17 +420,19 @@ def dropout(x, p=0.5, training=True):
 class Dropout(Module):
     def __init__(self, p=0.5):
         super().__init__()
+        check_share(p)
         self.p = p
 
     def forward(self, x):
-        return dropout(x, self.p, self.training)
+        return F["dropout"](x, self.p, self.training)
 
 
 class Sequential(Module):
     def __init__(self, *parts):
         super().__init__()
-        named = parts[0] if len(parts) == 1 and isinstance(parts[0], dict) else None
-        self._modules.update(named or {str(i): part for i, part in enumerate(parts)})
+        named = parts[0] if len(parts) == 1 and isinstance(parts[0], OrderedDict) else None
+        for name, part in (named or {str(i): part for i, part in enumerate(parts)}).items():
+            self.add_module(name, part)
 
     def __iter__(self):
         return iter(self._modules.values())
@@ -400,10 +445,10 @@ class Sequential(Module):
         return type(self)(*found) if isinstance(i, slice) else found
 
     def __setitem__(self, i, part):
-        self._modules[list(self._modules)[i]] = part
+        self.add_module(list(self._modules)[i], part)
 
     def append(self, part):
-        self._modules[str(len(self))] = part
+        self.add_module(str(len(self)), part)
         return self
 
     def forward(self, x):
@@ -414,13 +459,19 @@ class Sequential(Module):
 
 class ModuleList(Sequential):
     def __init__(self, modules=()):
-        super().__init__(*modules)
+        super().__init__()
+        self.extend(modules)
 
     def __getitem__(self, i):
         found = list(self)[i]
         return ModuleList(found) if isinstance(i, slice) else found
 
     def extend(self, parts):
+        if not hasattr(parts, "__iter__"):
+            raise TypeError(
+                "ModuleList.extend should be called with an iterable, but got "
+                f"{type(parts).__name__}"
+            )
         for part in parts:
             self.append(part)
         return self
@@ -438,7 +489,7 @@ class ModuleDict(Module):
         return self._modules[name]
 
     def __setitem__(self, name, part):
-        self._modules[name] = part
+        self.add_module(name, part)
 
     def __len__(self):
         return len(self._modules)
@@ -459,11 +510,12 @@ class ModuleDict(Module):
 def layer(name, f):
     "A module that calls a function of F with the settings that it was made with."
 
-    def __init__(self, *args, **named):
+    def __init__(self, **named):
         Module.__init__(self)
-        vars(self).update(args=args, named=named)
+        vars(self).update(named=named)
 
-    forward = lambda self, *inputs: f(*inputs, *self.args, **self.named)
+    __init__ = bound(f"nn.{name}", __init__)
+    forward = lambda self, input, *more: f(input, *more, **self.named)
     return type(name, (Module,), {"__init__": __init__, "forward": forward})
 
 
@@ -471,30 +523,49 @@ def normalize(x, p=2.0, dim=1, eps=1e-12):
     return x / clamp(norm(x, p, dim, True), eps)
 
 
-def chosen(losses, reduction):
+def chosen(losses, reduction, count=None):
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
     if reduction == "none":
         return losses
-    return total(losses) if reduction == "sum" else mean(losses)
+    return total(losses) if reduction == "sum" else total(losses) / count
 
 
-def cross_entropy(
-    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):
-    if weight is not None:
-        missing("cross_entropy with weights of classes")
-    if target.dtype.sort == 2:
-        losses = -total(log_softmax(input, min(1, input.ndim - 1)) * target, min(1, input.ndim - 1))
-        return chosen(losses, reduction)
-    input = movedim(input, 1, -1) if input.ndim > 2 else input
-    if input.shape[:-1] != target.shape:
-        sizes = f"({input.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]})."
-        raise ValueError(f"Expected input batch_size {sizes}")
-    log_p, keep = log_softmax(input, -1), _ne(target, ignore_index)
+def cross_entropy(input, target, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError("label_smoothing must be between 0.0 and 1.0.")
+    dim = min(1, input.ndim - 1)
+    if not input.ndim:
+        missing("a loss of a single number")
+    if input.shape == target.shape:
+        if label_smoothing:
+            missing("cross_entropy with label_smoothing and probabilities")
+        losses = -total(log_softmax(input, dim) * target, dim)
+        return chosen(losses, reduction, losses.numel())
+    log_p, keep = log_softmax(classes_last(input, target), -1), _ne(target, ignore_index)
     losses = nll_rows(log_p, target, ignore_index)
     if label_smoothing:
         smooth = where(keep, -mean(log_p, -1), 0.0)
         losses = (1 - label_smoothing) * losses + label_smoothing * smooth
-    return total(losses) / total(keep) if reduction == "mean" else chosen(losses, reduction)
+    return chosen(losses, reduction, total(keep))
+
+
+def classes_last(input, target):
+    "The input with the classes in the last axis, where the target's shape is what is left."
+    moved = movedim(input, 1, -1) if input.ndim > 2 else input
+    if moved.ndim and moved.shape[:-1] != target.shape:
+        if moved.ndim == target.ndim + 1 and input.shape[0] != (*target.shape, 1)[0]:
+            sizes = f"({input.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]})."
+            raise ValueError(f"Expected input batch_size {sizes}")
+        if target.ndim > 1 and moved.ndim == 2:
+            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        if input.shape[0] != (*target.shape, 1)[0]:
+            sizes = f"({input.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]})."
+            raise ValueError(f"Expected input batch_size {sizes}")
+        raise RuntimeError(
+            f"Expected target size {list(moved.shape[:-1])}, got {list(target.shape)}"
+        )
+    return moved
 
 
 def nll_rows(log_p, target, ignore_index):
@@ -507,19 +578,25 @@ def nll_rows(log_p, target, ignore_index):
 
 
 def nll_loss(input, target, ignore_index=-100, reduction="mean"):
-    moved = movedim(input, 1, -1) if input.ndim > 2 else input
-    losses = kept_too(nll_rows(moved, target, ignore_index), input, target)
-    keep = _ne(target, ignore_index)
-    return total(losses) / total(keep) if reduction == "mean" else chosen(losses, reduction)
+    if not input.ndim:
+        missing("a loss of a single number")
+    rows = nll_rows(classes_last(input, target), target, ignore_index)
+    losses = kept_too(rows, input, target)
+    return chosen(losses, reduction, total(_ne(target, ignore_index)))
 
 
 def mse_loss(input, target, reduction="mean"):
-    return kept_too(chosen((input - target).square(), reduction), input, target)
+    losses = (input - target).square()
+    return kept_too(chosen(losses, reduction, losses.numel()), input, target)
 
 
 def pad(x, pad, mode="constant", value=None):
-    if mode != "constant" or min(pad) < 0:
+    if mode != "constant" or min(pad, default=0) < 0:
         missing("this form of F.pad")
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise RuntimeError(
+            "Padding length must be divisible by 2 and at most twice the number of axes"
+        )
     for d, sides in enumerate(zip(pad[::2], pad[1::2]), 1):
         shapes = [[*x.shape[: x.ndim - d], n, *x.shape[x.ndim - d + 1 :]] for n in sides]
         before, after = (full(shape, value or 0, x.dtype) for shape in shapes)
@@ -546,8 +623,12 @@ def scaled_dot_product_attention(
     if is_causal:
         if mask is not None:
             raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-        mask = tril(ones(q.shape[-2], k.shape[-2], dtype=boolean))
+        mask = tril(ones((q.shape[-2], k.shape[-2]), boolean))
     scores = product(q, transpose(k, -1, -2)) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None and mask.dtype not in (boolean, q.dtype):
+        raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype")
+    if mask is not None:
+        expand(mask, scores.shape)
     if mask is not None and mask.dtype is boolean:
         scores = masked_fill(scores, ~mask, -inf)
     elif mask is not None:
@@ -559,6 +640,8 @@ def scaled_dot_product_attention(
 
 
 def one_hot(tensor, num_classes=-1):
+    if num_classes <= 0 and (num_classes != -1 or not tensor.numel()):
+        raise RuntimeError("num_classes should be positive")
     n = num_classes if num_classes > 0 else max(tensor.flat()) + 1
     if any(not 0 <= i < n for i in tensor.flat()):
         raise RuntimeError("Class values must be smaller than num_classes.")
@@ -568,8 +651,23 @@ def one_hot(tensor, num_classes=-1):
 # --- learning -------------------------------------------------------------------------------------
 
 
+PLAIN_WORDS = {"lr": "learning rate", "momentum": "momentum value", "eps": "epsilon value"}
+PLAIN_WORDS |= {"weight_decay": "weight_decay value", "betas": "beta parameter"}
+
+
 class Optimizer:
     def __init__(self, params, **settings):
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                "but got torch.Tensor"
+            )
+        for name, value in settings.items():
+            low = value if isinstance(value, tuple) else (value,)
+            if name != "dampening" and any(not isinstance(n, bool) and not n >= 0.0 for n in low):
+                raise ValueError(f"Invalid {PLAIN_WORDS.get(name, name)}: {value}")
+        if any(not b < 1 for b in settings.get("betas", ())):
+            raise ValueError(f"Invalid beta parameter: {settings['betas']}")
         params = list(params)
         if not params:
             raise ValueError("optimizer got an empty parameter list")
@@ -577,6 +675,13 @@ class Optimizer:
         self.param_groups = [
             {**settings, **group, "params": sequence_of(group["params"])} for group in groups
         ]
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if not isinstance(p, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {p}"
+                )
+            if not p.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
         self.state, self.defaults = {}, settings
 
     def zero_grad(self, set_to_none=True):
@@ -597,6 +702,8 @@ class SGD(Optimizer):
     def __init__(
         self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False
     ):
+        if nesterov and (momentum <= 0 or dampening):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(params, **settings, dampening=dampening, nesterov=nesterov)
 
@@ -613,9 +720,7 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     decoupled, decay = False, 0.0
 
-    def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=None, fused=None
-    ):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=None):
         decay = self.decay if weight_decay is None else weight_decay
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=decay)
 

@@ -3,28 +3,30 @@
 `install` puts them where Python looks for modules, with stand-ins for other libraries.
 """
 
+import functools
 import importlib.abc
 import importlib.machinery
 import operator
 import sys
 import types
 
+from transformer_lit.page.torch_arguments import REFUSED
 from transformer_lit.page.torch_layers import *
 
 from transformer_lit.course import autograd as engine
 
-_eq, _ne, _neg = (FUNCTIONS[name] for name in ("eq", "ne", "neg"))
+_eq, _ne, _square = (FUNCTIONS[name] for name in ("eq", "ne", "square"))
 
 # --- torch's names --------------------------------------------------------------------------------
 
-OWN = """movedim transpose transpose=swapaxes permute unsqueeze squeeze unflatten flatten
+OWN = """movedim transpose transpose=swapaxes permute_=permute unsqueeze squeeze unflatten flatten
 flatten=ravel narrow select split chunk unbind unfold diagonal diag diag_embed tile
 repeat_interleave flip roll tril triu where masked_fill masked_select nonzero gather
 index_select index_add scatter_add clamp clamp=clip nan_to_num var std mean_=mean total=sum prod
 amax amin argmax argmin max_=max min_=min cumsum argsort sort topk softmax_=softmax
-log_softmax_=log_softmax logsumexp norm any_=any all_=all unique bincount product=matmul dot mm
+log_softmax_=log_softmax logsumexp norm any_=any all_=all unique bincount dot mm bmm mv
 clone detach allclose isclose div pow_=pow round_=round reshape_=reshape multinomial
-expand=broadcast_to cosine_similarity"""
+expand_=broadcast_to cosine_similarity take_along_dim outer"""
 LISTS = "cat cat=concat cat=concatenate stack hstack vstack einsum block_diag"
 
 MADE = """tensor as_tensor full zeros ones zeros=empty arange linspace eye randn rand randint
@@ -36,34 +38,67 @@ def table(words):
     return {alias or name: globals()[name] for name, _, alias in pairs}
 
 
+def turned(x):
+    if x.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.ndim}D")
+    return transpose(x, 0, 1) if x.ndim > 1 else x
+
+
+def inner(a, *other):
+    (b,) = other
+    if not a.ndim or not b.ndim:
+        return a * b
+    if b.ndim > 2:
+        missing("inner with a tensor of more than two axes")
+    return product(a, transpose(b, -1, -2) if b.ndim > 1 else b)
+
+
+def addmm(x, *ab, beta=1, alpha=1):
+    out = mm(*ab)
+    if x.dtype is not out.dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {x.dtype}")
+    return beta * x + alpha * out
+
+
+def addcmul(x, *ab, value=1):
+    if isinstance(value, float) and x.dtype.sort < 2:
+        missing("addcmul of whole numbers with a float")
+    return x + ab[0] * ab[1] * value
+
+
+def trace(x):
+    if x.ndim != 2:
+        raise RuntimeError("trace: expected a matrix")
+    return total(diagonal(x))
+
+
 FUNCTIONS |= table(OWN) | {
     "add": arithmetic(add_),
     "sub": arithmetic(sub_),
-    "bmm": lambda a, mat2: mm(a, mat2, 3),
-    "mv": product,
-    "inner": lambda a, b: product(a, transpose(b, -1, -2) if b.ndim > 1 else b),
-    "outer": lambda a, b: unsqueeze(a, 1) * b,
-    "t": lambda x: transpose(x, 0, 1) if x.ndim > 1 else x,
-    "var_mean": lambda x, *a, **k: (var(x, *a, **k), mean(x, *a, **only(k))),
-    "aminmax": lambda x: Pair(amin(x), amax(x)),
-    "addcmul": lambda x, a, b, value=1: x + a * b * value,
-    "addmm": lambda x, a, b, beta=1, alpha=1: beta * x + alpha * mm(a, b),
-    "lerp": lambda a, b, weight: a + weight * (b - a),
-    "trace": lambda x: total(diagonal(x)),
+    "matmul": lambda a, *other: product(a, *other),
+    "inner": inner,
+    "square": lambda x: _square(to(x, max(x.dtype, int64, key=lambda d: d.sort))),
+    "t": turned,
+    "var_mean": lambda x, dim=None, keepdim=False, **more: (
+        var(x, dim, keepdim=keepdim, **more),
+        mean_(x, dim, keepdim),
+    ),
+    "aminmax": lambda x, dim=None, keepdim=False: Extremes(
+        amin(x, dim, keepdim), amax(x, dim, keepdim)
+    ),
+    "addcmul": addcmul,
+    "addmm": addmm,
+    "lerp": lambda a, *end, weight: a + weight * (end[0] - a),
+    "trace": trace,
     "count_nonzero": lambda x, dim=None: total(_ne(x, 0), dim),
     "numel": Tensor.numel,
     "is_floating_point": lambda x: x.dtype.sort == 2,
     "is_complex": lambda x: False,
-    "take_along_dim": lambda x, indices, dim: gather(x, dim, indices),
     "scatter": copy_changed(scatter_),
     "index_copy": copy_changed(index_copy_),
-    "equal": lambda a, b: a.shape == b.shape and a.flat() == b.flat(),
+    "equal": lambda a, *b: a.shape == b[0].shape and a.flat() == b[0].flat(),
 }
 PRIVATE = {"gelu_", "round_", "root_of_sum", "silu", "softplus", "logsigmoid"}
-
-
-def only(named):
-    return {key: value for key, value in named.items() if key in ("dim", "keepdim")}
 
 
 IN_PLACE = """add sub mul div pow clamp masked_fill addcmul lerp relu exp log neg sqrt rsqrt
@@ -76,23 +111,33 @@ OPERATORS = {
 }
 
 
-def numbered(f, turn=False):
+TURNED = "add", "sub", "mul", "div"  # torch asks about the tensor first
+
+
+def numbered(name, f, turn=False):
     "f as an operator: with a word or a list beside a tensor, Python asks the other side."
-    g = (lambda b, a: f(a, b)) if turn else f
+    table = REFUSED.get(name)
 
     def call(a, b):
-        if isinstance(b, Tensor | bool | int | float):
-            return g(a, b)
-        return missing("complex numbers") if isinstance(b, complex) else NotImplemented
+        if not isinstance(b, Tensor | bool | int | float):
+            return missing("complex numbers") if isinstance(b, complex) else NotImplemented
+        if turn:
+            a, b = b, a
+        if table:
+            check_kinds(name, 2, *((b, a) if turn and name in TURNED else (a, b)))
+        return f(a, b)
 
-    return call
+    return guarded(f"Tensor.{name}", call)
 
 
 CASTS = "double float half long int short bfloat16 bool"
-METHODS = """view repeat item tolist requires_grad_ expand scatter_ index_copy_ backward
-as_kind=to fill_ copy_ fill_normal=normal_ fill_uniform=uniform_ size stride contiguous"""
+METHODS = """view repeat item tolist requires_grad_ expand_=expand scatter_ index_copy_ backward
+as_kind=to fill_ copy_ fill_normal=normal_ size stride contiguous"""
 PLAIN = {  # methods of one line
     "type_as": lambda x, other: to(x, other.dtype),
+    "uniform_": lambda x, generator=None, **ends: fill_uniform(
+        x, ends.get("from", 0.0), ends.get("to", 1.0), generator
+    ),
     "where": lambda x, condition, other: where(condition, x, other),
     "cpu": lambda x: x,
     "to_dense": lambda x: x,
@@ -102,13 +147,13 @@ PLAIN = {  # methods of one line
     "expand_as": lambda x, other: expand(x, other.shape),
     "view_as": lambda x, other: view(x, other.shape),
     "zero_": lambda x: fill_(x, 0),
-    "exponential_": lambda x: write(x, -FUNCTIONS["log1p"](-rand(x.shape, dtype=float64))),
+    "exponential_": lambda x: write(x, -FUNCTIONS["log1p"](-rand(x.shape, float64))),
     "retain_grad": lambda x: setattr(x.node, "leaf", x),
     "new_tensor": lambda x, data, dtype=None: tensor(data, dtype or x.dtype),
-    "new_full": lambda x, size, fill_value: full(size, fill_value, x.dtype),
-    "new_zeros": lambda x, *size: zeros(*size, dtype=x.dtype),
-    "new_ones": lambda x, *size: ones(*size, dtype=x.dtype),
-    "new_empty": lambda x, *size: zeros(*size, dtype=x.dtype),
+    "new_full": lambda x, size, fill_value, dtype=None: full(size, fill_value, dtype or x.dtype),
+    "new_zeros": lambda x, size, dtype=None: zeros(size, dtype or x.dtype),
+    "new_ones": lambda x, size, dtype=None: ones(size, dtype or x.dtype),
+    "new_empty": lambda x, size, dtype=None: zeros(size, dtype or x.dtype),
 }
 SPECIAL = {  # what Python asks of a tensor
     "__hash__": lambda x: id(x),
@@ -116,7 +161,6 @@ SPECIAL = {  # what Python asks of a tensor
     "__pos__": lambda x: x,
     "__int__": lambda x: int(item(x)),
     "__float__": lambda x: float(item(x)),
-    "__round__": lambda x, n=0: round_(x, n),
     "__contains__": lambda x, y: any(_eq(x, y).flat()),
     "__format__": lambda x, spec: format(item(x), spec) if not x.ndim else repr(x),
     "T": property(lambda x: permute(x, *reversed(range(x.ndim)))),
@@ -136,27 +180,22 @@ def set_methods():
     methods |= {name: (lambda k: lambda x: to(x, k))(KINDS[name]) for name in CASTS.split()}
     methods |= {f"{name}_": in_place(FUNCTIONS[name]) for name in IN_PLACE.split()}
     for name, f in methods.items():
-        if name not in PRIVATE:
-            setattr(Tensor, name, called(f"Tensor.{name}", f))
-    for name, f in OPERATORS.items():
-        f = called(f, FUNCTIONS[f], makes=True)
-        setattr(Tensor, f"__{name}__", numbered(f))
+        if name not in PRIVATE and f is not vars(Tensor).get(name):
+            setattr(Tensor, name, bound(f"Tensor.{name}", f))
+    for name, key in OPERATORS.items():
+        f = Tensor.matmul if key == "matmul" else FUNCTIONS[key]
+        changed = in_place(FUNCTIONS[key])
+        setattr(Tensor, f"__{name}__", numbered(key, f))
         if name not in TEST:
-            setattr(Tensor, f"__r{name}__", numbered(f, True))
-            setattr(Tensor, f"__i{name}__", numbered(in_place(f)))
+            setattr(Tensor, f"__r{name}__", numbered(key, f, True))
+            setattr(Tensor, f"__i{name}__", numbered(f"{key}_", changed))
     for name, f in SPECIAL.items():
         setattr(Tensor, name, f)
-    own = {
-        "getitem": getitem,
-        "setitem": setitem,
-        "neg": negated,
-        "invert": inverted,
-        "len": length,
-    }
+    own = {"getitem": getitem, "setitem": setitem, "invert": inverted, "len": length}
     own |= {"iter": rows, "bool": truth, "deepcopy": copied, "repr": shown, "index": index_of}
     for name, f in own.items():
-        setattr(Tensor, f"__{name}__", called(name, f))
-    Tensor.__getattr__ = no_attribute
+        setattr(Tensor, f"__{name}__", guarded(f"Tensor.__{name}__", f))
+    Tensor.__neg__, Tensor.__getattr__ = Tensor.neg, no_attribute
     engine.Storage.data_ptr = lambda self: id(self)
 
 
@@ -168,20 +207,20 @@ def stride(x, dim=None):
     return x.strides if dim is None else x.strides[axis(dim, x.ndim)]
 
 
-def contiguous(x):
-    return x if x.is_contiguous() else clone(x)
-
-
-def copy_(x, src, non_blocking=False):
+def copy_(x, *other):
+    (src,) = other
+    src = src if isinstance(src, Tensor) else single_of(x, src)
+    check_overlap(x, src)
     return write(x, cast(src, x.dtype))
 
 
 def fill_(x, value):
-    return write(x, value if isinstance(value, Tensor) else single_of(x, value))
-
-
-def single_of(x, value):
-    return Tensor(x.dtype.store([value]), (), x.dtype)
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} "
+            "dimensions."
+        )
+    return write(x, cast(value, x.dtype) if isinstance(value, Tensor) else single_of(x, value))
 
 
 def inverted(x):
@@ -210,14 +249,8 @@ def index_of(x):
     return int(item(x))
 
 
-def negated(x):
-    if x.dtype is boolean:
-        raise RuntimeError(f"Negation, the `-` operator, {NO_BOOL[2]}")
-    return _neg(x)
-
-
 def no_attribute(x, name):
-    if name in KNOWN["torch.Tensor"] and not name.startswith("__"):
+    if name in KNOWN["torch.Tensor"]:
         missing(f"Tensor.{name}")
     raise AttributeError(f"'Tensor' object has no attribute '{name}'")
 
@@ -251,6 +284,9 @@ class TensorName(type):
     def __getattr__(cls, name):
         return getattr(Tensor, name)
 
+    def __dir__(cls):
+        return sorted(KNOWN["torch.Tensor"])
+
 
 class Lite(types.ModuleType):
     "A module of torch that has what it has."
@@ -261,6 +297,9 @@ class Lite(types.ModuleType):
         if name in KNOWN.get(self.__name__, ()):
             missing(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+
+    def __dir__(self):
+        return sorted(KNOWN.get(self.__name__, vars(self)))
 
 
 def is_answer(frame):
@@ -334,10 +373,11 @@ def assert_close(actual, expected, rtol=None, atol=None):
 
 
 def quietly(f):
-    def fill(tensor, *args, **named):
+    @functools.wraps(f)
+    def fill(x, *args, **named):
         with no_grad():
-            f(tensor, *args, **named)
-        return tensor
+            f(x, *args, **named)
+        return x
 
     return fill
 
@@ -372,22 +412,23 @@ default_generator Tensor Size inf nan pi device"""
 def with_old_dim(f):
     "Without an axis, `F.softmax` takes the one that it took long ago, and warns."
 
-    def call(x, dim=None, _stacklevel=3, dtype=None):
+    def call(x, dim=None, dtype=None):
         return f(x, (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim, dtype)
 
     return call
 
 
 def functional():
-    found = table(FUNCTIONAL) | {n: FUNCTIONS[n] for n in ("softplus", "logsigmoid")}
+    found = table(FUNCTIONAL) | {n: FUNCTIONS[n] for n in ("softplus",)}
     found |= {n: FUNCTIONS[n] for n in ("sigmoid", "tanh", "relu", "silu")}
     for name, f in (("softmax", softmax_), ("log_softmax", log_softmax_)):
         found[name] = with_old_dim(f)
+    found["logsigmoid"] = lambda x: FUNCTIONS["logsigmoid"](contiguous(x))
     found["leaky_relu"] = lambda x, negative_slope=0.01: where(x > 0, x, negative_slope * x)
-    return {name: called(name, f) for name, f in found.items()}
+    F.update((name, bound(f"F.{name}", f)) for name, f in found.items())
 
 
-def layers(F):
+def layers():
     found = table(MODULES) | {"Identity": layer("Identity", lambda x, *_, **__: x)}
     for word in LAYERS.split():
         name, _, f = word.partition("=")
@@ -411,30 +452,31 @@ TORCH = {  # what is not done with a tensor
     "manual_seed": default_generator.manual_seed,
     "get_rng_state": default_generator.get_state,
     "set_rng_state": default_generator.set_state,
-    "promote_types": lambda a, b: max(a, b, key=lambda one: one.rank),
+    "promote_types": bound(
+        "torch.promote_types", lambda type1, type2: max(type1, type2, key=lambda one: one.rank)
+    ),
     "finfo": finfo,
     **{"dtype": dtype, "strided": "torch.strided", "contiguous_format": None},
-    "__version__": "of the page",
+    "__version__": FACTS["version"],
 }
 
 
 def install():
     "Under the names of torch and of the other libraries, for all that is imported from now on."
     set_methods()
-    F, public = functional(), FUNCTIONS.keys() - PRIVATE
-    T = {name: called(name, FUNCTIONS[name], makes=name == "pow") for name in public}
-    T |= {name: called(name, f, makes=True) for name, f in table(f"{LISTS} {MADE}").items()}
-    made_like = {
-        f"{name}_like": like(T[name]) for name in ("zeros", "ones", "full", "randn", "rand")
-    }
-    T |= {name: called(name, f) for name, f in made_like.items()} | table(GRAD) | KINDS | TORCH
-    T |= {
-        "empty_like": T["zeros_like"],
-    }
-    init = {f"{name}_": quietly(f) for name, f in INIT.items()}
-    nn = layers(F) | {"functional": module("torch.nn.functional", F)}
+    functional()
+    T = {name: bound(f"torch.{name}", FUNCTIONS[name]) for name in FUNCTIONS.keys() - PRIVATE}
+    T |= {name: bound(f"torch.{name}", f) for name, f in table(f"{LISTS} {MADE}").items()}
+    alike = {"zeros": zeros, "ones": ones, "full": full, "randn": randn, "rand": rand}
+    for name, make in (alike | {"empty": zeros}).items():
+        T[f"{name}_like"] = bound(f"torch.{name}_like", like(make))
+    T |= table(GRAD) | KINDS | TORCH | {"unique": Tensor.unique}
+    init = {f"{name}_": bound(f"init.{name}_", quietly(f)) for name, f in INIT.items()}
+    nn = layers() | {"functional": module("torch.nn.functional", F)}
     nn["init"] = module("torch.nn.init", init)
-    nn["utils"] = module("torch.nn.utils", {"clip_grad_norm_": clip_grad_norm_})
+    nn["utils"] = module(
+        "torch.nn.utils", {"clip_grad_norm_": bound("utils.clip_grad_norm_", clip_grad_norm_)}
+    )
     nn["utils"].rnn = module("torch.nn.utils.rnn", {"pad_sequence": pad_sequence})
     T["nn"], Module.__module__ = module("torch.nn", nn), "torch.nn"
     for name, members in {
@@ -447,8 +489,10 @@ def install():
     }.items():
         T[name] = module(f"torch.{name}", members)
     T["Tensor"] = TensorName("Tensor", (), {"__module__": "torch"})
-    for made in (Linear, Embedding, LayerNorm, RMSNorm, Dropout, SGD, Adam):
-        made.__init__ = called(made.__name__, made.__init__, makes=True)
+    for made in (Linear, Embedding, LayerNorm, RMSNorm, Dropout, Parameter):
+        made.__init__ = bound(f"nn.{made.__name__}", made.__init__)
+    for made in (SGD, Adam, AdamW):
+        made.__init__ = bound(f"optim.{made.__name__}", made.__init__)
     module("torch", T)
     module("tqdm", {"tqdm": lambda x, *_, **__: x})
     sys.modules["jaxtyping"] = type("Typed", (types.ModuleType,), {"__getattr__": typed})(

@@ -1,115 +1,31 @@
 """Torch's functions of tensors over the engine of `course/autograd.py`, for the page.
 
-What is missing here raises `MissingName`, which is no verdict on the answer that asked for it.
+They are called through `bound` of `torch_arguments.py`, which has read the arguments.
 """
 
 import contextlib
 import functools
-import inspect
-import json
 import math
-import opcode
 import operator
 import random
 import struct
 import sys
+import weakref
 from itertools import accumulate, chain, pairwise
-from pathlib import Path
+
+from transformer_lit.page.torch_arguments import *
 
 from transformer_lit.course import autograd as engine
 from transformer_lit.course.autograd import *
 
-HERE = str(Path(__file__).parent)
-FACTS = json.loads(Path(HERE, "facts.json").read_text(encoding="utf-8"))
-
-KNOWN = {space: set(names) for space, names in FACTS["names"].items()}
-
 pi = math.pi
-
-
-class MissingName(BaseException):
-    "Torch has it, and this page does not. It goes through every `except Exception` of an answer."
-
-    def __init__(self, name):
-        self.name = name
-        super().__init__(
-            f"Your answer uses {name}, which the Python of this page doesn't have. "
-            "It can be checked in the notebook."
-        )
-
-
-def missing(name):
-    raise MissingName(name)
-
-
-# --- what calls have in common --------------------------------------------------------------------
-
-ALIASES = {"axis": "dim", "keepdims": "keepdim", "dims": "dim"}
-
-SECOND = {"other", "exponent", "target", "tensor2", "mat2", "vec2"}
-MANY = {"size", "sizes", "shape", "dims", "repeats"}  # instead of a tuple after the tensor
-
-
-def own_fault(error):
-    "Whether Python, and no `raise` of these files, raised it: then something is missing here."
-    trace = error.__traceback__
-    while trace.tb_next:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    raised = opcode.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    ours = code.co_filename.startswith(HERE) or code.co_filename == engine.__file__
-    return ours and not raised
-
-
-@functools.cache
-def parameters(f):
-    found = inspect.signature(f).parameters.values()
-    many = any(p.kind is p.VAR_POSITIONAL for p in found)
-    return [p.name for p in found], many, any(p.kind is p.VAR_KEYWORD for p in found)
-
-
-def called(label, f, makes=False):
-    "f with torch's names of arguments. What f does not know is missing: no fault of a reader."
-
-    @functools.wraps(f)
-    def call(*args, **named):
-        if named:
-            args, named = renamed(label, f, args, named)
-        if not makes and not (args and isinstance(args[0], Tensor | list | tuple)):
-            got = type(args[0]).__name__ if args else "nothing"
-            raise TypeError(f"{label}(): argument 'input' (position 1) must be Tensor, not {got}")
-        try:
-            return f(*args, **named)
-        except Exception as error:
-            if own_fault(error):
-                raise MissingName(f"a form of {label}") from error
-            raise
-
-    return call
-
-
-def renamed(label, f, args, named):
-    names, many, free = parameters(f)
-    if str(named.get("device") or "cpu") not in ("cpu", "meta"):
-        missing(f"the device {named['device']}")
-    for key in [key for key in named if key not in names and not free]:
-        value, second = named.pop(key), len(args) == 1 and key in SECOND
-        if key in ("input", "self", "tensors") and not (args and isinstance(args[0], Tensor)):
-            args = (value, *args)
-        elif second or (many and key in MANY):
-            args = (*args, value)
-        elif ALIASES.get(key) in names:
-            named[ALIASES[key]] = value
-        elif value is not None and value is not False:  # as in inplace=False, out=None
-            missing(f"the argument {key} of {label}")
-    return args, named
-
 
 # --- shapes, kinds, and what is not followed back -------------------------------------------------
 
 
 class Size(tuple):
-    numel = math.prod
+    def numel(self):
+        return math.prod(self)
 
     def __getitem__(self, key):
         found = tuple.__getitem__(self, key)
@@ -167,12 +83,6 @@ CODES = {"uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 CODES |= {"float16": "e", "float32": "f", "float64": "d", "bool": "?"}
 
 
-def kind(wanted):
-    "A kind by torch's name or by Python's own type, which torch takes too."
-    own = {bool: boolean, int: int64, float: float64}
-    return own.get(wanted, wanted) if isinstance(wanted, type) else wanted
-
-
 class set_grad_enabled(contextlib.ContextDecorator):
     def __init__(self, mode):
         self.mode, self.before = mode, [state["grad"]]
@@ -215,6 +125,8 @@ def grad(
         missing("a gradient of a gradient")
     ys, xs = sequence_of(outputs), sequence_of(inputs)
     gs = [None] * len(ys) if grad_outputs is None else sequence_of(grad_outputs)
+    for y, g in zip(ys, gs, strict=True):
+        check_gradient(y, g)
     if any(not x.requires_grad for x in xs):
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     found = walk_back([start_of(y, g) for y, g in zip(ys, gs)], bool(retain_graph))
@@ -223,9 +135,20 @@ def grad(
     return tuple(gradient_for(x, found[x.node]) if x.node in found else None for x in xs)
 
 
+def check_gradient(y, gradient):
+    if gradient is not None and gradient.shape != y.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[0] has a shape of {gradient.shape} and output[0] has "
+            f"a shape of {y.shape}."
+        )
+    if gradient is not None and gradient.dtype is not y.dtype:
+        missing("a gradient of another dtype")
+
+
 def backward(x, gradient=None, retain_graph=None, create_graph=False, inputs=None):
     if create_graph or inputs is not None:
         missing("a gradient of a gradient" if create_graph else "the argument inputs of backward")
+    check_gradient(x, gradient)
     engine.backward(x, gradient, bool(retain_graph))
 
 
@@ -237,6 +160,69 @@ def kept_too(out, *tensors):
             [(node, back, [*kept, *seen]) for node, back, kept in out.node.edges]
         )
     return out
+
+
+# --- the order in memory --------------------------------------------------------------------------
+
+
+def slower(a, b, shape, steps):
+    "1 where torch puts axis a further out than b, -1 where b, by the first tensor that decides."
+    for step in steps:
+        if step[a] and step[b] and step[a] != step[b]:
+            return 1 if step[a] > step[b] else -1
+        if step[a] and step[a] == step[b] and shape[a] > shape[b]:
+            return 1
+    return 0
+
+
+def layout(tensors):
+    "Which axes of a result torch puts further out in memory: it follows its inputs."
+    shape = broadcast(*(x.shape for x in tensors))
+    steps = []
+    for x in tensors:
+        before = len(shape) - x.ndim
+        own = [0 if n == 1 < m else s for n, s, m in zip(x.shape, x.strides, shape[before:])]
+        steps.append([0] * before + own)
+    order = [*range(len(shape))][::-1]
+    for i in range(1, len(order)):
+        for j in range(i - 1, -1, -1):
+            found = slower(order[j], order[j + 1], shape, steps)
+            if found > 0:
+                order[j], order[j + 1] = order[j + 1], order[j]
+            elif found < 0:
+                break
+    return order[::-1], shape
+
+
+def laid_out(f, *inputs):
+    "f, whose result has the order in memory that torch's would have."
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if all(x.is_contiguous() for x in tensors):
+        return f(*inputs)
+    order, shape = layout(tensors)
+    if order == sorted(order):
+        return f(*inputs)
+    wide = lambda x: isinstance(x, Tensor) and x.ndim  # a single number takes the others' kind
+    turn = lambda x: permute(expand(x, shape), order) if wide(x) else x
+    return permute(f(*map(turn, inputs)), sorted(order, key=order.__getitem__))
+
+
+def as_laid_out(x, new):
+    "The numbers of `new` in x's order in memory."
+    return laid_out(lambda x, new: copy(new), x, new) if not x.is_contiguous() else contiguous(new)
+
+
+def pointwise(f, slopes, *inputs, kind=None):
+    if kind == "float":
+        inputs = [x if isinstance(x, Tensor) else float(x) for x in inputs]
+    return laid_out(lambda *inputs: by_number(f, slopes, *inputs, kind=kind), *inputs)
+
+
+by_number, engine.pointwise = engine.pointwise, pointwise
+
+
+def to(x, kind):
+    return x if kind is x.dtype else laid_out(lambda x: engine.to(x, kind), x)
 
 
 # --- what torch refuses, in its words -------------------------------------------------------------
@@ -255,12 +241,16 @@ SHARED = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() the tensor before performing the operation."
 )
+SHARED_PART = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+    "single memory location. Please clone() the tensor before performing the operation."
+)
 NO_KINDS = "expected m1 and m2 to have the same dtype"
 NO_CAST = "can't be cast to the desired output type"
 NO_ROOM = "doesn't match the broadcast shape"
 NO_MASK = "at index 0 does not match the shape of the indexed tensor"
+NO_INDEX_PUT = "Index put requires the source and destination dtypes match"
 NO_INDEX = "expected index to be no larger than self apart from this dimension:"
-NO_MASKED_FILL = "masked_fill_ only supports boolean masks, but got mask with dtype"
 NO_VIEW = (
     "view size is not compatible with input tensor's size and stride (at least one dimension "
     "spans across two contiguous subspaces). Use .reshape(...) instead."
@@ -268,20 +258,9 @@ NO_VIEW = (
 NO_SPLIT = "split_with_sizes expects split_sizes to sum exactly to"
 NO_DIMENSIONS = "Tensors must have same number of dimensions"
 NO_SIZES = "Sizes of tensors must match except in dimension"
-INSTEAD = "use the `~` or `logical_not()` operator instead."
-NO_BOOL = (
-    f"with a bool tensor is not supported. If you are trying to invert a mask, {INSTEAD}",
-    "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.",
-    f"on a bool tensor is not supported. If you are trying to invert a mask, {INSTEAD}",
-)
-NO_MEAN = (
-    "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
-    "dtype."
-)
 NO_KERNEL = "not implemented for"
 NO_SUBSCRIPTS = "the number of subscripts in the equation does not match the dimensions"
 NO_BROADCAST = "which does not broadcast with previously seen size"
-WORDS = {"int64": "Long", "int32": "Int", "bool": "Bool", "uint8": "Byte"}
 
 
 # --- changes in place -----------------------------------------------------------------------------
@@ -298,12 +277,24 @@ def may_change(x, new):
 
 
 class Data(Tensor):
-    "The `.data` of a result: torch would go on with changed numbers, and with wrong gradients."
+    "The `.data` of a tensor. Torch doesn't count its changes, and goes on with the new numbers."
+
+
+def check_kept(node, kept):
+    for storage, version in kept:
+        since = {*range(version + 1, storage.version + 1)}
+        if since and since <= silent.get(storage, set()):
+            missing("a change of .data between a calculation and its gradient")
+    counted_check(node, kept)
+
+
+silent = weakref.WeakKeyDictionary()  # storage -> the versions that came from a change of `.data`
+counted_check, engine.check_kept = engine.check_kept, check_kept
 
 
 def change(x, at, new, *kept, replaces=False):
     if isinstance(x, Data):
-        missing("a change of .data within a calculation")
+        silent.setdefault(x.storage, set()).add(x.storage.version + 1)
     may_change(x, new)
     if new.dtype.sort > x.dtype.sort:
         raise RuntimeError(f"result type {new.dtype} {NO_CAST} {x.dtype}")
@@ -312,7 +303,7 @@ def change(x, at, new, *kept, replaces=False):
 
 def write(x, new, replaces=False):
     "All numbers of x become those of `new`, which may be fewer."
-    if any(step == 0 and n > 1 for n, step in zip(x.shape, x.strides)):
+    if new.ndim and any(step == 0 and n > 1 for n, step in zip(x.shape, x.strides)):
         raise RuntimeError(SHARED)
     at = places(x.shape, x.strides, x.offset)
     change(x, at, expand(new, x.shape), replaces=replaces)
@@ -320,20 +311,38 @@ def write(x, new, replaces=False):
 
 
 def overlap(x, y):
-    "Whether two tensors share numbers, as far as torch looks: both read a stretch without gaps."
+    """Whether two tensors share numbers, as far as torch looks: both read a stretch without gaps.
+
+    Where it doesn't look, what it does depends on the order in which it happens to read and write.
+    """
+    if x.storage.values is not y.storage.values or not (x.numel() and y.numel()):
+        return False
     end = lambda t: t.offset + 1 + sum((n - 1) * step for n, step in zip(t.shape, t.strides))
     dense = all(end(t) - t.offset == t.numel() for t in (x, y))
-    same_list = x.storage.values is y.storage.values
-    return same_list and dense and x.offset < end(y) and y.offset < end(x)
+    if dense or reads_as(x, y):
+        return x.offset < end(y) and y.offset < end(x)
+    own, other = (places(t.shape, t.strides, t.offset) for t in (x, y))
+    return False if {*own}.isdisjoint(other) else missing("a change by numbers that it changes")
+
+
+def reads_as(x, y):
+    return (x.shape, x.strides, x.offset) == (y.shape, y.strides, y.offset)
+
+
+def check_overlap(x, y):
+    "Torch changes a tensor by itself, but not by other parts of its numbers."
+    if not reads_as(x, y) and overlap(x, y):
+        raise RuntimeError(SHARED_PART)
 
 
 def in_place(f):
     "The form of f that changes its first tensor: `x.exp_()`."
 
+    @functools.wraps(f)
     def call(x, *args, **named):
-        for y in args:
-            if isinstance(y, Tensor) and overlap(x, y) and x.strides != y.strides:
-                raise RuntimeError(SHARED)
+        for y in (*args, *named.values()):
+            if isinstance(y, Tensor):
+                check_overlap(x, y)
         before = Storage(x.storage.values)  # of its input, torch keeps a copy
         old = Tensor(before, x.shape, x.dtype, x.strides, x.offset, x.origin)
         new = f(old, *args, **named)
@@ -355,17 +364,27 @@ def in_place(f):
 # --- square brackets ------------------------------------------------------------------------------
 
 
+SEVERAL = list, tuple, range, Tensor, slice, type(None), type(...)
+
+
+def byte_mask(x):
+    "Torch takes bytes for True and False."
+    return to(x, boolean) if isinstance(x, Tensor) and x.dtype.name == "uint8" else x
+
+
 def spread(x, key):
     "For each axis what to take, None for each new one; and the tensors of the key, as they were."
     parts, tables, d = [], [], 0
+    if isinstance(key, list) and any(isinstance(one, SEVERAL) for one in key):
+        key = tuple(key)  # as torch reads a list in which not all are numbers
     key = key if isinstance(key, tuple) else (key,)
+    key = [byte_mask(tensor(one) if isinstance(one, list | range) else one) for one in key]
     wide = lambda one: one.ndim if isinstance(one, Tensor) and one.dtype is boolean else 1
     free = x.ndim - sum(wide(one) for one in key if one is not None and one is not Ellipsis)
     if free < 0:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
     key = key if any(one is Ellipsis for one in key) else (*key, Ellipsis)
     for one in key:
-        one = tensor(one) if isinstance(one, list | range) else one
         if isinstance(one, bool) or (
             isinstance(one, Tensor) and one.dtype is boolean and not one.ndim
         ):
@@ -378,7 +397,7 @@ def spread(x, key):
                     f"The shape of the mask {list(one.shape)} {NO_MASK} {list(x.shape)}"
                 )
             parts += unbind(nonzero(one), 1)
-        elif isinstance(one, Tensor) and one.dtype.sort == 2:
+        elif isinstance(one, Tensor) and one.dtype.name not in ("int64", "int32"):
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         else:
             parts.append(one)
@@ -436,21 +455,51 @@ def getitem(x, key):
     return view_of(x, *cut(x, parts)[:3])
 
 
+def fitting(value, kind):
+    "A number that a kind of numbers can hold, as that kind."
+    name, size = kind.name, 8 * kind.itemsize
+    most = (1 << size - (name != "uint8")) - 1 if kind.sort == 1 else FLOATS.get(name, inf)
+    if kind.sort and abs(value) != inf and (value > most or value < -most - (kind.sort == 1)):
+        short = {"float32": "float", "float64": "double"}.get(name, name)
+        raise RuntimeError(f"value cannot be converted to type {short} without overflow")
+    return kind.store([value])
+
+
+FLOATS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}
+FLOATS |= {"float64": sys.float_info.max}
+
+
+def single_of(x, value):
+    return Tensor(fitting(value, x.dtype), (), x.dtype)
+
+
 def cast(x, new):
     return made(new.store(x.flat()), x.shape, new, (x, same))
 
 
 def setitem(x, key, value):
     parts, tables = spread(x, key)
-    value = value if isinstance(value, Tensor) else single(value, x.dtype)
+    if isinstance(value, list | tuple | str | None):
+        raise TypeError(f"can't assign a {type(value).__name__} to a {x.dtype}")
+    if tables and isinstance(value, Tensor) and value.dtype is not x.dtype:
+        if value.numel() == 1:
+            missing("a tensor of another dtype, put where a mask says")
+        raise RuntimeError(f"{NO_INDEX_PUT}, got {x.dtype} and {value.dtype}.")
+    value = value if isinstance(value, Tensor) else single_of(x, value)
     at, shape = found_at(x, parts)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = squeeze(value, 0)
-    change(x, at, cast(expand(value, shape), x.dtype), *tables)
+    value, part = expand(value, shape), x if tables else view_of(x, *cut(x, parts)[:3])
+    if any(step == 0 and n > 1 for n, step in zip(part.shape, part.strides)) and value.ndim:
+        raise RuntimeError(SHARED)
+    check_overlap(part, value)
+    change(x, at, cast(value, x.dtype), *tables)
 
 
 def along(x, dim, index):
     "Where each entry of `index`, which counts along one axis, is."
+    if not x.ndim:
+        return [x.offset] * index.numel() if not any(index.flat()) else missing("this index")
     d, steps = axis(dim, x.ndim), [*x.strides]
     step, steps[d] = steps[d], 0
     fits = (a <= b for i, (a, b) in enumerate(zip(index.shape, x.shape)) if i != d)
@@ -469,9 +518,11 @@ def key_for(x, dim, index):
 
 
 def nonzero(x, as_tuple=False):
+    x = unsqueeze(x, 0) if as_tuple and not x.ndim else x
     steps, found = row_major(x.shape), [i for i, number in enumerate(x.flat()) if number]
-    rows = [[i // step % n for step, n in zip(steps, x.shape)] for i in found]
-    out = Tensor(list(chain.from_iterable(rows)), (len(rows), x.ndim), int64)
+    columns = [[i // step % n for i in found] for step, n in zip(steps, x.shape)]
+    out = Tensor(list(chain.from_iterable(columns)), (x.ndim, len(found)), int64)
+    out = permute(out, 1, 0)  # torch's order in memory
     return unbind(out, 1) if as_tuple else out
 
 
@@ -483,13 +534,35 @@ def gather(x, dim, index):
     return kept_too(picked(x, dim, index), x)
 
 
+def vector(x, dim, index):
+    "Where the rows of numbers are that an index along one axis names, and their shape."
+    if index.ndim > 1:
+        raise IndexError("Index is supposed to be a vector")
+    n = x.shape[axis(dim, x.ndim)] if x.ndim else 1
+    if any(not 0 <= i < n for i in index.flat()):
+        raise IndexError("index out of range in self")
+    return found_at(x, key_for(x, dim, index if index.ndim else unsqueeze(index, 0)))
+
+
+def take_along_dim(x, indices, dim=None):
+    if dim is None:
+        return gather(view(x, (-1,)), 0, view(indices, (-1,)))
+    d = axis(dim, x.ndim)
+    if indices.ndim != x.ndim:
+        raise RuntimeError("input and indices should have the same number of dimensions")
+    sizes = broadcast(*((*t.shape[:d], 1, *t.shape[d + 1 :]) for t in (x, indices)))
+    wide = lambda t: expand(t, (*sizes[:d], t.shape[d], *sizes[d + 1 :]))
+    return gather(wide(x), d, wide(indices))
+
+
 def index_select(x, dim, index):
-    return pick(x, *found_at(x, key_for(x, dim, index)), index)
+    return pick(x, *vector(x, dim, index), index)
 
 
 def copy_changed(f):
     "A function that gives a changed copy, from one that changes a tensor in place."
 
+    @functools.wraps(f)
     def call(x, *args, **named):
         new = clone(x)
         f(new, *args, **named)
@@ -506,7 +579,7 @@ def scatter_(x, dim, index, src=None, value=None):
 
 
 def index_copy_(x, dim, index, source):
-    at, shape = found_at(x, key_for(x, dim, index))
+    at, shape = vector(x, dim, index)
     check_source(x, shape, source)
     change(x, at, source, index)
     return x
@@ -530,7 +603,7 @@ def added_at(x, at, source, *kept):
 
 
 def index_add(x, dim, index, source, alpha=1):
-    at, shape = found_at(Tensor([], x.shape, x.dtype), key_for(x, dim, index))
+    at, shape = vector(Tensor([], x.shape, x.dtype), dim, index)
     check_source(x, shape, source)
     return added_at(x, at, source * alpha, index)
 
@@ -541,13 +614,12 @@ def scatter_add(x, dim, index, src):
 
 
 def masked_fill(x, mask, value):
-    if mask.dtype is not boolean:
-        raise RuntimeError(f"{NO_MASKED_FILL} {mask.dtype}")
     if isinstance(value, Tensor) and value.ndim:
-        raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor")
-    if not isinstance(value, Tensor) and kind_of(value).sort > x.dtype.sort:
-        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
-    value = cast(value, x.dtype) if isinstance(value, Tensor) else single(value, x.dtype)
+        raise RuntimeError(
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
+    value = cast(value, x.dtype) if isinstance(value, Tensor) else single_of(x, value)
     return where(mask, value, x)
 
 
@@ -557,11 +629,12 @@ def masked_select(x, mask):
 
 
 def where(condition, input=None, other=None):
-    test, a, b = condition, input, other
-    if a is None:
-        return nonzero(test, as_tuple=True)
-    if test.dtype is not boolean:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, got {test.dtype}")
+    if input is None:
+        return nonzero(condition, as_tuple=True)
+    return laid_out(choice, condition, input, other)
+
+
+def choice(test, a, b):
     beside = [x.dtype for x in (a, b) if isinstance(x, Tensor)]
     beside = beside or [max(map(kind_of, (a, b)), key=lambda one: one.rank)]
     a, b = (x if isinstance(x, Tensor) else single(x, beside[0]) for x in (a, b))
@@ -593,10 +666,10 @@ def strides_for(shape, strides, sizes):
     return tuple(new[::-1]) if d < 0 else None
 
 
-def view(x, *sizes):
-    if isinstance(kind(sizes[0]), dtype):
-        return read_as(x, kind(sizes[0]))
-    sizes = filled_in(x.numel(), listed(sizes))
+def view(x, size=None, dtype=None):
+    if dtype:
+        return read_as(x, dtype)
+    sizes = sized(x, size)
     steps = None if x.numel() and x.is_contiguous() else strides_for(x.shape, x.strides, sizes)
     if x.is_contiguous() or not x.numel():
         return reshape(x, sizes)
@@ -605,13 +678,31 @@ def view(x, *sizes):
     return view_of(x, sizes, steps, x.offset)
 
 
-def reshape_(x, *sizes):
-    sizes = filled_in(x.numel(), listed(sizes))
+def sized(x, sizes):
+    if sizes.count(-1) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    if any(n < -1 for n in sizes):
+        raise RuntimeError(f"invalid shape dimension {min(sizes)}")
+    if -1 in sizes and not math.prod(sizes):
+        raise RuntimeError(
+            f"cannot reshape tensor of {x.numel()} elements into shape {list(sizes)}"
+        )
+    return filled_in(x.numel(), sizes)
+
+
+def reshape_(x, shape):
+    sizes = sized(x, shape)
     steps = None if x.is_contiguous() else strides_for(x.shape, x.strides, sizes)
     return reshape(x, sizes) if steps is None else view_of(x, sizes, steps, x.offset)
 
 
 def read_as(x, new):
+    if not x.is_contiguous():
+        missing("view with another dtype of a transposed tensor")
+    if not x.ndim or x.shape[-1] * x.dtype.itemsize % new.itemsize:
+        raise RuntimeError(
+            f"self.size(-1) must be divisible to view {x.dtype} as {new} (different element sizes)"
+        )
     raw = struct.pack(f"{x.numel()}{CODES[x.dtype.name]}", *x.flat())
     values = struct.unpack(f"{len(raw) // new.itemsize}{CODES[new.name]}", raw)
     last = x.shape[-1] * x.dtype.itemsize // new.itemsize
@@ -628,12 +719,18 @@ def unflatten(x, dim, sizes):
 
 def flatten(x, start_dim=0, end_dim=-1):
     a, b = axis(start_dim, x.ndim), axis(end_dim, x.ndim)
-    return reshape_(x, *x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :])
+    if a > b:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    return reshape_(x, (*x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
 
 
 def narrow(x, dim, start, length):
     d = axis(dim, x.ndim)
     start, n = start + x.shape[d] if start < 0 else start, x.shape[d]
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    if not 0 <= start <= n:
+        raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}])")
     if start + length > n:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
     return getitem(x, (slice(None),) * d + (slice(start, start + length),))
@@ -665,19 +762,36 @@ def several(parts):
     return tuple(map(Part, parts))
 
 
-def split(x, split_size_or_sections, dim=0):
+def split(x, *size, dim=0):
+    (sizes,) = size
+    whole = isinstance(sizes, int) and not isinstance(sizes, bool)
+    if not whole and not (isinstance(sizes, list | tuple) and all(type(n) is int for n in sizes)):
+        if isinstance(sizes, Tensor):
+            missing("split with a tensor of sizes")
+        raise TypeError(
+            "split_with_sizes(): argument 'split_sizes' (position 2) must be tuple of ints, not "
+            f"{type(sizes).__name__}"
+        )
     if not x.ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
-    n, sizes = x.shape[axis(dim, x.ndim)], split_size_or_sections
-    sizes = [sizes] * -(-n // sizes) if isinstance(sizes, int) else sizes
+    n = x.shape[axis(dim, x.ndim)]
+    if min([sizes] if whole else sizes, default=0) < 0 or (whole and n and not sizes):
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={sizes}")
+    sizes = [sizes] * max(1, -(-n // max(1, sizes))) if whole else sizes
     ends = [*accumulate(sizes, initial=0)]
-    if ends[-1] != n and not isinstance(split_size_or_sections, int):
+    if ends[-1] != n and not whole:
         raise RuntimeError(f"{NO_SPLIT} {n} (input tensor's size at dimension {dim})")
     return several(narrow(x, dim, a, min(b, n) - a) for a, b in pairwise(ends))
 
 
 def chunk(x, chunks, dim=0):
-    return split(x, max(1, -(-x.shape[axis(dim, x.ndim)] // chunks)), dim)
+    if not x.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if not x.shape[axis(dim, x.ndim)]:
+        missing("chunk of an empty axis")
+    return split(x, max(1, -(-x.shape[axis(dim, x.ndim)] // chunks)), dim=dim)
 
 
 def unbind(x, dim=0):
@@ -687,6 +801,8 @@ def unbind(x, dim=0):
 def unfold(x, dimension, size, step):
     d = axis(dimension, x.ndim)
     n, count = x.shape[d], (x.shape[d] - size) // step + 1
+    if step <= 0 or size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0 and step is {step} but must be > 0")
     if size > n:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
     shape = (*x.shape[:d], count, *x.shape[d + 1 :], size)
@@ -696,6 +812,8 @@ def unfold(x, dimension, size, step):
 
 def diagonal(x, offset=0, dim1=0, dim2=1):
     a, b = axis(dim1, x.ndim), axis(dim2, x.ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     rest = [d for d in range(x.ndim) if d not in (a, b)]
     rows, columns = max(0, -offset), max(0, offset)
     n = max(0, min(x.shape[a] - rows, x.shape[b] - columns))
@@ -706,13 +824,16 @@ def diagonal(x, offset=0, dim1=0, dim2=1):
 
 def diag_embed(x, offset=0):
     n = x.shape[-1] + abs(offset)
-    out = zeros(*x.shape[:-1], n, n, dtype=x.dtype)
+    out = zeros((*x.shape[:-1], n, n), x.dtype)
     setitem(diagonal(out, offset, -2, -1), Ellipsis, x)
     return out
 
 
-def diag(x, diagonal_=0):
-    return diag_embed(x, diagonal_) if x.ndim == 1 else diagonal(x, diagonal_)
+def diag(x, **where):
+    if x.ndim not in (1, 2):
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {x.ndim}D")
+    offset = where.get("diagonal", 0)
+    return diag_embed(x, offset) if x.ndim == 1 else clone(diagonal(x, offset))
 
 
 def cat(tensors, dim=0):
@@ -729,12 +850,15 @@ def cat(tensors, dim=0):
             if m != n and k != d:
                 size = f"Expected size {m} but got size {n} for tensor number {i} in the list."
                 raise RuntimeError(f"{NO_SIZES} {d}. {size}")
-    rest = [movedim(to(x, work), d, 0) for x in tensors]
-    ends = pairwise(accumulate([x.numel() for x in rest], initial=0))
-    edges = [(x, operator.itemgetter(slice(a, b))) for x, (a, b) in zip(rest, ends)]
-    values = list(chain.from_iterable(x.flat() for x in rest))
-    shape = (sum(x.shape[0] for x in rest), *rest[0].shape[1:])
-    return movedim(made(values, shape, work, *edges), 0, d)
+    tensors = [to(x, work) for x in tensors]
+    count, inner = math.prod(first.shape[:d]), math.prod(first.shape[d + 1 :])
+    ends = [*accumulate([x.shape[d] * inner for x in tensors], initial=0)]
+    part = lambda a, b, n: lambda g: [y for i in range(count) for y in g[i * n + a : i * n + b]]
+    edges = [(x, part(a, b, ends[-1])) for x, (a, b) in zip(tensors, pairwise(ends))]
+    own = [(x.flat(), x.shape[d] * inner) for x in tensors]
+    values = [y for i in range(count) for x, n in own for y in x[i * n : (i + 1) * n]]
+    shape = (*first.shape[:d], sum(x.shape[d] for x in tensors), *first.shape[d + 1 :])
+    return made(values, shape, work, *edges)
 
 
 def stack(tensors, dim=0):
@@ -758,7 +882,7 @@ def vstack(tensors):
 def block_diag(*tensors):
     tensors = [reshape(x, 1, -1) if x.ndim < 2 else x for x in tensors]
     rows, columns = (sum(x.shape[d] for x in tensors) for d in (0, 1))
-    out, i, j = zeros(rows, columns, dtype=common_kind(tensors)), 0, 0
+    out, i, j = zeros((rows, columns), common_kind(tensors)), 0, 0
     for x in tensors:
         m, n = x.shape
         setitem(out, (slice(i, i + m), slice(j, j + n)), x)
@@ -766,17 +890,48 @@ def block_diag(*tensors):
     return out
 
 
-def repeat(x, *sizes):
-    sizes = listed(sizes)
+def permute_(x, dims):
+    if len(dims) != x.ndim:
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {x.ndim} is not "
+            f"equal to len(dims) = {len(dims)}"
+        )
+    return permute(x, dims)
+
+
+def expand_(x, size):
+    new = len(size) - x.ndim
+    if new < 0:
+        sizes = f"[{', '.join(map(str, size))}]"
+        raise RuntimeError(
+            f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({x.ndim}): {sizes}"
+        )
+    for d, n in enumerate(size):
+        if n < -(d >= new):
+            where = f"in a leading, non-existing dimension {d}" if d < new else f"at dimension {d}"
+            raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed {where}")
+    return expand(x, size)
+
+
+def repeat(x, repeats):
+    sizes = repeats
+    if len(sizes) < x.ndim:
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            "tensor"
+        )
+    if any(n < 0 for n in sizes):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(sizes)}")
     x = reshape(x, *[1] * (len(sizes) - x.ndim), *x.shape)
     shape = [part for n in x.shape for part in (1, n)]
     wide = [part for n, times in zip(x.shape, sizes) for part in (times, n)]
     return reshape(expand(reshape(x, shape), wide), [n * times for n, times in zip(x.shape, sizes)])
 
 
-def tile(x, *sizes):
-    sizes = listed(sizes)
-    return repeat(x, *[1] * (x.ndim - len(sizes)), *sizes)
+def tile(x, dims):
+    return repeat(x, (*[1] * (x.ndim - len(dims)), *dims))
 
 
 def repeat_interleave(x, repeats, dim=None):
@@ -784,7 +939,12 @@ def repeat_interleave(x, repeats, dim=None):
         x, dim = flatten(x), 0
     n = x.shape[axis(dim, x.ndim)]
     counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
-    counts = counts if isinstance(counts, list) and len(counts) == n else [int(repeats)] * n
+    counts = counts[0] if isinstance(counts, list) and len(counts) == 1 else counts
+    counts = [counts] * n if isinstance(counts, int) else counts
+    if isinstance(repeats, Tensor) and repeats.ndim > 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    if len(counts) != n or min(counts, default=0) < 0:
+        raise RuntimeError(f"repeats must be non-negative and have {n} numbers or one")
     return taken(x, dim, [i for i in range(n) for _ in range(counts[i])])
 
 
@@ -792,17 +952,22 @@ def taken(x, dim, numbers):
     return pick(x, *found_at(x, key_for(x, dim, Tensor(numbers, (len(numbers),), int64))))
 
 
-def flip(x, *dims):
-    for d in listed(dims):
-        x = taken(x, d, range(x.shape[axis(d, x.ndim)])[::-1])
-    return x
+def flip(x, dims):
+    out = x
+    for d in dims:
+        out = taken(out, d, range(x.shape[axis(d, x.ndim)])[::-1])
+    return as_laid_out(x, out)
 
 
 def roll(x, shifts, dims=None):
-    if dims is None:
+    if not dims and dims != 0 and (isinstance(shifts, int) or len(shifts) == 1):
         return reshape(roll(flatten(x), shifts, 0), x.shape)
-    pairs = zip(shifts, dims) if isinstance(dims, list | tuple) else [(shifts, dims)]
-    for shift, d in pairs:
+    shifts, dims = ((n,) if isinstance(n, int) else n or () for n in (shifts, dims))
+    if len(shifts) != len(dims) or not dims:
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
+        )
+    for shift, d in zip(shifts, dims):
         n = x.shape[axis(d, x.ndim)]
         x = taken(x, d, [(i - shift) % n for i in range(n)])
     return x
@@ -868,7 +1033,7 @@ SAME |= {
     "round_": whole(round),
     "sign": (lambda a: float(sign(a)) if isinstance(a, float) else sign(a), lambda g: 0.0),
     "remainder": (limit(operator.mod), None, lambda g, a, b: -g * (a // b)),
-    "floor_divide": (limit(operator.floordiv),),
+    "floor_divide": (lambda a, b: a // b if b else by_zero(a, b),),
     **{n: (getattr(operator, n),) for n in ("lshift", "rshift")},
     **{
         f"bitwise_{n}": (getattr(operator, f),)
@@ -885,6 +1050,14 @@ TEST = {
     "logical_xor": (lambda a, b: bool(a) != bool(b),),
     "logical_not": (operator.not_,),
 }
+
+
+def by_zero(a, b):
+    if isinstance(a, int):
+        raise RuntimeError("ZeroDivisionError")
+    return ratio(a, b)
+
+
 FUNCTIONS = {
     name: engine.operation(*parts, kind=result)
     for table, result in ((FLOAT, "float"), (SAME, None), (TEST, boolean))
@@ -899,18 +1072,23 @@ add_, sub_, mul_, div_ = (FUNCTIONS[name] for name in ("add", "sub", "mul", "div
 def arithmetic(f):
     "Torch's arithmetic does not take True and False everywhere."
 
-    def call(a, b, alpha=1):
-        both = [x.dtype if isinstance(x, Tensor) else kind_of(x) for x in (a, b)]
-        if f is sub_ and boolean in both:
-            raise RuntimeError(f"Subtraction, the `-` operator, {NO_BOOL[both[0] is both[1]]}")
-        if f is add_ and both == [boolean, boolean]:
+    def call(a, *other, alpha=1):
+        (b,) = other
+        if isinstance(alpha, bool):
+            missing("a Boolean alpha")
+        if f is add_ and all(
+            boolean is (x.dtype if isinstance(x, Tensor) else kind_of(x)) for x in (a, b)
+        ):
             return _logical_or(a, b)
+        if alpha != 1 and isinstance(b, Tensor):
+            b = to(b, common_kind([x for x in (a, b) if isinstance(x, Tensor)]))
         return f(a, b if alpha == 1 else mul_(b, alpha))
 
     return call
 
 
-def div(a, b, rounding_mode=None):
+def div(a, *other, rounding_mode=None):
+    (b,) = other
     out = div_(a, b)
     if rounding_mode is None:
         return out
@@ -918,7 +1096,8 @@ def div(a, b, rounding_mode=None):
     return to(FUNCTIONS[rounding_mode](out), work)
 
 
-def pow_(a, b):
+def pow_(a, *exponent):
+    (b,) = exponent
     kinds = [x.dtype if isinstance(x, Tensor) else kind_of(x) for x in (a, b)]
     if max(k.sort for k in kinds) < 2:
         if not isinstance(b, Tensor) and b < 0:
@@ -933,9 +1112,8 @@ def pow_(a, b):
     )
     if not isinstance(a, Tensor):
         base = a
-        return pointwise(
-            lambda b: power(base, b), (lambda g, y: g * y * log(base),), b, kind="float"
-        )
+        slope = lambda g, y: g * y * log(base)
+        return by_number(lambda b: power(base, b), (slope,), b, kind="float")
     return pointwise(power, slopes, a, b, kind="float")
 
 
@@ -945,23 +1123,33 @@ def max_kind(x, *numbers):
 
 
 def clamp(x, min=None, max=None):
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         x = x if min is None else _maximum(x, min)
         return x if max is None else _minimum(x, max)
     low, high = -inf if min is None else min, inf if max is None else max
+    if x.dtype.name == "uint8" and -inf < low < 0:
+        missing("clamp of bytes to a negative number")
     slope = lambda g, a: g if low <= a <= high else 0.0
     work = x.dtype if x.dtype.sort == 2 else max_kind(x, min, max)
-    return pointwise(lambda a: high if a > high else low if a < low else a, (slope,), to(x, work))
+    if work is boolean:
+        raise NotImplementedError(f"\"clamp_scalar_cpu\" {NO_KERNEL} 'Bool'")
+    return pointwise(
+        lambda a: high if a > high or (low > high and a == a) else low if a < low else a,
+        (slope,),
+        to(x, work),
+    )
 
 
-def round_(x, decimals=0):
+def round_(x, decimals=None):
+    if decimals is not None and x.dtype.sort < 2:
+        raise NotImplementedError(f'"round_cpu" {NO_KERNEL} {x.dtype.name!r}')
     return _round_(x * 10**decimals) / 10**decimals if decimals else _round_(x)
 
 
 def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
-    most = {"float64": sys.float_info.max, "float16": 65504.0}.get(
-        x.dtype.name, 3.4028234663852886e38
-    )
+    most = FLOATS.get(x.dtype.name, inf)
     edge = {inf: most if posinf is None else posinf, -inf: -most if neginf is None else neginf}
     f = lambda x: nan if x != x else edge.get(x, x)
     return pointwise(f, (lambda g, a: g if abs(a) < inf else 0.0,), x)
@@ -975,12 +1163,8 @@ def gelu(x, approximate="none"):
     return FUNCTIONS["gelu_"](x)
 
 
-def var(x, dim=None, correction=1, keepdim=False, unbiased=None):
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if isinstance(correction, bool):
-        correction, unbiased = 1, correction
-    correction = correction if unbiased is None else int(unbiased)
+def var(x, dim=None, correction=1, keepdim=False, unbiased=True):
+    correction, dim = correction if unbiased else 0, None if dim == () else dim
     away = sum_((x - mean(x, dim, True)).square(), dim, keepdim)
     n = x.numel() // max(away.numel(), 1)
     return kept_too(away * ratio(1.0, max(0, n - correction)), x)
@@ -991,14 +1175,11 @@ def std(x, *args, **named):
 
 
 def mean_(x, dim=None, keepdim=False, dtype=None):
-    x = x if dtype is None else to(x, kind(dtype))
-    if x.dtype.sort < 2:
-        raise RuntimeError(f"{NO_MEAN} Got: {WORDS.get(x.dtype.name, x.dtype.name)}")
-    return mean(x, dim, keepdim)
+    return mean(x if dtype is None else to(x, dtype), None if dim == () else dim, keepdim)
 
 
 def total(x, dim=None, keepdim=False, dtype=None):
-    return sum_(x, None if dim == () else dim, keepdim, dtype and kind(dtype))
+    return sum_(x, None if dim == () else dim, keepdim, dtype)
 
 
 def prod(x, dim=None, keepdim=False):
@@ -1022,15 +1203,17 @@ def extreme(best):
     def values(x, dim=None, keepdim=False):
         if not x.numel():
             raise RuntimeError("Expected reduction dim to be specified for input.numel() == 0.")
-        return reduced(x, dim, keepdim, one, slope)
+        return reduced(x, None if dim == () else dim, keepdim, one, slope)
 
     def where_is(x, dim=None, keepdim=False):
         first = lambda row: place(row) if place(row) >= 0 else row.index(best(row))
         return reduced(x, dim, keepdim, first, kind=int64)
 
-    def both(x, dim=None, keepdim=False):
-        if isinstance(dim, Tensor):
-            return (_maximum if best is max else _minimum)(x, dim)
+    def both(x, dim=None, keepdim=False, other=None):
+        if dim is not None:
+            axis(dim, x.ndim)
+        if other is not None:
+            return (_maximum if best is max else _minimum)(x, other)
         if dim is None or not x.ndim:
             return values(x) if dim is None else Pair(x, where_is(x))
         at = where_is(x, dim, True)
@@ -1045,19 +1228,19 @@ amax, argmax, max_ = extreme(max)
 amin, argmin, min_ = extreme(min)
 
 
-class Pair(tuple):
-    "Values and where they were."
-
-    def __new__(cls, values, indices):
-        return tuple.__new__(cls, (values, indices))
-
-    values, indices = property(lambda self: self[0]), property(lambda self: self[1])
+def pair(*names):
+    "A tuple of two whose parts have names, too."
+    parts = {name: property(operator.itemgetter(i)) for i, name in enumerate(names)}
+    return type("Pair", (tuple,), {"__new__": lambda cls, *two: tuple.__new__(cls, two), **parts})
 
 
-def cumsum(x, dim):
+Pair, Extremes = pair("values", "indices"), pair("min", "max")
+
+
+def cumsum(x, dim, dtype=None):
     f = lambda row: list(accumulate(row))
     result = x.dtype if x.dtype.sort == 2 else int64
-    return rows_of(x, dim, f, lambda g: f(g[::-1])[::-1], result)
+    return contiguous(rows_of(x, dim, f, lambda g: f(g[::-1])[::-1], dtype or result))
 
 
 def argsort(x, dim=-1, descending=False, stable=False):
@@ -1065,37 +1248,33 @@ def argsort(x, dim=-1, descending=False, stable=False):
         key = lambda i: (row[i] != row[i], row[i] if row[i] == row[i] else 0)
         return sorted(range(len(row)), key=key, reverse=descending)
 
-    return rows_of(x, dim, f, kind=int64)
+    return as_laid_out(x, rows_of(x, dim, f, kind=int64))
 
 
 def sort(x, dim=-1, descending=False, stable=False):
     at = argsort(x, dim, descending)
-    return Pair(picked(x, dim, at), at)
+    return Pair(as_laid_out(x, picked(x, dim, at)), at)
 
 
 def topk(x, k, dim=-1, largest=True, sorted=True):
     if k > x.shape[axis(dim, x.ndim)]:
         raise RuntimeError("selected index k out of range")
     values, at = sort(x, dim, largest)
-    return Pair(narrow(values, dim, 0, k), narrow(at, dim, 0, k))
+    return Pair(*(contiguous(narrow(part, dim, 0, k)) for part in (values, at)))
 
 
 def softmax_(x, dim, dtype=None):
-    return softmax(floats(x, dtype, "softmax"), dim)
+    return contiguous(softmax(to(x, dtype or x.dtype), dim))
 
 
 def log_softmax_(x, dim, dtype=None):
-    return log_softmax(floats(x, dtype, "log_softmax"), dim)
-
-
-def floats(x, wanted, name):
-    x = x if wanted is None else to(x, kind(wanted))
-    if x.dtype.sort < 2:
-        raise NotImplementedError(f'"{name}_kernel_impl" {NO_KERNEL} {WORDS[x.dtype.name]!r}')
-    return x
+    return contiguous(log_softmax(to(x, dtype or x.dtype), dim))
 
 
 def logsumexp(x, dim, keepdim=False):
+    x = to(x, x.dtype if x.dtype.sort == 2 else state["dtype"])
+    if dim == ():
+        missing("logsumexp along no axis")
     top = amax(detach(x), dim, True)
     top = masked_fill(top, _isinf(top), 0.0)
     out = total((x - top).exp(), dim, True).log() + top
@@ -1103,6 +1282,9 @@ def logsumexp(x, dim, keepdim=False):
 
 
 def norm(x, p=2, dim=None, keepdim=False):
+    if x.dtype.sort < 2:
+        words = f"Expected a floating point or complex tensor as input. Got {x.dtype.name}"
+        raise RuntimeError(f"linalg.vector_norm: {words}")
     p = 2 if p in ("fro", None) else p
     if p == 1:
         return total(x.abs(), dim, keepdim)
@@ -1114,12 +1296,14 @@ def norm(x, p=2, dim=None, keepdim=False):
     return kept_too(out, x)
 
 
-def any_(x, dim=None, keepdim=False):
-    return reduced(x, dim, keepdim, any, kind=boolean)
+def truth_of(f):
+    kinds = {"uint8": KINDS["uint8"]}
+    return lambda x, dim=None, keepdim=False: reduced(
+        x, dim, keepdim, f, kind=kinds.get(x.dtype.name, boolean)
+    )
 
 
-def all_(x, dim=None, keepdim=False):
-    return reduced(x, dim, keepdim, all, kind=boolean)
+any_, all_ = truth_of(any), truth_of(all)
 
 
 def unique(x):
@@ -1128,6 +1312,8 @@ def unique(x):
 
 
 def bincount(x, minlength=0):
+    if x.ndim != 1 or min(x.flat(), default=0) < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     found = [0] * max([minlength, *(i + 1 for i in x.flat())])
     for i in x.flat():
         found[i] += 1
@@ -1141,6 +1327,9 @@ def einsum(rule, *tensors):
     "Letters of two tensors and of the result are a batch; those of one are rows or columns."
     tensors = list(tensors[0] if isinstance(tensors[0], list | tuple) else tensors)
     left, arrow, out = rule.replace(" ", "").partition("->")
+    for letter in (left + out).replace("...", "").replace(",", ""):
+        if not (letter.isascii() and letter.isalpha()):
+            raise RuntimeError("einsum(): invalid subscript given, subscripts must be in [a-zA-Z]")
     inputs, named, size = left.split(","), left.replace(",", "").replace("...", ""), {}
     if len(inputs) != len(tensors):
         raise RuntimeError(f"einsum(): {len(tensors)} operands were provided for {rule}")
@@ -1171,6 +1360,8 @@ def product(a, b):
     "Torch keeps each factor of a product for the gradient of the other, and a copy of neither."
     if a.dtype is not b.dtype:
         raise RuntimeError(f"{NO_KINDS}, but got: {a.dtype} != {b.dtype}")
+    if a.dtype is boolean:
+        raise NotImplementedError(f"\"addmm_impl_cpu_\" {NO_KERNEL} 'Bool'")
     if min(a.ndim, b.ndim) > 1 and b.ndim > 2 and a.shape[-1] != b.shape[-2]:
         n = math.prod(broadcast(a.shape[:-2], b.shape[:-2]))
         sizes = f"[{n}, {a.shape[-1]}] but got: [{n}, {b.shape[-2]}]."
@@ -1201,13 +1392,27 @@ def two(x, a, y, b, wanted):
     return reshape(found, [size[c] for c in order]), order
 
 
-def mm(a, b, dims=2):
-    if a.ndim != dims or b.ndim != dims:
-        raise RuntimeError("batch1 must be a 3D tensor" if dims == 3 else "self must be a matrix")
-    return product(a, b)
+def of_axes(*dims, words):
+    "The product of tensors with so many axes."
+
+    def call(a, *other):
+        (b,) = other
+        if (a.ndim, b.ndim) != dims:
+            raise RuntimeError(words)
+        if a.ndim == 3 and a.shape[0] != b.shape[0]:
+            raise RuntimeError("batch1 and batch2 must have same number of batches")
+        return product(a, b)
+
+    return call
 
 
-def dot(a, b):
+mm = of_axes(2, 2, words="self must be a matrix")
+bmm = of_axes(3, 3, words="batch1 must be a 3D tensor")
+mv = of_axes(2, 1, words="vector + matrix @ vector expected")
+
+
+def dot(a, *tensor):
+    (b,) = tensor
     if a.ndim != 1 or b.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {a.ndim}D and {b.ndim}D tensors")
     if len(a) != len(b):
@@ -1215,9 +1420,16 @@ def dot(a, b):
     return product(a, b)
 
 
+def outer(a, vec2):
+    for name, x in (("self", a), ("vec2", vec2)):
+        if x.ndim != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {x.ndim}-D")
+    return unsqueeze(a, 1) * vec2
+
+
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    shape = broadcast(x1.shape, x2.shape)
-    a, b = (expand(x, shape) for x in (x1, x2))
+    shape, work = broadcast(x1.shape, x2.shape), common_kind([x1, x2])
+    a, b = (expand(to(x, work), shape) for x in (x1, x2))
     a, b = (x / clamp(norm(x, 2, dim, True), eps) for x in (a, b))
     return total(a * b, dim)
 
@@ -1229,14 +1441,20 @@ def ndim_of(one):
     return one.ndim if isinstance(one, Tensor) else 1
 
 
-def tensor(data, dtype=None, device=None, requires_grad=False):
+def tensor(data, dtype=None):
     "A number, or lists of lists of numbers."
+    if isinstance(data, Tensor):
+        return detach(copy(to(data, dtype or data.dtype)))
     nested = lambda one: isinstance(one, list | tuple | range | Tensor) and bool(ndim_of(one))
     shape, flat = [], [data]
     while flat and any(map(nested, flat)):
         if not all(map(nested, flat)):
             raise TypeError("not a sequence")
         for one in flat:
+            if isinstance(one, Tensor) and shape:
+                raise TypeError(
+                    "only integer tensors of a single element can be converted to an index"
+                )
             if len(one) != len(flat[0]):
                 wanted = f"length {len(flat[0])} at dim {len(shape)} (got {len(one)})"
                 raise ValueError(f"expected sequence of {wanted}")
@@ -1245,67 +1463,82 @@ def tensor(data, dtype=None, device=None, requires_grad=False):
     kinds = [one.dtype if isinstance(one, Tensor) else kind_of(one) for one in flat]
     flat = [one.flat()[0] if isinstance(one, Tensor) else one for one in flat]
     for one in flat:
+        if isinstance(one, complex):
+            missing("complex numbers")
         if not isinstance(one, bool | int | float):
-            name = type(one).__name__
-            raise (
-                TypeError(f"new(): invalid data type '{name}'")
-                if name != "complex"
-                else (MissingName("complex numbers"))
-            )
-    result = kind(dtype) or max(kinds, key=lambda d: d.rank, default=state["dtype"])
-    out = Tensor(result.store(flat), shape, result)
-    return requires_grad_(out, requires_grad)
+            raise TypeError(f"new(): invalid data type '{type(one).__name__}'")
+    result = dtype or max(kinds, key=lambda d: d.rank, default=state["dtype"])
+    return Tensor(result.store(flat), shape, result)
 
 
-def as_tensor(data, dtype=None, device=None):
-    return to(data, kind(dtype) or data.dtype) if isinstance(data, Tensor) else tensor(data, dtype)
+def as_tensor(data, dtype=None):
+    return to(data, dtype or data.dtype) if isinstance(data, Tensor) else tensor(data, dtype)
 
 
-def full(size, fill_value, dtype=None, device=None, requires_grad=False):
-    size = (size,) if isinstance(size, int) else tuple(map(operator.index, size))
-    value = item(fill_value) if isinstance(fill_value, Tensor) else fill_value
-    result = kind(dtype) or kind_of(value)
+def check_size(size):
     if any(n < 0 for n in size):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {size}")
-    out = Tensor(result.store([value]) * math.prod(size), size, result)
-    return requires_grad_(out, requires_grad)
 
 
-def filled(value):
-    def make(*size, dtype=None, device=None, requires_grad=False):
-        return full(listed(size), value, kind(dtype) or state["dtype"], requires_grad=requires_grad)
-
-    return make
-
-
-zeros, ones = filled(0), filled(1)
+def full(size, fill_value, dtype=None):
+    result = dtype or kind_of(fill_value)
+    check_size(size)
+    return Tensor(fitting(fill_value, result) * math.prod(size), size, result)
 
 
-def arange(start, end=None, step=1, dtype=None, device=None):
+def zeros(size, dtype=None):
+    return full(size, 0, dtype or state["dtype"])
+
+
+def ones(size, dtype=None):
+    return full(size, 1, dtype or state["dtype"])
+
+
+def arange(start, end=None, step=1, dtype=None):
     start, end = (0, start) if end is None else (start, end)
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    if not step:
+        raise RuntimeError("step must be nonzero")
     count = math.ceil((end - start) / step)
-    if count < 0:
+    if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    result = kind(dtype) or max(map(kind_of, (start, end, step)), key=lambda d: d.sort)
+    result = dtype or max(map(kind_of, (start, end, step)), key=lambda d: d.sort)
+    result = dtype or (int64 if result is boolean else result)
+    if result is boolean:
+        raise NotImplementedError(f"\"arange_cpu\" {NO_KERNEL} 'Bool'")
     return Tensor(result.store([start + i * step for i in range(count)]), (count,), result)
 
 
-def linspace(start, end, steps, dtype=None, device=None):
-    result, step = kind(dtype) or state["dtype"], (end - start) / max(steps - 1, 1)
+def number_in(x, words):
+    if isinstance(x, Tensor) and x.ndim:
+        raise RuntimeError(words)
+    return 1.0 * (x.flat()[0] if isinstance(x, Tensor) else x)
+
+
+def linspace(start, end, steps, dtype=None):
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    start, end = (
+        number_in(x, "linspace only supports 0-dimensional tensors") for x in (start, end)
+    )
+    result, step = dtype or state["dtype"], (end - start) / max(steps - 1, 1)
     back = lambda i: end - (steps - 1 - i) * step  # torch counts the second half from the end
     numbers = [start + i * step if i < steps // 2 or steps == 1 else back(i) for i in range(steps)]
     return Tensor(result.store(numbers), (steps,), result)
 
 
-def eye(n, m=None, dtype=None, device=None):
-    m, result = n if m is None else m, kind(dtype) or state["dtype"]
+def eye(n, m=None, dtype=None):
+    m, result = n if m is None else m, dtype or state["dtype"]
+    if min(n, m) < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {min(n, m)}")
     return Tensor(result.store([i == j for i in range(n) for j in range(m)]), (n, m), result)
 
 
 def like(make):
-    def call(x, *more, dtype=None, device=None, requires_grad=False):
-        return requires_grad_(make(x.shape, *more, dtype=kind(dtype) or x.dtype), requires_grad)
+    def call(x, *more, dtype=None):
+        new = lambda y: make(y.shape, *more, dtype=dtype or y.dtype)
+        if make in (rand, randn) and layout([x])[0] != [*range(x.ndim)]:
+            missing("random numbers for a transposed tensor")
+        return laid_out(new, detach(x))
 
     return call
 
@@ -1340,8 +1573,16 @@ def shown(x):
     return f"tensor({text(tolist(x))}{more}{how if x.requires_grad else ''})"
 
 
-def clone(x):
+def copy(x):
     return made(list(x.flat()), x.shape, x.dtype, (x, same))
+
+
+def clone(x):
+    return laid_out(copy, x)
+
+
+def contiguous(x):
+    return x if x.is_contiguous() else copy(x)
 
 
 def detach(x):
@@ -1359,8 +1600,7 @@ def requires_grad_(x, requires_grad=True):
 
 
 def data(x):
-    made_here = x.node is not None and not x.is_leaf
-    return (Data if made_here else Tensor)(x.storage, x.shape, x.dtype, x.strides, x.offset)
+    return Data(x.storage, x.shape, x.dtype, x.strides, x.offset)
 
 
 def set_data(x, new):
@@ -1377,21 +1617,17 @@ def copied(x, memo):
     return new
 
 
-def as_kind(x, *args, dtype=None, device=None, non_blocking=False, copy=False):
-    if any(isinstance(one, str) and one != "cpu" for one in args):
-        missing(f"the device {args[0]}")
-    kinds = [kind(one) for one in (*args, dtype) if isinstance(kind(one), engine.dtype)]
-    kinds += [one.dtype for one in args if isinstance(one, Tensor)]
-    return clone(to(x, kinds[0] if kinds else x.dtype)) if copy else to(x, *kinds or [x.dtype])
+def as_kind(x, tensor=None, dtype=None, copy=False):
+    new = to(x, dtype or (x if tensor is None else tensor).dtype)
+    return clone(new) if copy and new is x else new
 
 
-def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
-    return all(isclose(a, b, rtol, atol, equal_nan).flat())
+def allclose(a, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    return all(isclose(a, other, rtol, atol, equal_nan).flat())
 
 
-def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
-    if a.dtype is not b.dtype:
-        raise RuntimeError(f"{a.dtype} did not match {b.dtype}")
+def isclose(a, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    b = other
     near = lambda x, y: x == y or abs(x - y) <= atol + rtol * abs(y) < inf
     both = lambda x, y: near(x, y) or (equal_nan and x != x and y != y)
     return pointwise(both, (), a, b, kind=boolean)
@@ -1473,10 +1709,15 @@ default_generator = Generator()
 
 
 def drawn(numbers):
-    def make(*size, dtype=None, device=None, generator=None, requires_grad=False):
-        size, result = listed(size), kind(dtype) or state["dtype"]
+    def make(size, dtype=None, generator=None):
+        result = dtype or state["dtype"]
+        if result.sort < 2 and not math.prod(size):
+            missing("no random whole numbers")
+        if result.sort < 2:
+            raise NotImplementedError(f'"normal_kernel_cpu" {NO_KERNEL} {result.name!r}')
+        check_size(size)
         found = numbers(generator or default_generator, math.prod(size), result)
-        return requires_grad_(Tensor(result.store(found), size, result), requires_grad)
+        return Tensor(result.store(found), size, result)
 
     return make
 
@@ -1486,25 +1727,34 @@ randn = drawn(Generator.normals)
 rand = drawn(Generator.uniforms)
 
 
-def randint(low, high=None, size=None, dtype=None, generator=None, device=None):
-    low, high, size = (0, low, high) if size is None else (low, high, size)
+def randint(low, size, high=None, dtype=None, generator=None):
+    low, high = (0, low) if high is None else (low, high)
     if low >= high:
         raise RuntimeError(f"random_ expects from={low} to be less than to={high}")
+    check_size(size)
     source = generator or default_generator
     numbers = [low + source.word() % (high - low) for _ in range(math.prod(size))]
-    return Tensor(numbers, size, kind(dtype) or int64)
+    return Tensor((dtype or int64).store(numbers), size, dtype or int64)
 
 
-def randperm(n, generator=None, dtype=None, device=None):
+def randperm(n, generator=None, dtype=None):
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
     found, source = list(range(n)), generator or default_generator
     for i in range(n - 1):
         j = i + source.word() % (n - i)
         found[i], found[j] = found[j], found[i]
-    return Tensor(found, (n,), kind(dtype) or int64)
+    return Tensor(found, (n,), dtype or int64)
 
 
 def multinomial(p, num_samples, replacement=False, generator=None):
+    if not p.is_contiguous():
+        missing("multinomial of a transposed tensor")
+    if p.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
     source, numbers, n = generator or default_generator, p.flat(), p.shape[-1]
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
     if any(not 0 <= weight < inf for weight in numbers):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if num_samples > n and not replacement:
@@ -1522,11 +1772,19 @@ def multinomial(p, num_samples, replacement=False, generator=None):
 
 
 def fill_normal(x, mean=0.0, std=1.0, generator=None):
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if layout([x])[0] != [*range(x.ndim)]:
+        missing("random numbers for a transposed tensor")
     numbers = (generator or default_generator).normals(x.numel(), x.dtype)
     return write(x, Tensor(x.dtype.store([mean + std * a for a in numbers]), x.shape, x.dtype))
 
 
 def fill_uniform(x, a=0.0, b=1.0, generator=None):
+    if a > b:
+        raise RuntimeError(f"uniform_ expects a [from, to) range, but found from={a} > to={b}")
+    if layout([x])[0] != [*range(x.ndim)]:
+        missing("random numbers for a transposed tensor")
     source = generator or default_generator
     numbers = [u * (b - a) + a for u in source.uniforms(x.numel(), x.dtype)]
     return write(x, Tensor(x.dtype.store(numbers), x.shape, x.dtype))

@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import types
+import warnings
 from pathlib import Path
 
 OUT, *ARCHIVE = sys.argv[1:]
@@ -30,7 +31,7 @@ else:  # the same judge over torch
         pass
 
     names = types.ModuleType("transformer_lit.page.torch_names")
-    vars(names).update(install=lambda: None, MissingName=MissingName)
+    vars(names).update(install=lambda: None, MissingName=MissingName, lacking=[])
     names.FACTS = json.loads(contents.facts())
     sys.modules["transformer_lit.page"] = types.ModuleType("transformer_lit.page")
     sys.modules["transformer_lit.page"].torch_names = names
@@ -39,6 +40,7 @@ else:  # the same judge over torch
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from calls import calls, outcome  # noqa: E402
 from programs import expression, program  # noqa: E402
 
 from transformer_lit.course import exercises as course  # noqa: E402
@@ -161,6 +163,19 @@ def programs():
     return found
 
 
+def called():
+    "What torch's functions give, or why they refuse, for arguments that fit and others."
+    found, kinds = [], page.torch_names.FACTS["signatures"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for text in calls(kinds):
+            try:
+                found.append([text, outcome(text, torch, F)])
+            except MissingName:
+                found.append([text, "missing"])
+    return found
+
+
 def models():
     "The book's encoder-decoder of two layers, and its Llama: logits, loss and all gradients."
     llama = importlib.import_module("transformer_lit.exercises.llama").MyLlama
@@ -211,6 +226,6 @@ def trained():
 torch.manual_seed(0)
 torch.set_default_dtype(torch.float64)
 blanks = json.loads((Path(OUT).parent / "blanks.json").read_text())
-parts = {f.__name__: f for f in (odd, expressions, programs, models, draws, trained)}
+parts = {f.__name__: f for f in (odd, expressions, programs, called, models, draws, trained)}
 result = {"verdicts": verdicts(blanks)} | {name: f() for name, f in parts.items()}
-Path(OUT).write_text(json.dumps(result))
+Path(OUT).write_text(json.dumps(result, default=str))

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def in_chromium(page, home):
     "What the page's engine finds in a browser, in the worker that judges what readers type."
     page.goto("book/intro.html")
     page.evaluate(START, f"{home}_static/python/worker.js")
-    names = ("in_the_page.py", "programs.py", "programs.txt", "odd_answers.txt")
+    names = ("in_the_page.py", "calls.py", "programs.py", "programs.txt", "odd_answers.txt")
     files = [[name, (Path(__file__).parent / name).read_text()] for name in names]
     found, heap = page.workers[0].evaluate(RUN, [*files, ["blanks.json", json.dumps(blanks())]])
     page.context.close()
@@ -136,6 +137,19 @@ def test_random_programs_end_as_with_torch(found):
             assert difference(there, here) < 1e-9, (lines, there, here)
     assert 100 < refused < len(torch) - 100
     assert sum(here == "missing" for _, here in page) < 0.02 * len(page)
+
+
+def test_whatever_torch_refuses_is_refused_and_what_both_take_has_equal_results(found):
+    "Calls of each function by its signature, with arguments of right and of wrong kinds."
+    torch, page = (one["called"] for one in found)
+    counts = Counter()
+    for (text, there), (_, here) in zip(torch, page, strict=True):
+        if here != "missing":
+            refused, too = (str(x).startswith("refused") for x in (there, here))
+            counts["refused" if refused else "taken"] += 1
+            assert refused == too, (text, there, here)
+            assert refused or difference(there, here) < 1e-5, (text, there, here)
+    assert min(counts["refused"], counts["taken"]) > 0.25 * len(torch) > 2000, counts
 
 
 def test_expressions_and_models_have_torchs_values_and_gradients(found):

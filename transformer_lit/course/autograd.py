@@ -538,8 +538,8 @@ def sum_(x, dim=None, keepdim=False, dtype=None):
 
 def mean(x, dim=None, keepdim=False):
     "The mean of each row along `dim`."
-    total = sum_(x, dim, keepdim)
-    return total.mul(ratio(1.0, x.numel() / max(total.numel(), 1)))
+    f = lambda row: ratio(sum(row), len(row))
+    return reduced(x, dim, keepdim, f, lambda g, n: [g[0] / n] * n)
 
 
 def rows_of(x, dim, f, slope=None, kind=None):
