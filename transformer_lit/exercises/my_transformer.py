@@ -642,7 +642,7 @@ class Written:
             lines.append(f"{'step':32}{'nats a letter on new stories':39}{beside}")
             if step >= 3 and self.ladder[0]["step"] > 2:  # the loss to beat
                 table = _spread(expected()["nats"][1])
-                lines.append(f"{'the table of letters (step 1)':71}{table}")
+                lines.append(f"{'the letter table (step 1)':71}{table}")
             lines += [self._bar(one["step"], one["nats"]) for one in self.ladder]
         return "\n".join(lines).rstrip()
 
