@@ -448,7 +448,7 @@ def models_bert_loss():
     shown, asked = hide(ids := torch.randint(97, (64, 61)), 97)
     hidden, kept = shown == 97, shown == ids
     every = all((asked & kind).any() for kind in (hidden, kept, ~hidden & ~kept))
-    return {"all that were": every and (asked | kept).all(), "all": asked.all()}
+    return {"all positions that were": every and (asked | kept).all(), "all": asked.all()}
 
 
 def training_smoothing_pad():

@@ -149,7 +149,7 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
     "too long": (
         lambda m: instruct(m, *[TALK] * 3, length=5),
         True,
-        r"2 of 2 conversations are longer than 5 tokens; .*: --set length=\d+",
+        r"2 of 2 conversations are longer than 5 tokens\. .*: --set length=\d+",
     ),
     "a template that changes what was said": (
         lambda m: instruct(m, *[{"messages": [ASKED, SAID] * 2}] * 3, chat_template=TRIMS),

@@ -160,5 +160,5 @@ def test_bits_are_shared_out_over_the_bytes_that_were_predicted(length):
 
 
 def test_one_token_predicts_nothing(writer):
-    with pytest.raises(InputError, match="'a' is one token"):
+    with pytest.raises(InputError, match="'a' is only one token"):
         writer.score("a")

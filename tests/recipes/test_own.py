@@ -540,7 +540,7 @@ class TestCommand:
             "paths": ("--text", "mytext"),
             "of start": ("--from", "stories"),
             "has no pairs": ("--pairs", "src"),
-            "1250 steps are another training": ("--preset", "stories"),
+            "planned for 3 steps, and its rates fit them. For 1250": ("--preset", "stories"),
         }
         for told, words in contradictions.items():
             code, out, err = run(*command, *words)

@@ -52,7 +52,7 @@ def test_several_translations_and_their_scores(exact):
 
 REFUSED = [
     *((["A man.", blank], "sentence 2 is empty") for blank in ("", "   ", "\n")),
-    ("Hello", r"write \[text\]$"),  # not taken for a list of letters
+    ("Hello", r"Write \[text\]$"),  # not taken for a list of letters
     (["A" * 31], "has 31 tokens, the model takes 30"),
 ]
 

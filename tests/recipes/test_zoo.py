@@ -52,7 +52,7 @@ def test_a_name_before_a_folder_of_that_name(shelf, tmp_path, monkeypatch):
 
 REFUSED = [
     (load, "multi30k-en-fr", "No model or folder named 'multi30k-en-fr'. Shipped: toy"),
-    (load, "../toy", "shipped are toy"),
+    (load, "../toy", "Shipped: toy"),
     (load, "", r"contains no model: it has no config\.json"),
     (model_card, "multi30k-en-fr", "No model named 'multi30k-en-fr'. Choose from: toy"),
 ]

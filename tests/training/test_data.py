@@ -264,8 +264,11 @@ def texts(n, **sizes):
         (lambda: pad([], 7), "no rows"),
         (lambda: bucket_by_length([(3, 5), (2, 31)], 29), "has 31 tokens, more than max_tokens=29"),
         (lambda: PairStream([], max_tokens=97, seed=0, **SPECIAL), "no pairs"),
-        (lambda: at(pair_stream(), 2, 9999), "epoch 2 has .* batches, position asks for 9999"),
-        (lambda: at(pair_stream(), 2, -1), "epoch 2 has .* batches, position asks for -1"),
+        (
+            lambda: at(pair_stream(), 2, 9999),
+            "epoch 2 has only .* batches, but position asks for 9999",
+        ),
+        (lambda: at(pair_stream(), 2, -1), "epoch 2 has only .* batches, but position asks for -1"),
         (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens is too short for 5 and one more"),
         (lambda: text_blocks(torch.arange(5), 0, 3), "length=0"),
         (lambda: texts(9), "9 tokens is too short for blocks of 5"),

@@ -560,7 +560,7 @@ def _changed(
             near = nearest(key, [*own, *sizes]) or "leave it out"
             if key in ("text", "pairs", "data"):  # the options for files
                 near = f"give its files as --{kind.reads}"
-            raise InputError(f"a {kind.kind.task} run has no {key}; {near}")
+            raise InputError(f"the {kind.kind.task} run has no {key}; {near}")
     settings |= given | ({"dataset": "own"} if given.get("paths") else {})
     settings |= {"test": "test"} if given.get("test_paths") else {}
     kept = {size: value for size, value in settings["sizes"].items() if size in sizes}

@@ -209,7 +209,9 @@ class PairStream(IterableDataset):
             if epoch != number:
                 number, batches = epoch, self.epoch(epoch)
             if not 0 <= i < len(batches):
-                raise ValueError(f"epoch {epoch} has only {len(batches)} batches, not {i}")
+                raise ValueError(
+                    f"epoch {epoch} has only {len(batches)} batches, but position asks for {i}"
+                )
             self.position = (epoch, i + 1) if i + 1 < len(batches) else (epoch + 1, 0)
             yield collate([self.pairs[j] for j in batches[i]], **self.ids)
 
