@@ -45,7 +45,7 @@ def answer(page, *texts, id="masks.1"):
 
 def test_answers_by_keyboard_are_judged_and_a_reload_keeps_the_right_one(asked):
     before = form(asked).bounding_box()["height"]
-    assert answer(asked, WRONG).startswith("✗ That is the triangle alone")
+    assert answer(asked, WRONG).startswith("✗ That is only the triangle")
     assert answer(asked, "").startswith("Fill the blank: a list.")
     assert answer(asked, "1; 2").startswith("This cannot be read.")
     assert asked.evaluate(KEPT) is None and not form(asked).locator(".answer-done").is_visible()
