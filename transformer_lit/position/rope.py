@@ -38,14 +38,14 @@ def _rotate(x: Float[Tensor, "... D"], cos: Tensor, sin: Tensor) -> Float[Tensor
 def rotate_half_split(
     x: Float[Tensor, "... D"], cos: Float[Tensor, "... P"], sin: Float[Tensor, "... P"]
 ) -> Float[Tensor, "... D"]:
-    "Rotate the planes (i, i + D/2) of `x`. `cos` and `sin` have size P = D/2 and broadcast over x."
+    "Rotate `x` in the planes (i, i + D/2). `cos` and `sin` have size P = D/2 and broadcast over x."
     return _rotate(x, torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
 
 
 def rotate_interleaved(
     x: Float[Tensor, "... D"], cos: Float[Tensor, "... P"], sin: Float[Tensor, "... P"]
 ) -> Float[Tensor, "... D"]:
-    "Rotate the planes (2i, 2i + 1) of `x`, the layout of the paper and of complex numbers."
+    "Rotate `x` in the planes (2i, 2i + 1), the layout of the paper and of complex numbers."
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
 
