@@ -73,10 +73,10 @@ def test_the_readme_quotes_the_records():
     ours = on_a_gpu.pop("multi30k-more-rdrop-en-de-tok")
     plain = on_a_gpu.pop("multi30k-more-plain-en-de-tok")
     (low,), (high,) = sorted(on_a_gpu.values())
-    for scores, said in ((ours, "{} BLEU on Multi30k"), (plain, "second setting it scored {},")):
+    for scores, said in ((ours, "{} BLEU on Multi30k"), (plain, "second setting it scored {}.")):
         score = f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
         assert said.format(score) in page
-    assert f"scored {low:.1f} and {high:.1f} (one seed each)" in page
+    assert f"scored {high:.1f}, and {low:.1f} at a lower learning rate (one seed each)" in page
     rdrop = [r for r in records if r.name.startswith("multi30k-more-rdrop")]
     assert max(r.minutes for r in rdrop) < 6 and "under six minutes on one GPU" in page
     assert {r.parameters for r in rdrop} == {2491904} and "2.5 million parameters" in page
