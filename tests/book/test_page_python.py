@@ -35,12 +35,13 @@ def here(tmp_path_factory):
         place = folder / "archive" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
-    script = str(Path(__file__).parent / "in_the_page.py")
+    script = Path(__file__).parent / "in_the_page.py"
     commands = {
         "torch": [sys.executable, script, folder / "torch.json"],
         "page": [sys.executable, "-S", script, folder / "page.json", folder / "archive"],
     }
-    started = [subprocess.Popen(command, cwd=folder) for command in commands.values()]
+    # each process writes a file of the reader's, so each has its own folder
+    started = [subprocess.Popen(c, cwd=tmp_path_factory.mktemp("own")) for c in commands.values()]
     assert [process.wait() for process in started] == [0, 0]
     return [json.loads((folder / f"{name}.json").read_text()) for name in commands]
 
