@@ -150,7 +150,7 @@ def test_whatever_torch_refuses_is_refused_and_what_both_take_has_equal_results(
             counts["refused" if refused else "taken"] += 1
             assert refused == too, (text, there, here)
             assert refused or difference(there, here) < 1e-5, (text, there, here)
-    assert min(counts["refused"], counts["taken"]) > 0.25 * len(torch) > 1000, counts
+    assert min(counts["refused"], counts["taken"]) > 2000, counts
 
 
 def test_expressions_and_models_have_torchs_values_and_gradients(found):
