@@ -1,6 +1,6 @@
 // Joins the articles of the site into one page to print. Runs in a page of the site, with `[pages, lines, base, shut]`.
 // Folds whose bar begins with a word of `shut` are left out; the others are open.
-async ([pages, lines, base, shut]) => {
+async ([pages, [title, ...about], base, shut]) => {
   const make = (tag, more = {}, ...inside) => {
     const made = Object.assign(document.createElement(tag), more);
     made.append(...inside);
@@ -21,6 +21,7 @@ async ([pages, lines, base, shut]) => {
       if (shut.some((word) => bar.startsWith(word))) fold.remove();
       else fold.open = true;
     }
+    for (const part of article.querySelectorAll("section")) if (part.children.length === 1) part.remove();
     for (const it of article.querySelectorAll("*")) {
       for (const name of ["hidden", "loading"]) it.removeAttribute(name);
       if (it.id) it.id = anchor(path, it.id);
@@ -31,27 +32,26 @@ async ([pages, lines, base, shut]) => {
       if (!it.hasAttribute("href")) continue;
       const to = new URL(it.getAttribute("href"), home);
       const there = to.pathname.slice(1);
-      if (to.origin !== home.origin) continue;
-      it.setAttribute("href", places.has(there) ? `#${anchor(there, decodeURIComponent(to.hash.slice(1)))}` : `${base}/${there}${to.hash}`);
+      if (to.origin === home.origin) it.setAttribute("href", places.has(there) ? `#${anchor(there, decodeURIComponent(to.hash.slice(1)))}` : `${base}/${there}${to.hash}`);
     }
     return article;
   };
 
   const articles = [];
   for (const page of pages) articles.push(await read(page));
+  const cited = ({ id }) => articles.some((article) => article.querySelector(`[href="#${id}"]`));
+  if (shut.length) for (const source of articles.at(-1).querySelectorAll(".citation")) if (!cited(source)) source.remove();
   const entries = articles.flatMap((article, i) => {
     const link = make("a", { href: `#${article.id}` }, article.querySelector("h1").textContent.trim());
     const entry = make("p", { className: "entry" }, link, make("span", { className: "place" }));
     return pages[i].part === pages[i - 1]?.part ? [entry] : [make("p", { className: "part" }, pages[i].part), entry];
   });
-  const [title, ...about] = lines;
   const front = make("section", { className: "title-page" }, make("h1", {}, title), ...about.map((line) => make("p", {}, line)));
   const contents = make("nav", { className: "book-contents" }, make("h1", {}, "Contents"), ...entries);
   const whole = make("div", { className: "bd-content" }, front, contents, ...articles);
   document.body.className = "";
   document.body.replaceChildren(whole);
-  await Promise.all([...document.images].map((image) => image.decode().catch(() => {})));
-  await document.fonts.ready;
+  await Promise.all([document.fonts.ready, ...[...document.images].map((image) => image.decode().catch(() => {}))]);
 
   // what is wider or taller than the paper is made smaller
   const todo = [];
@@ -59,7 +59,7 @@ async ([pages, lines, base, shut]) => {
     if (box.parentElement.closest("table, svg")) continue;
     const { width, height } = box.getBoundingClientRect();
     const room = (box.parentElement.clientWidth || whole.clientWidth) / Math.max(box.scrollWidth || 0, width);
-    const scale = Math.min(room, box.matches("img, svg") ? 900 / (height || 1) : 1);
+    const scale = Math.min(room, box.matches("img, svg") ? 480 / (height || 1) : 1);
     if (scale < 0.995) todo.push([box, 0.99 * scale]);
   }
   for (const [box, scale] of todo) box.style.zoom = scale;
