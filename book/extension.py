@@ -66,8 +66,8 @@ LISTENERS = [
     ("html-page-context", FIRST, site_pages.give_next),  # the next page of the first pass
     ("html-page-context", FIRST, site_pages.drop_card),  # the card doesn't describe the page
     ("html-page-context", FIRST, chapter.add_notation),  # a card with the letters
-    ("html-page-context", THEN, site_pages.mark_chinese),  # its language, in the glossary
     ("html-page-context", THEN, code_lines.mark_lines),  # each line of code gets its indentation
+    ("html-page-context", THEN, site_pages.mark_languages),
     ("html-page-context", THEN, formulas.keep_style),  # KaTeX's style, only if there are formulas
     ("html-page-context", THEN, formulas.colour_page),  # q, k and v in chapters of attention
     ("html-page-context", THEN, quizzes.add_scripts),  # only if there are questions or exercises

@@ -92,12 +92,20 @@ def drop_card(app, pagename, templatename, context, doctree):
 
 
 HAN = re.compile(r'<dt id="([^"]*)">(?=[^<]*[\u4e00-\u9fff])')
+# a cell of a table, a line that a cell printed, and what in it begins like German
+SAID = re.compile(r'(<td[^>]*>|<span class="ln"[^>]*>(?:<span></span>)?)([^<]+)')
+START = r"\b(?:[Ee]ine?[nmr]?|[Dd]er|Zwei) (?:[a-zäöüß]+ )?[A-ZÄÖÜ]"
+GERMAN = re.compile(rf"{START}(?:(?!  )[^\n('\[])*|\w*(?:hundert|tausend)\w*")
 
 
-def mark_chinese(app, pagename, templatename, context, doctree):
-    "Mark the language of Chinese names: it decides the font and a screen reader's voice."
+def mark_languages(app, pagename, templatename, context, doctree):
+    "Mark what isn't English: the language decides the font and a screen reader's voice."
+    body = context.get("body", "")
     if pagename == "book/glossary":
-        context["body"] = HAN.sub(r'<dt id="\1" lang="zh-Hans">', context["body"])
+        body = HAN.sub(r'<dt id="\1" lang="zh-Hans">', body)
+    context["body"] = SAID.sub(
+        lambda said: said[1] + GERMAN.sub(r'<span lang="de">\g<0></span>', said[2]), body
+    )
 
 
 # --- loading ------------------------------------------------------------------------------------

@@ -613,6 +613,7 @@ def test_chapters_formulas_and_terms_have_the_numbers_and_places_that_copies_nam
         assert re.search(r"#([^)]+)\)", book.text(f"{{term}}`{term}`", ""))[1] in glossary.ids
     count = int(re.search(r"The (\d+) terms", glossary.text)[1])
     assert glossary.text.count('lang="zh-Hans"') == count  # the Chinese names say their language
+    assert parsed["nbs/recipes/02_translation.html"].text.count('lang="de"') > 9
 
 
 def test_reference_and_chapters_lead_to_each_other_and_it_says_what_parameters_mean(parsed):
