@@ -207,8 +207,8 @@ _METRICS = {"bleu": _bleu, "exact": _exact}
 
 # %% ../../nbs/recipes/02_translation.ipynb #recipe
 _Pairs = Sequence[tuple[str, str]]
-_MOST, _OFTEN = 8000, 10  # size of an auto vocabulary, and how often each token must occur
-_BYTES, _PASSES = 3, 30  # rough bytes of a token; passes over the pairs until dropout doubles
+_MOST, _OFTEN = 5000, 3  # size of an auto vocabulary, and how often each token must occur
+_BYTES = 3  # of a token, roughly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +271,8 @@ class Translation(Recipe):
             return self
         tokens = sum(len(target.encode()) for _, target in examples) / _BYTES
         passes = self.steps * self.max_tokens / max(1, tokens)
-        return replace(self, sizes={**self.sizes, "dropout": 0.1 if passes <= _PASSES else 0.2})
+        dropout = 0.2 * min(max((passes - 10) / 20, 0), 1)  # none until 10 passes, most from 30 on
+        return replace(self, sizes={**self.sizes, "dropout": round(dropout, 2)})
 
     def train_tokenizer(self, examples: _Pairs) -> BPETokenizer:
         texts = (text for pair in examples for text in pair)
