@@ -109,7 +109,7 @@ def statements(root: Path = ROOT) -> list[dict]:
             if entry := HEADING.match(text):
                 (shown,) = after["outputs"]
                 size = "".join(shown["text"]).partition(" ")[2].strip()
-                settled = re.findall(r"\{doc\}`(/nbs/[^`]+)`", text.partition("Settled in")[2])
+                settled = re.findall(r"\{doc\}`(/nbs/[^`]+)`", text.rpartition("See ")[2])
                 names = ("name", "mark", "title")
                 said_in = list(dict.fromkeys(name for name, _, _ in SOURCE.findall(text)))
                 given = {"page": page, "texts": said_in, "chapters": settled, "size": size}
@@ -160,7 +160,7 @@ def count(rows: list[dict]) -> str:
 def entry_table(rows: list[dict]) -> str:
     "The table of all entries in Markdown."
     lines = [
-        "| Entry | Source | Statement | Kind | Size of the error | Settled in |",
+        "| Entry | Source | Statement | Kind | Size of the error | Explained in |",
         "|---|---|---|---|---|---|",
     ]
     for r in rows:

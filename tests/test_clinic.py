@@ -75,7 +75,7 @@ def test_text_and_cell_say_the_same(name):
     assert cell["id"] == name.lower().replace(".", "-") and "#| eval: false" not in source(cell)
     assert "".join(cell["outputs"][0]["text"]) == f"{heading[3]} {size(name)}\n"
     assert not typed(given["size"], named), "a number of its size is typed"
-    parts = ["**Statement.**", "**What is so.**", "Settled in {doc}`/nbs/"]
+    parts = ["**Statement.**", "**The facts.**", "See {doc}`/nbs/"]
     parts += ["**What was meant.**"] * (kind != "proven")
     assert all(re.search(re.escape(part).replace(r"\{", r".*\{"), text) for part in parts)
     assert sources.quotes(text), "it does not say where its statement stands"
