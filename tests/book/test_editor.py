@@ -173,7 +173,7 @@ def test_by_keyboard_and_what_passed_is_kept_and_goes_into_the_file(page):
         for open in (True, False):
             button.press("Enter")
             assert fold.is_visible() == open
-            assert button.get_attribute("aria-expanded") == str(open).lower()
+            button.and_(page.locator(f"[aria-expanded={str(open).lower()}]")).wait_for()
 
 
 @weekly

@@ -152,8 +152,13 @@ QUERIES = {
     "transfomer": "models/01_transformer",  # as fingers write it
     "atention": "attention/01_self_attention",
 }
-PLACES = {"install": "book/use", "exercise": "book/teachers", "license": "book/use"}
-ABSENT = ("Mamba", "RLHF")  # what the family tree says is left out
+PLACES = {
+    "RLHF": "nbs/assistant/03_reward",
+    "install": "book/use",
+    "exercise": "book/teachers",
+    "license": "book/use",
+}
+ABSENT = ("Mamba",)  # what the family tree says is left out
 LISTED = yaml.safe_load((cards.ROOT / "book/search.yml").read_text(encoding="utf-8"))
 
 
