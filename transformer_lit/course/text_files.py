@@ -104,8 +104,8 @@ def pairs_from_files(
     _split(split, ("train", "val", "test"))
     parts = _parts(files, val, test)
     if empty := [name for name in ("train", "val", "test") if not parts[name]]:
-        total = sum(map(len, parts.values()))
-        raise InputError(f"None of {total} pairs falls into {empty[0]}. Give more pairs")
+        none = f"None of {sum(map(len, parts.values()))} pairs falls into {empty[0]}"
+        raise InputError(f"{none}. Give more pairs, or name files with --valid and --test")
     return parts[split]
 
 

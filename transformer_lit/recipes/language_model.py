@@ -294,8 +294,8 @@ class LanguageModeling(Recipe):
         return (line_step if self.lines else language_step)(model, batch)
 
     def schedule(self) -> Callable[[int], float]:
-        briefly = max(1, self.steps // 10)  # for a short training run
-        warmup = min(self.in_steps(self.warmup), briefly)
+        most = self.steps // 10 if isinstance(self.warmup, int) else self.steps  # in a short run
+        warmup = min(self.in_steps(self.warmup), max(1, most))
         return cosine(self.lr, warmup, self.steps, final=self.final)
 
 

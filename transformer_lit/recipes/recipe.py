@@ -342,7 +342,7 @@ class Recipe(ABC):
     model: str  # family of the model: a name in MODELS
     sizes: dict[str, Any]  # sizes of the model, without those in `given_sizes`
     steps: int  # optimiser steps
-    warmup: int | float  # steps in which the learning rate rises; or their share
+    warmup: int | float  # steps in which the learning rate rises, a tenth of all at most; or a share
     lr: float  # the highest learning rate
     test: str = "test"  # split of the final score
     optimizer: str = "adamw"  # or "muon"
@@ -358,6 +358,7 @@ class Recipe(ABC):
     remembers: ClassVar[tuple[str, ...]] = ("dataset", *_FILES_OF)  # fields that a model keeps
     named: ClassVar[tuple[str, ...]] = ()  # fields in `variant`, with their own options
     inherited: ClassVar[tuple[str, ...]] = ()  # fields taken from the model that a run starts from
+    chosen: ClassVar[tuple[str, ...]] = ()  # sizes that `fitted` chooses if they aren't given
     reads: ClassVar[str] = "text"  # the command's option for files
     read_files: ClassVar[Callable[[Sequence[str]], Any]]  # reads all examples in your own files
     given_sizes: ClassVar[tuple[str, ...]] = ("vocab_size",)  # sizes that follow from the rest
@@ -595,7 +596,8 @@ def settings_text(kind: type[Recipe], name: str) -> str:
     config = _known(recipe.model)[1]
     own, sizes = settings_of(kind, recipe.model)
     own = {name: getattr(recipe, name) for name in own if name not in (*_FILES_OF, "sizes")}
-    given = {f.name: recipe.sizes.get(f.name, f.default) for f in fields(config) if f.name in sizes}
+    given = {f.name: f.default for f in fields(config) if f.name in sizes}
+    given |= dict.fromkeys(recipe.chosen, "auto") | recipe.sizes
     rows = [*_rows(own, field_words(kind)), "", f"Sizes of {recipe.model}:"]
     rows += _rows({_spelt(recipe, k): v for k, v in given.items()}, field_words(config))
     return "\n".join([f"Presets: {', '.join(kind.presets)}", "", f"Settings of {name}:", *rows])

@@ -232,7 +232,7 @@ class Translation(Recipe):
     kind = Translator
     presets: ClassVar[dict[str, Recipe]] = {}
     remembers = (*Recipe.remembers, "form", "source", "target", "metric", "alpha")
-    named = ("source", "target", "form")
+    named, chosen = ("source", "target", "form"), ("dropout",)
     reads, read_files = "pairs", staticmethod(read_pair_files)
 
     def __post_init__(self):
