@@ -342,9 +342,7 @@ class Recipe(ABC):
     model: str  # family of the model: a name in MODELS
     sizes: dict[str, Any]  # sizes of the model, without those in `given_sizes`
     steps: int  # optimiser steps
-    warmup: (
-        int | float
-    )  # steps in which the learning rate rises, a tenth of all at most; or a share
+    warmup: int | float  # steps in which the rate rises, a tenth of all at most; or a share
     lr: float  # the highest learning rate
     test: str = "test"  # split of the final score
     optimizer: str = "adamw"  # or "muon"
