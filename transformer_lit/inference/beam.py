@@ -137,11 +137,15 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return up to `n_best` finished hypotheses for each source row, best first.
 
-    `model` is any object with `start` and `step`, in eval mode. A hypothesis is finished when it
-    ends with `eos` or has `max_len` tokens. The search for a sentence is over when no open prefix
-    can still enter its list, or when `beam` hypotheses are finished and no prefix would enter the
-    list now. A beam of width 1 is greedy decoding; if the width is the number of all possible
-    sequences, the search is exhaustive.
+    `model` is any object with two methods, in eval mode: `start(B, max_len, src, src_mask)` returns
+    a state with a row for each source, and `step(ids, state)` takes the newest ids, of shape N 1,
+    and returns logits of shape N 1 V. The state's method `select(rows)` puts these rows, some of
+    them repeated, in the place of all rows.
+
+    A hypothesis is finished when it ends with `eos` or has `max_len` tokens. The search for a
+    sentence is over when no open prefix can still enter its list, or when `beam` hypotheses are
+    finished and no prefix would enter the list now. A beam of width 1 is greedy decoding; if the
+    width is the number of all possible sequences, the search is exhaustive.
 
     Args:
         src: ids of the sources.

@@ -219,10 +219,9 @@ class Instructing(LanguageModeling):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         if self.rank is not None:
-            ends = tuple(self.where)
             what = {"rank": self.rank, "alpha": self.alpha}
             try:
-                add_lora(model, **what, where=lambda name, _: name.endswith(ends))
+                add_lora(model, **what, where=lambda name, _: name.endswith(tuple(self.where)))
             except ValueError as error:
                 raise InputError(f"{error}. Another choice: --set where=q_proj,v_proj") from error
         return model
@@ -239,7 +238,8 @@ class Instructing(LanguageModeling):
             return []
         plain = [row["prompt"] + row["completion"] for row in examples if "prompt" in row]
         turns = [turn["content"] for row in examples for turn in row.get("messages", ())]
-        return super().remarks(tokenizer, "".join(plain + turns))
+        counted = f"{len(examples)} conversations to learn from"
+        return [counted, *super().remarks(tokenizer, "".join(plain + turns))]
 
     def stream(self, tokenizer: Tokenizer, examples: list[Row], seed: int) -> LineStream:
         rows = self._rows(tokenizer, examples)

@@ -259,7 +259,7 @@ class Trained(ABC):
         elif config_describes(self.model):
             sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         else:
-            raise InputError("its sizes don't describe all of this model. Try `save_hf`")
+            raise InputError("sizes can't rebuild this model: quantise after saving, or `save_hf`")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
