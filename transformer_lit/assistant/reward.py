@@ -97,5 +97,5 @@ def policy_loss(
     if normaliser == "token":
         return -gain.sum() / mask.sum().clamp(min=1)
     if not isinstance(normaliser, int) or isinstance(normaliser, bool) or normaliser < 1:
-        raise ValueError(f"normaliser must be 'sequence', 'token' or positive, got {normaliser!r}")
+        raise ValueError(f"normaliser: sequence, token or a positive integer, got {normaliser!r}")
     return -gain.sum() / normaliser

@@ -177,7 +177,7 @@ def stream(
     """
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         got = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"ids must be a tensor B T, got {got}. For text: load(…).generate(text)")
+        raise TypeError(f"pass torch.tensor([ids]), B T, not {got}. For text: load(…).generate")
     if not ids.shape[1]:
         raise ValueError("ids contain no token to continue. Give each row at least one")
     if max_new_tokens < 0:

@@ -29,10 +29,10 @@ class BertConfig:
     "Sizes of a `Bert`; the defaults are those of the paper's base model."
 
     vocab_size: int  # V, including the mask token
-    d_model: int = 768  # C
-    n_layers: int = 12
-    n_heads: int = 12  # H
-    d_ff: int = 3072  # F
+    d_model: int = 768  # C, width of each vector
+    n_layers: int = 12  # number of layers
+    n_heads: int = 12  # H, heads of each attention
+    d_ff: int = 3072  # F, width of the feed-forward network
     max_len: int = 512  # the number of positions that have a vector
     dropout: float = 0.1
 

@@ -251,7 +251,7 @@ def _modules(folder: Path) -> dict[str, Path]:
     path, found = folder / "modules.json", []
     said = read_json(path)
     if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
-        raise InputError(f"{path} is not a list of modules")
+        raise InputError(f"{path} must be a list of modules. Copy it from the model again")
     for one in said:
         one = PublishedSettings(one, path, MODULE_KEYS)
         where, _, kind = one["type"].rpartition(".")
@@ -352,7 +352,7 @@ def load_sentence_encoder(
     modules = _modules(folder)
     bert = load_hf(modules["Transformer"], dtype=dtype)
     if not isinstance(bert, Bert):
-        raise InputError(f"{folder} holds a {type(bert).__name__}, which isn't an encoder")
+        raise InputError(f"{folder} holds a {type(bert).__name__}, not an encoder such as minilm")
     C, tokenizer = bert.config.d_model, _tokenizer(modules["Transformer"], bert)
     (pool, with_prompt), use = _pooling(modules["Pooling"], C), _use(folder, C)
     if not with_prompt and any(use["prompts"].values()):

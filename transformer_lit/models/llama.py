@@ -31,16 +31,16 @@ class LlamaConfig(Tied):
     """
 
     vocab_size: int = 32_000  # V
-    d_model: int = 4096  # C
-    n_layers: int = 32
-    n_heads: int = 32  # H
-    n_kv_heads: int | None = None  # K; None means the same as n_heads
-    d_ff: int = 11_008  # F, about 8/3 · C
-    d_head: int | None = None  # D; None means C/H
+    d_model: int = 4096  # C, width of each vector
+    n_layers: int = 32  # number of layers
+    n_heads: int = 32  # H, heads of each attention
+    n_kv_heads: int | None = None  # K, key/value heads; None means n_heads
+    d_ff: int = 11_008  # F, width of the feed-forward network, about 8/3 · C
+    d_head: int | None = None  # D, size of a head; None means C/H
     max_len: int = 2048  # the longest text in training; the model itself accepts any length
-    rope_base: float = 10_000.0
-    eps: float = 1e-5  # as in Llama 3; LLaMA 7B has 1e-6
-    dropout: float = 0.0
+    rope_base: float = 10_000.0  # base of the wavelengths of RoPE
+    eps: float = 1e-5  # ε of the norms, as in Llama 3; LLaMA 7B has 1e-6
+    dropout: float = 0.0  # probability that an entry is dropped, in training
     tied: bool = False  # the output layer shares the token table
 
     def __post_init__(self):

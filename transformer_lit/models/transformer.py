@@ -34,15 +34,15 @@ class TransformerConfig:
     "Sizes of a `Transformer`; the defaults are those of the base model in the paper (table 3)."
 
     vocab_size: int  # V, shared by source and target
-    d_model: int = 512  # C
-    d_ff: int = 2048  # F
-    n_heads: int = 8  # H
-    n_layers: int = 6  # in each of the two stacks
-    dropout: float = 0.1  # on each sublayer's output and on embedding + position
+    d_model: int = 512  # C, width of each vector
+    d_ff: int = 2048  # F, width of the feed-forward network
+    n_heads: int = 8  # H, heads of each attention
+    n_layers: int = 6  # layers in each of the two stacks
+    dropout: float = 0.1  # dropout on each sublayer's output and on embedding + position
     residual: str = "post"  # the paper's wiring; or "pre"
-    attention_dropout: float = 0.0  # on the attention weights
-    activation_dropout: float = 0.0  # on the hidden units of the feed-forward network
-    bias: bool = True  # in the attention projections
+    attention_dropout: float = 0.0  # dropout on the attention weights
+    activation_dropout: float = 0.0  # dropout on the hidden units of the feed-forward network
+    bias: bool = True  # biases in the attention projections
     max_len: int = 256  # the longest source or target, in tokens, that a recipe uses
 
     def __post_init__(self):

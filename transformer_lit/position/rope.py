@@ -21,7 +21,7 @@ def rope_frequencies(d_head: int, base: int | float = 10_000.0) -> Float64[Tenso
     They are in float64 and on the CPU, whatever the default. Source: Su et al. 2024, section 3.2.2.
     """
     if d_head < 2 or d_head % 2:
-        raise ValueError(f"d_head must be even, because a plane takes two entries, got {d_head}")
+        raise ValueError(f"d_head, C/H by default, must be even for RoPE's pairs, got {d_head}")
     if not base > 1:
         raise ValueError(f"base must be above 1, so that wavelengths grow, got {base}")
     pair = torch.arange(0, d_head, 2, dtype=torch.float64, device="cpu")

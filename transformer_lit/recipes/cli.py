@@ -284,7 +284,7 @@ def train(
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(help="Two files with one sentence per line, or one file with tabs."),
+        typer.Option(help="Your own pairs: two files of sentences, or one with tabs."),
     ] = None,
     valid: Annotated[
         list[str] | None,
@@ -312,7 +312,7 @@ def train(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change any setting; several can follow."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change settings: --set clip=1 steps=50."),
     ] = None,
     shard: Annotated[
         bool,
@@ -692,7 +692,7 @@ def evaluate(
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(help="Two files with one sentence per line, or one file with tabs."),
+        typer.Option(help="Your own pairs: two files of sentences, or one with tabs."),
     ] = None,
     beam: _Beam = 5,
     device: _Device = "auto",

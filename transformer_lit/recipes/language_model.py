@@ -227,7 +227,7 @@ class LanguageModeling(Recipe):
     model: Literal["gpt", "llama", "assembly"]  # architecture: gpt, llama or assembly
     length: int  # tokens in a row (T); the context of a model that starts from nothing
     lines: bool = False  # treat each line as a separate text, and a row
-    batch_size: int  # blocks in a step
+    batch_size: int  # rows in a batch; a step takes one batch
     final: float = 0.1  # share of the peak rate at the end
     tokens: Literal["characters"] | int = "characters"  # characters, or the size of a BPE
     test: str = "val"

@@ -217,7 +217,7 @@ class Translation(Recipe):
 
     model: Literal["transformer", "gru"] = "transformer"  # architecture: transformer or gru
     vocab_size: Literal["auto"] | int  # tokens of one vocabulary for both languages, or auto
-    max_tokens: int  # tokens on each side of a batch, padding included
+    max_tokens: int  # most tokens of a batch on each side, with padding
     smoothing: float = 0.1  # weight of the label smoothing, in training
     rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice
     bpe_dropout: float = 0.0  # probability that a merge is left out, in training

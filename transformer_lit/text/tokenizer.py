@@ -135,7 +135,7 @@ def train_bpe(
     """
     specials = [*SPECIALS, *special_tokens]
     if len({*specials}) < len(specials) or not all(specials):
-        raise ValueError(f"special tokens must differ and not be empty, got {specials}")
+        raise ValueError(f"special tokens must differ and not be empty (3 exist): {specials}")
     least = len(specials) + 256
     if vocab_size < least:
         raise ValueError(f"vocab_size is {vocab_size}, but special tokens and bytes take {least}")
