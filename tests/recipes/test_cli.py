@@ -353,7 +353,7 @@ class TestCheck:
         wrong = solved_file(5).replace("arange(S) <=", "arange(S) <")
         (here / "my_transformer.py").write_text(wrong)
         code, out, _ = run("check", "--write", "--steps", "2")
-        assert code == 0 and out.startswith("masks.3: not yet. A position sees itself")
+        assert code == 0 and out.startswith("masks.3: not yet. A position may attend to itself")
         assert "\nNot a step yet: " in out
 
     def test_a_loop_without_end_is_left_out_with_its_line(self, run, here, monkeypatch):
