@@ -34,21 +34,21 @@ class AssemblyConfig(Tied):
     "The sizes and parts of a decoder-only model; the defaults are the parts of a small LLaMA."
 
     vocab_size: int  # V
-    d_model: int = 64  # C, width of each vector
+    d_model: int = 64  # C, width of each token's vector
     n_layers: int = 4  # number of layers
-    n_heads: int = 4  # H, heads of each attention
-    n_kv_heads: int | None = None  # K, key/value heads; None means n_heads
-    d_ff: int = 256  # F, width of the feed-forward network
+    n_heads: int = 4  # H, number of heads in each attention layer
+    n_kv_heads: int | None = None  # K, number of heads for keys and values; None: H
+    d_ff: int = 256  # F, hidden width of the feed-forward network
     max_len: int = 64  # the context length in training
-    position: str = "rope"  # see POSITIONS
-    norm: str = "rms"  # or "layer"
-    activation: str = "silu"  # see ACTIVATIONS of block.feedforward
-    gated: bool = True  # multiply by a second projection
-    residual: str = "pre"  # or "post", "sandwich", "deep"
-    bias: bool = False  # biases in attention and feed-forward
-    tied: bool = False
-    dropout: float = 0.0  # probability that an entry is dropped, in training
-    init: str = "xavier"  # or "gpt2"; DeepNorm always uses its own
+    position: str = "rope"  # none, learned, sinusoidal, t5, alibi, transformer-xl, deberta or rope
+    norm: str = "rms"  # kind of norm: rms or layer
+    activation: str = "silu"  # activation: relu, gelu, gelu_tanh, silu or sigmoid
+    gated: bool = True  # multiply the activation by a second projection, as SwiGLU does
+    residual: str = "pre"  # place of the norms: pre, post, sandwich (two norms) or deep (DeepNorm)
+    bias: bool = False  # biases in attention and feed-forward network
+    tied: bool = False  # share the table of token vectors with the output layer
+    dropout: float = 0.0  # probability of dropout, which sets random entries to 0 in training
+    init: str = "xavier"  # first weights: xavier or gpt2; residual=deep always uses its own
 
     def __post_init__(self):
         check_sizes(self)

@@ -29,12 +29,12 @@ class BertConfig:
     "Sizes of a `Bert`; the defaults are those of the paper's base model."
 
     vocab_size: int  # V, including the mask token
-    d_model: int = 768  # C, width of each vector
+    d_model: int = 768  # C, width of each token's vector
     n_layers: int = 12  # number of layers
-    n_heads: int = 12  # H, heads of each attention
-    d_ff: int = 3072  # F, width of the feed-forward network
-    max_len: int = 512  # the number of positions that have a vector
-    dropout: float = 0.1
+    n_heads: int = 12  # H, number of heads in each attention layer
+    d_ff: int = 3072  # F, hidden width of the feed-forward network
+    max_len: int = 512  # number of positions that have a vector
+    dropout: float = 0.1  # probability of dropout, which sets random entries to 0 in training
 
     def __post_init__(self):
         check_sizes(self)

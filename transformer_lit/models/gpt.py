@@ -128,14 +128,14 @@ class GPTConfig(Tied):
     "Sizes of a `GPT`; the defaults are those of the smallest GPT-2 model."
 
     vocab_size: int = 50_257  # V
-    d_model: int = 768  # C, width of each vector
+    d_model: int = 768  # C, width of each token's vector
     n_layers: int = 12  # number of layers
-    n_heads: int = 12  # H, heads of each attention
-    d_ff: int | None = None  # F, width of the feed-forward network; None means 4C
-    max_len: int = 1024  # the number of rows in the position table
-    dropout: float = 0.1  # probability that an entry is dropped, in training
-    bias: bool = True  # in the attention projections
-    tied: bool = True  # the output layer shares the token table
+    n_heads: int = 12  # H, number of heads in each attention layer
+    d_ff: int | None = None  # F, hidden width of the feed-forward network; None: 4C
+    max_len: int = 1024  # number of rows in the position table
+    dropout: float = 0.1  # probability of dropout, which sets random entries to 0 in training
+    bias: bool = True  # biases in the attention projections
+    tied: bool = True  # share the table of token vectors with the output layer
 
     def __post_init__(self):
         check_sizes(self)

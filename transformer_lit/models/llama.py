@@ -31,17 +31,17 @@ class LlamaConfig(Tied):
     """
 
     vocab_size: int = 32_000  # V
-    d_model: int = 4096  # C, width of each vector
+    d_model: int = 4096  # C, width of each token's vector
     n_layers: int = 32  # number of layers
-    n_heads: int = 32  # H, heads of each attention
-    n_kv_heads: int | None = None  # K, key/value heads; None means n_heads
-    d_ff: int = 11_008  # F, width of the feed-forward network, about 8/3 · C
-    d_head: int | None = None  # D, size of a head; None means C/H
-    max_len: int = 2048  # the longest text in training; the model itself accepts any length
-    rope_base: float = 10_000.0  # base of the wavelengths of RoPE
-    eps: float = 1e-5  # ε of the norms, as in Llama 3; LLaMA 7B has 1e-6
-    dropout: float = 0.0  # probability that an entry is dropped, in training
-    tied: bool = False  # the output layer shares the token table
+    n_heads: int = 32  # H, number of heads in each attention layer
+    n_kv_heads: int | None = None  # K, number of heads for keys and values; None: H
+    d_ff: int = 11_008  # F, hidden width of the feed-forward network, often about 8/3 · C
+    d_head: int | None = None  # D, width of each head; None: C/H
+    max_len: int = 2048  # longest text in training, in tokens; the model itself accepts any length
+    rope_base: float = 10_000.0  # base of RoPE's wavelengths; a larger base makes them longer
+    eps: float = 1e-5  # ε of the norms; Llama 3 has 1e-5, and LLaMA 7B has 1e-6
+    dropout: float = 0.0  # probability of dropout, which sets random entries to 0 in training
+    tied: bool = False  # share the table of token vectors with the output layer
 
     def __post_init__(self):
         check_sizes(self)

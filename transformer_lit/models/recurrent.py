@@ -28,9 +28,9 @@ class RecurrentConfig:
     "Sizes of a `Recurrent`."
 
     vocab_size: int  # V, shared by source and target
-    d_model: int = 256  # C, size of vectors and states; even, half for each direction
-    dropout: float = 0.1  # on embeddings and on the input of the output layer
-    max_len: int = 256  # longest source or target, in tokens, in a recipe
+    d_model: int = 256  # C, width of vectors and states; an even number, half for each direction
+    dropout: float = 0.1  # probability of dropout on embeddings and on the output layer's input
+    max_len: int = 256  # most tokens in a text to translate or its translation, with the end token
 
     def __post_init__(self):
         check_sizes(self)

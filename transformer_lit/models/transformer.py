@@ -34,16 +34,16 @@ class TransformerConfig:
     "Sizes of a `Transformer`; the defaults are those of the base model in the paper (table 3)."
 
     vocab_size: int  # V, shared by source and target
-    d_model: int = 512  # C, width of each vector
-    d_ff: int = 2048  # F, width of the feed-forward network
-    n_heads: int = 8  # H, heads of each attention
-    n_layers: int = 6  # layers in each of the two stacks
-    dropout: float = 0.1  # dropout on each sublayer's output and on embedding + position
-    residual: str = "post"  # the paper's wiring; or "pre"
-    attention_dropout: float = 0.0  # dropout on the attention weights
-    activation_dropout: float = 0.0  # dropout on the hidden units of the feed-forward network
+    d_model: int = 512  # C, width of each token's vector
+    d_ff: int = 2048  # F, hidden width of the feed-forward network
+    n_heads: int = 8  # H, number of heads in each attention layer
+    n_layers: int = 6  # number of layers in the encoder, and as many in the decoder
+    dropout: float = 0.1  # probability of dropout on sublayers' outputs and embedding + position
+    residual: str = "post"  # place of the norms: pre, or post (after each sum, as in the paper)
+    attention_dropout: float = 0.0  # probability of dropout on the attention weights
+    activation_dropout: float = 0.0  # probability of dropout on the feed-forward hidden units
     bias: bool = True  # biases in the attention projections
-    max_len: int = 256  # the longest source or target, in tokens, that a recipe uses
+    max_len: int = 256  # most tokens in a text to translate or its translation, with the end token
 
     def __post_init__(self):
         check_sizes(self)
