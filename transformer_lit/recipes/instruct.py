@@ -179,12 +179,12 @@ examples write the running totals first, and so does the model half of the time.
 class Instructing(LanguageModeling):
     "Teaches conversations to a decoder-only model; the loss counts what an assistant writes."
 
-    rank: int | None = None  # rank of LoRA; without it, all weights are trained
-    alpha: float = 16.0  # α of LoRA
-    where: tuple[str, ...] = ("q_proj", "v_proj")  # ends of the names of LoRA layers
-    think: float = 0.5  # share of the answers of running-sum that write totals
-    chat_template: str | None = None  # chat template of the model that the run starts from
-    ends: tuple[int, ...] = ()  # tokens that end an answer, from the same model
+    rank: int | None = None  # rank of LoRA's matrices; None: train all weights, without LoRA
+    alpha: float = 16.0  # α of LoRA, whose change of the weights is multiplied by α/rank
+    where: tuple[str, ...] = ("q_proj", "v_proj")  # ends of LoRA layers' names, typed q_proj,v_proj
+    think: float = 0.5  # share of running-sum's answers that write running totals before the result
+    chat_template: str | None = None  # chat template; with --from, that of the model
+    ends: tuple[int, ...] = ()  # ids of tokens that end an answer; with --from, those of the model
 
     kind = Assistant
     variant = "instruct"  # another task has presets of the same names
@@ -344,10 +344,10 @@ class QuestionStream:
 class Reasoning(Instructing):
     "Teaches by questions whose answers can be checked, to a model that answers some of them."
 
-    group_size: int = 8  # answers to each question
-    baseline: Literal["none", "mean", "leave_one_out"] = "mean"  # or none, leave_one_out
-    scale: Literal["std", "none"] = "std"  # or none
-    digits: int = 8  # digits of a question
+    group_size: int = 8  # number of answers to each question, whose rewards are compared
+    baseline: Literal["none", "mean", "leave_one_out"] = "mean"  # subtract mean/leave_one_out/none
+    scale: Literal["std", "none"] = "std"  # divide a reward by std (of its group's rewards) or none
+    digits: int = 8  # number of digits in each question
 
     kind = Reasoner
     variant = "reason"

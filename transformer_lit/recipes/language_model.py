@@ -225,11 +225,11 @@ class LanguageModeling(Recipe):
     "A decoder-only model for running text; its context is `length`, so `sizes` has no max_len."
 
     model: Literal["gpt", "llama", "assembly"]  # architecture: gpt, llama or assembly
-    length: int  # tokens in a row (T); the context of a model that starts from nothing
-    lines: bool = False  # treat each line as a separate text, and a row
-    batch_size: int  # rows in a batch; a step takes one batch
-    final: float = 0.1  # share of the peak rate at the end
-    tokens: Literal["characters"] | int = "characters"  # characters, or the size of a BPE
+    length: int  # context of a new model, in tokens; with lines=False also the longest row (T)
+    lines: bool = False  # make each line of the text a row, instead of cutting the text into blocks
+    batch_size: int  # rows (sequences) in a batch; for the recipe reason: questions
+    final: float = 0.1  # learning rate of the last step, as a share of lr; 0.1: a tenth
+    tokens: Literal["characters"] | int = "characters"  # characters, or the number of BPE tokens
     test: str = "val"
     betas: tuple[float, float] = (0.9, 0.99)
     eps: float = 1e-8

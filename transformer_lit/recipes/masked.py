@@ -70,7 +70,7 @@ class MaskedModel(Trained):
 class MaskedModeling(LanguageModeling):
     "An encoder trained on running text; its vocabulary has one more id, the mask token."
 
-    model: Literal["bert"] = "bert"  # bert
+    model: Literal["bert"] = "bert"  # architecture: bert, the only choice
 
     kind = MaskedModel
     variant = "masked"  # a preset of the same name may be another task's

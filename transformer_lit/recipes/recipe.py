@@ -335,23 +335,23 @@ _FILES_OF = {"paths": "", "val_paths": "valid", "test_paths": "test"}
 class Recipe(ABC):
     "Everything that decides a training run. A task adds its own fields, and fills in the methods."
 
-    dataset: str  # data set, from `transformer-lit data list`; own if you give files
+    dataset: str  # data set, usually from `transformer-lit data list`; own: your files
     paths: tuple[str, ...] = ()  # your own files, instead of a data set of the course
     val_paths: tuple[str, ...] = ()  # files to validate on, instead of a part of `paths`
     test_paths: tuple[str, ...] = ()  # files for the final score
     model: str  # family of the model: a name in MODELS
     sizes: dict[str, Any]  # sizes of the model, without those in `given_sizes`
-    steps: int  # optimiser steps
-    warmup: int | float  # steps in which the learning rate rises; 0.1: a tenth of all
-    lr: float  # the highest learning rate
-    test: str = "test"  # split of the final score
-    optimizer: str = "adamw"  # adamw or muon
-    clip: float | None = 1.0  # largest norm of the gradient
-    betas: tuple[float, float] = (0.9, 0.98)  # of the running means of the optimiser
-    eps: float = 1e-9  # ε of the optimiser; that of the model is sizes.eps
-    weight_decay: float = 0.0  # weight decay of matrices
-    every: int | float = 500  # steps between checkpoints, with a validation; 0.1: a tenth
-    average: int | float = 1  # last checkpoints in the saved mean; 0.1: a tenth of steps
+    steps: int  # number of training steps; each takes one batch
+    warmup: int | float  # steps until lr is reached (fewer in some short runs); 0.1: a tenth of all
+    lr: float  # highest learning rate, at the end of the warm-up
+    test: str = "test"  # part of the data set for the final score, such as test or val
+    optimizer: str = "adamw"  # optimiser: adamw or muon
+    clip: float | None = 1.0  # norm to which a longer gradient is scaled down; None: no limit
+    betas: tuple[float, float] = (0.9, 0.98)  # decay of Adam's two running means, typed 0.9,0.98
+    eps: float = 1e-9  # ε, a small number that Adam adds to its denominator
+    weight_decay: float = 0.0  # weight decay of matrices; biases and gains have none
+    every: int | float = 500  # steps between two checkpoints (and validations); 0.1: a tenth of all
+    average: int | float = 1  # checkpoints to average at the end if that helps; 0.1: the last tenth
 
     kind: ClassVar[type[Trained]]  # class of the result
     presets: ClassVar[dict[str, "Recipe"]]  # presets by name; the first is the default

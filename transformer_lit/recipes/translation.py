@@ -216,17 +216,17 @@ class Translation(Recipe):
     "An encoder–decoder, trained on sentence pairs."
 
     model: Literal["transformer", "gru"] = "transformer"  # architecture: transformer or gru
-    vocab_size: Literal["auto"] | int  # tokens of one vocabulary for both languages, or auto
-    max_tokens: int  # most tokens of a batch on each side, with padding
-    smoothing: float = 0.1  # weight of the label smoothing, in training
-    rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice
-    bpe_dropout: float = 0.0  # probability that a merge is left out, in training
-    form: str = "raw"  # form of the data set: raw, or tok for multi30k
+    vocab_size: Literal["auto"] | int  # vocabulary size, both languages together; auto: up to 5000
+    max_tokens: int  # most source tokens, and most target tokens, in a batch, padding included
+    smoothing: float = 0.1  # share of the target that label smoothing spreads over all tokens
+    rdrop: float = 0.0  # weight of R-Drop, which reads each batch twice; 0: without R-Drop
+    bpe_dropout: float = 0.0  # probability that BPE skips a possible merge, in training
+    form: str = "raw"  # form of the text: raw, or tok (multi30k only; lower-cased and split)
     source: str = "en"  # language to translate from
     target: str = "de"  # language to translate to
-    metric: Literal["bleu", "exact"] = "bleu"  # metric of the final score
-    alpha: float = 1.0  # strength of the length penalty when the trained model searches
-    fall: str = "inverse_sqrt"  # fall of the rate; "cosine" ends at a twentieth of the peak
+    metric: Literal["bleu", "exact"] = "bleu"  # final score: bleu or exact (share of exact outputs)
+    alpha: float = 1.0  # length penalty of beam search; 0: none; higher values favour longer output
+    fall: str = "inverse_sqrt"  # fall of the learning rate: inverse_sqrt, or cosine (down to lr/20)
     average: int | float = 5
 
     kind = Translator
