@@ -127,7 +127,7 @@ def data_list(as_json: _Json = False) -> None:
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="Name of a data set, as in `data list`.")],
+    name: Annotated[str, typer.Argument(help="Name of a data set in `transformer-lit data list`.")],
     as_json: _Json = False,
 ) -> None:
     "Download a data set, check its hashes, and print its licence."
@@ -143,7 +143,7 @@ def data_fetch(
 
 @app.command("models")
 def models(as_json: _Json = False) -> None:
-    "List the models that come with the package, and published ones to download."
+    "List the models of the package and published ones to download."
     from transformer_lit.recipes.zoo import PUBLISHED, model_card, model_names
 
     about = {name: " ".join(model_card(name).split("\n\n")[1].split()) for name in model_names()}
@@ -253,9 +253,9 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Named set of data, sizes and schedule.")
+        str | None, typer.Option(help="Preset, a named choice of data, sizes and schedule.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, …; auto prefers cuda.")] = "auto",
     dtype: Annotated[
         _Dtype | None,
         typer.Option(
@@ -266,7 +266,7 @@ def train(
         int | None,
         typer.Option(min=0, max=2**32 - 1, help="Random seed of weights and batches (default: 0)."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/…).")] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue the run in --out, with its own settings."),
@@ -280,11 +280,11 @@ def train(
         list[str] | None, typer.Option(help="Your own text files, or folders with .txt files.")
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Your own conversations, a .jsonl file.")
+        list[str] | None, typer.Option(help="Your own conversations, in .jsonl files.")
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(help="Your own pairs: two files of sentences, or one with tabs."),
+        typer.Option(help="Your own sentence pairs: two files, line by line, or one with tabs."),
     ] = None,
     valid: Annotated[
         list[str] | None,
@@ -304,7 +304,7 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Optimiser steps; with --resume, more than planned only if the schedule allows.",
+            help="Number of training steps; with --resume, more only if the schedule allows it.",
         ),
     ] = None,
     every: Annotated[
@@ -322,11 +322,11 @@ def train(
         bool, typer.Option("--tensorboard", help="Also write a log for TensorBoard into --out.")
     ] = False,
     results: Annotated[
-        Path | None, typer.Option(help="Folder for the record (default: results).")
+        Path | None, typer.Option(help="Folder for the record of the run (default: results).")
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    "Train a model, score it, and write its record; a run keeps a log and checkpoints."
+    "Train a model, score it, and write its record. A run keeps a log and checkpoints."
     import torch
 
     from transformer_lit.course.records import pick_device
@@ -457,13 +457,13 @@ def _look_ahead(device: str, folders: Sequence[Path]) -> None:
         require_writable(folder)
 
 # %% ../../nbs/recipes/07_cli.ipynb #translate
-_Model = Annotated[str, typer.Option(help="Name of a shipped model, or a folder with a model.")]
+_Model = Annotated[str, typer.Option(help="Name from `transformer-lit models`, or a model folder.")]
 _Beam = Annotated[
     int,
     typer.Option(min=1, max=1000, help="Number of prefixes that beam search keeps; 1 is greedy."),
 ]
 _AT_ONCE = 256  # lines of a file that are translated before they are written
-_Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
+_Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …; auto prefers cuda.")]
 _Kept = Annotated[
     _Weights | None,
     typer.Option(help="Precision of a published model's weights (default: float32)."),
@@ -504,13 +504,13 @@ def translate(
     overlong: Annotated[
         _Overlong,
         typer.Option(
-            help="What to do with a line that is too long: stop, leave it empty, or cut it."
+            help="Handle too-long lines: error stops, skip leaves them empty, cut shortens them."
         ),
     ] = _Overlong.error,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
-    "Translate a sentence or a file; prints one line for each line of the input."
+    "Translate a sentence or a file. The output has a line for each line of the input."
     if (text is None) == (file is None):
         raise InputError("Give either a sentence (- reads standard input) or --file FILE.")
     if n_best > beam:
@@ -611,7 +611,7 @@ _TopP = Annotated[
 _MinP = Annotated[
     float | None,
     typer.Option(
-        help="Leave out tokens less probable than this fraction of the best one.", **_share
+        help="Leave out tokens with less than this fraction of the highest probability.", **_share
     ),
 ]
 _Penalty = Annotated[
@@ -628,7 +628,7 @@ _Seed = Annotated[
     typer.Option(min=0, max=2**63 - 1, help="Random seed; the same seed gives the same text."),
 ]
 _Temperature = Annotated[
-    float, typer.Option(help="Randomness of the sampling; 0 is greedy.", **_finite)
+    float, typer.Option(help="Randomness of sampling; 0 takes the most probable token.", **_finite)
 ]
 
 
@@ -658,7 +658,7 @@ def generate_text(
     weights: _Kept = None,
     as_json: _Json = False,
 ) -> None:
-    "Continue a text with a language model; prints each token as it is sampled."
+    "Continue a text with a language model. Each token is printed as it is sampled."
     prompt = _typed_in().removesuffix("\n") if prompt == "-" else prompt
     writer = _load(model, device, "stream", "continue a text", weights)
     chosen = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -682,23 +682,23 @@ def evaluate(
         str, typer.Option(help="Folder with a model, or the name of a shipped one.")
     ],
     dataset: Annotated[
-        str | None, typer.Option(help="Data set to score on (default: the one it was trained on).")
+        str | None, typer.Option(help="Data set to score on (default: the one used in training).")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Part of the data set (default: its test set).")
+        str | None, typer.Option(help="Part of the data set (default: that of the final score).")
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Your own text files, or folders with .txt files.")
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(help="Your own pairs: two files of sentences, or one with tabs."),
+        typer.Option(help="Your own sentence pairs: two files, line by line, or one with tabs."),
     ] = None,
     beam: _Beam = 5,
     device: _Device = "auto",
     as_json: _Json = False,
 ) -> None:
-    "Score a model on a data set or your own files: BLEU, exact matches, bits per byte, perplexity."
+    "Score a model on a data set or your files. Prints BLEU, exact matches, loss or perplexity."
     model = _load(checkpoint, device, "score", "be scored")
     files = {name: own for name, own in (("text", text), ("pairs", pairs)) if own}
     if files:
@@ -752,7 +752,7 @@ def bakeoff(
         str, typer.Option(help="Size of the models: small, or large for a GPU.")
     ] = "small",
     seeds: Annotated[
-        int, typer.Option(min=1, max=10, help="Number of seeds for each entry: 0, 1, …")
+        int, typer.Option(min=1, max=10, help="Number of runs for each entry, with seeds 0, 1, …")
     ] = 3,
     device: _Device = "auto",
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
@@ -761,7 +761,7 @@ def bakeoff(
     ),
     as_json: _Json = False,
 ) -> None:
-    "Train every entry of a bake-off with several seeds; each run gives a line and a record."
+    "Train every entry of a bake-off with several seeds. Each run gives a line and a record."
     from transformer_lit.recipes.bakeoff import bakeoff_presets, run_bakeoff
 
     entries = bakeoff_presets(name, setting)
@@ -815,7 +815,7 @@ def check_own(
         ),
     ] = False,
 ) -> None:
-    "Check the model you are writing, step by step, with a hint for each mistake."
+    "Check the model you are writing, step by step, with hints."
     if start:
         from transformer_lit.exercises.my_transformer import write_starter
 
@@ -884,7 +884,7 @@ def chat(
     device: _Device = "auto",
     weights: _Kept = None,
 ) -> None:
-    "Chat with a published model, one line at a time; Ctrl-C stops an answer."
+    "Chat with a published model, one line at a time. Ctrl-C stops an answer."
     import torch
 
     trained = _load(model, device, "chat", "answer", weights)
