@@ -45,7 +45,7 @@ class AssemblyConfig(Tied):
     activation: str = "silu"  # activation: relu, gelu, gelu_tanh, silu or sigmoid
     gated: bool = True  # multiply the activation by a second projection, as SwiGLU does
     residual: str = "pre"  # place of the norms: pre, post, sandwich (two norms) or deep (DeepNorm)
-    bias: bool = False  # biases in attention and feed-forward network
+    bias: bool = False  # biases in attention and feed-forward layers
     tied: bool = False  # share the table of token vectors with the output layer
     dropout: float = 0.0  # probability of dropout, which sets random entries to 0 in training
     init: str = "xavier"  # first weights: xavier or gpt2; residual=deep always uses its own

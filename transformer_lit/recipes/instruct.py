@@ -182,7 +182,7 @@ class Instructing(LanguageModeling):
     rank: int | None = None  # rank of LoRA's matrices; None: train all weights, without LoRA
     alpha: float = 16.0  # α of LoRA, whose change of the weights is multiplied by α/rank
     where: tuple[str, ...] = ("q_proj", "v_proj")  # ends of LoRA layers' names, typed q_proj,v_proj
-    think: float = 0.5  # share of running-sum's answers that write running totals before the result
+    think: float = 0.5  # share of running-sum's answers that write out running totals first
     chat_template: str | None = None  # chat template; with --from, that of the model
     ends: tuple[int, ...] = ()  # ids of tokens that end an answer; with --from, those of the model
 
