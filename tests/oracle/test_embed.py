@@ -243,7 +243,7 @@ REFUSED = [
     ("distilbert", lambda folder: reconfigure(folder, activation="relu"), "activation"),
     ("distilbert", lambda folder: reconfigure(folder, n_layers=10**9), "n_layers"),
     ("distilbert", lambda folder: rewrite(folder, more), "nothing reads: .*more.weight"),
-    ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, which isn't an enc"),
+    ("bert", lambda folder: theirs("llama").save_pretrained(folder), "a Llama, not an enc"),
     ("bert", one_more_token, "has the id 24, but the model's table has only 24 rows"),
     *(("bert", says("1_Pooling/config.json", said), words) for said, words in POOLED.items()),
     *(("bert", says(USE, said), words) for said, words in USED.items()),

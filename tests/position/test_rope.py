@@ -176,7 +176,7 @@ def test_no_positions_no_heads():
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [((7,), "d_head .* got 7"), ((0,), "got 0")]
+    [((7,), "d_head, .* got 7"), ((0,), "got 0")]
     + [((6, base), rf"base .*{base}") for base in (1.0, 0.0, -10.0, math.nan)],
 )
 def test_heads_and_bases_that_spread_nothing_are_refused(given, message):
