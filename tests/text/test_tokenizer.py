@@ -86,7 +86,7 @@ def test_of_too_many_characters_the_frequent_ones_are_whole():
     assert len(backend.encode(texts[0]).ids) > 90
     with pytest.raises(ValueError, match="is one string"):
         train_whole_bpe("one string", 300)
-    with pytest.raises(ValueError, match="take 259"):
+    with pytest.raises(ValueError, match="need vocab_size >= 259"):
         train_whole_bpe(texts, 258)
 
 
@@ -220,22 +220,22 @@ def read_with(*replaced):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: train_bpe(LINES, 258), r"258.*259"),
+        (lambda: train_bpe(LINES, 258), "259 .*got 258"),
         (lambda: BPETokenizer.train("A man is riding a bike.", 300), "A man is"),  # no list
-        (lambda: TOKENIZER.decode([30, -1, 31]), r"-1 .*331"),
-        (lambda: TOKENIZER.decode([30, 331, 31]), r"331 .*331"),
-        (lambda: TOKENIZER.decode_bytes([30, 2**40, 31]), rf"{2**40} .*331"),
+        (lambda: TOKENIZER.decode([30, -1, 31]), r"-1 .*0 to 330"),
+        (lambda: TOKENIZER.decode([30, 331, 31]), r"331 .*0 to 330"),
+        (lambda: TOKENIZER.decode_bytes([30, 2**40, 31]), rf"{2**40} .*0 to 330"),
         (lambda: TOKENIZER.encode("ab\ud800"), r"ud800.* 2"),  # half a surrogate pair
         (lambda: TOKENIZER.encode_all(["fine", "ab\ud800"]), r"ud800.* 2"),
         (lambda: BPETokenizer.train(["fine", "ab\ud800"], 300), r"ud800.* 2"),
-        (lambda: CharTokenizer("abc").decode([1, -3, 0]), "id -3 is outside the vocabulary of 3"),
-        (lambda: CharTokenizer("abc").decode([1, 3, 0]), "id 3 is outside the vocabulary of 3"),
+        (lambda: CharTokenizer("abc").decode([1, -3, 0]), "id -3 is outside .* 0 to 2"),
+        (lambda: CharTokenizer("abc").decode([1, 3, 0]), "id 3 is outside .* 0 to 2"),
         (lambda: CharTokenizer("ab").encode("abx"), "never seen the character 'x'"),
         (lambda: CharTokenizer(""), "characters must differ"),
         (lambda: CharTokenizer("aba"), "characters must differ"),
         (lambda: BPETokenizer.load("no_such.json"), r"no_such\.json"),
-        (lambda: read_with((Regex("a"), "a" * 10**6)), "a text 1,000,001 times as long"),
-        (lambda: read_with(*[("a", "aa")] * 5), "a text 243 times as long"),
+        (lambda: read_with((Regex("a"), "a" * 10**6)), "lengthen texts 1,000,001 times"),
+        (lambda: read_with(*[("a", "aa")] * 5), "lengthen texts 243 times"),
     ],
 )
 def test_what_no_text_or_id_could_be_is_refused(call, words):
@@ -257,7 +257,7 @@ def test_a_pattern_that_takes_for_ever_is_one_sentence(monkeypatch, pattern, use
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
     for backend in (tokenizer.backend, tokenizer._ordinary):
         backend.pre_tokenizer = pre_tokenizers.Sequence([split, words])
-    with pytest.raises(InputError, match=r"tokenizer\.json can't cut this text \(.*(over|0 s)\)$"):
+    with pytest.raises(InputError, match=r"can't cut this text \(.*(over|0 s)\)\. Try .*r one$"):
         getattr(tokenizer, use)("a" * 320)
     monkeypatch.undo()  # a busy machine may need longer than that for two letters
     assert tokenizer.decode(tokenizer.encode("b b")) == "b b"

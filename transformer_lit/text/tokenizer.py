@@ -86,7 +86,7 @@ def _known(ids: Iterable[int], vocab_size: int) -> list[int]:
     "Return `ids` as a list, if all of them are in a vocabulary of that size; -1 is not an id."
     ids = list(ids)
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
-        raise ValueError(f"id {outside[0]} is outside the vocabulary of {vocab_size} tokens")
+        raise ValueError(f"id {outside[0]} is outside the vocabulary. Pass 0 to {vocab_size - 1}")
     return ids
 
 
@@ -98,7 +98,7 @@ def _backend(text: str, path: str | Path) -> Backend:
     try:
         return Backend.from_str(text)
     except Exception as error:  # the library raises a bare Exception
-        raise InputError(f"{path} is not a tokenizer file ({error})") from error
+        raise InputError(f"{path} is not a tokenizer file ({error}). Copy it again") from error
 
 
 def _is_ours(backend: Backend) -> bool:
@@ -135,10 +135,10 @@ def train_bpe(
     """
     specials = [*SPECIALS, *special_tokens]
     if len({*specials}) < len(specials) or not all(specials):
-        raise ValueError(f"special tokens must differ and not be empty (3 exist): {specials}")
+        raise ValueError(f"special tokens must differ and not be empty (first 3 fixed): {specials}")
     least = len(specials) + 256
     if vocab_size < least:
-        raise ValueError(f"vocab_size is {vocab_size}, but special tokens and bytes take {least}")
+        raise ValueError(f"need vocab_size >= {least} for bytes and specials, got {vocab_size}")
     if isinstance(texts, str):  # would count as many texts of one character
         raise ValueError(f"texts is one string, {texts[:20]!r}. Pass a list of strings")
     backend = _byte_level(models.BPE())
@@ -293,7 +293,7 @@ class BPETokenizer:
         "Read a tokenizer that `save` wrote; `InputError` when the file is missing or damaged."
         backend = _read(path)
         if not _is_ours(backend):
-            raise InputError(f"{path} is a tokenizer of another kind. Train one and save it")
+            raise InputError(f"{path} is a tokenizer of another kind. Try PublishedTokenizer.load")
         return cls(backend)
 
 # %% ../../nbs/text/01_tokenizer.ipynb #characters
@@ -462,7 +462,7 @@ def _refuse_long(file: Mapping[str, Any], path: str | Path) -> None:
     replaces = [(x["content"], x["pattern"]) for x in steps if x["type"] == "Replace"]
     grows = [1 + len(new) for new, old in replaces if len(new) > len(old.get("String", ""))]
     if (times := prod(grows)) > 8:  # published files reach 2 at most
-        raise InputError(f"{path} may make a text {times:,} times as long before it is cut")
+        raise InputError(f"{path} may lengthen texts {times:,} times; 8 is the limit. Use another")
 
 
 @dataclass(frozen=True)
@@ -580,7 +580,7 @@ def _encodings(backend: Backend, texts: Sequence[str], **how: Any) -> list[Encod
         return in_thread(lambda: backend.encode_batch(texts, **how)).result(seconds)
     except Exception as error:
         why = str(error) or f"it takes more than {seconds:.0f} s"
-        raise InputError(f"the model's tokenizer.json can't cut this text ({why})") from None
+        raise InputError(f"tokenizer.json can't cut this text ({why}). Try a shorter one") from None
 
 
 def read_published(
@@ -650,7 +650,7 @@ class PublishedTokenizer(BPETokenizer):
             if "▁" in "".join(_encodings(backend, ["a"], add_special_tokens=False)[0].tokens):
                 raise InputError(f"{path} puts a space in front of a text, which isn't supported")
         elif not isinstance(backend.decoder, decoders.ByteLevel):
-            raise InputError(f"{path} isn't BPE over bytes or with bytes, the only supported kinds")
+            raise InputError(f"{path} must be BPE over bytes (GPT-2) or with byte_fallback (Gemma)")
         ids = (roles.get(role) for role in ("pad", "bos", "eos"))
         return kind(backend, *ids, letters=roles.get("letters", False))
 
