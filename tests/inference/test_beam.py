@@ -198,7 +198,7 @@ def test_padded_sentences_are_each_as_alone_with_the_models_log_probabilities(al
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"beam": 0}, {"n_best": 0}, {"beam": 3, "n_best": 5}, {"max_len": 0},
+    [{"beam": 0}, {"n_best": 0}, {"n_best": 5, "beam": 3}, {"max_len": 0},
      {"max_len": [0]}, {"alpha": -0.5}, {"alpha": math.nan}, {"alpha": INF}],
 )  # fmt: skip
 def test_settings_out_of_range(prefix_model, wrong):

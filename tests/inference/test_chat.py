@@ -131,7 +131,7 @@ def test_what_has_no_room_is_refused_and_an_answer_ends_where_it_has_none(model,
     said(chat, "bike " * 8, max_new_tokens=999)
     assert len(chat.read) <= 61
     held = chat.turns
-    with pytest.raises(InputError, match="the chat holds 61"):
+    with pytest.raises(InputError, match="exceed max_len=61"):
         chat.say("bike " * 61)
     assert chat.turns is held
 

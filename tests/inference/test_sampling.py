@@ -384,8 +384,8 @@ REFUSED = [
     (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=1, stop=["a"]), "Pass eos"),
     (lambda: generate(small(), torch.tensor([[1]]), max_new_tokens=-1), "must be 0 or more"),
     (lambda: generate(small(), torch.zeros(1, 0).long(), max_new_tokens=1), "no token to continue"),
-    (leave_a_full_context, "it can't leave a full context"),
-    (lambda: LeftPadded(small(), torch.arange(1, 6)).start(3, 20), "one start with 5 rows"),
+    (leave_a_full_context, "with 5 rows and without max_len"),
+    (lambda: LeftPadded(small(), torch.arange(1, 6)).start(3, 20), "once, with 5 rows"),
 ]
 
 

@@ -113,7 +113,7 @@ def _candidates(
     if values[:, 0].isnan().any():  # topk puts nan first
         length = len(sentences[0].open[0])
         raise ValueError(
-            f"no probabilities after {length} tokens: a logit is nan or +inf, or all -inf"
+            f"after {length} tokens, a logit is nan or +inf, or all are -inf. Check the weights"
         )
     return [
         [(value, place // V, place % V) for value, place in zip(*row, strict=True)]
@@ -168,7 +168,7 @@ def beam_search(
     """
     longest = [max_len] * len(src) if isinstance(max_len, int) else list(max_len)
     if not 1 <= n_best <= beam or min(longest, default=1) < 1 or not 0 <= alpha < math.inf:
-        raise ValueError(f"can't search with {beam=}, {n_best=}, {max_len=}, {alpha=}")
+        raise ValueError(f"need 1 <= {n_best=} <= {beam=}, 1 <= {max_len=} and 0 <= {alpha=} < inf")
     found = [_Finished(n_best, alpha) for _ in src]
     running = [sentence(beam, n, eos, f) for n, f in zip(longest, found, strict=True)]
     state = model.start(len(src), max(longest, default=1), src, src_mask)

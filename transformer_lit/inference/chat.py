@@ -151,12 +151,12 @@ class Chat:
         own = sampling.generator(self.device) if "seed" in settings else self.generator
         turns = [*self.turns, *([] if text is None else [("user", text)])]
         if not turns or turns[-1][0] == "assistant":
-            raise InputError("there is no message to answer. Pass say a text")
+            raise InputError("there is no message to answer. Call say(text)")
         ids = self._ids(turns)
         while len(ids) + max_new_tokens > self.max_len and (shorter := _without_oldest(turns)):
             turns, ids = shorter, self._ids(shorter)
         if (room := self.max_len - len(ids)) < 1:
-            raise InputError(f"the message has {len(ids)} tokens, the chat holds {self.max_len}")
+            raise InputError(f"{len(ids)} tokens exceed max_len={self.max_len}. Shorten the text")
         answer: list[int] = []
         self.turns = [*turns, ("assistant", answer)]
         choose = partial(sampling.choose, generator=generator or own)
@@ -235,7 +235,7 @@ class Chat:
         "The conversation, up to where the answer begins."
         text = self._written(turns, opened=True)
         if not (ids := self.tokenizer.encode_written(text, text.shade)):
-            raise InputError("the chat template writes nothing")
+            raise InputError("the chat template writes nothing. Fix it or pass another")
         return ids
 
     def _closing(self) -> list[int]:
@@ -243,7 +243,7 @@ class Chat:
         head = takewhile(lambda turn: turn[0] == "system", self.turns)
         text = self._written([*head, ("user", "?"), ("assistant", "!")], opened=False)
         if DARK not in text.shade:
-            raise InputError("the chat template leaves out the message")
+            raise InputError("the chat template leaves out the message. Fix it or pass another")
         encode, find = self.tokenizer.encode_part, self.tokenizer.backend.token_to_id
         for mark in findall(r"<[^<>\s]+>", text.shade):
             if find(mark) is not None and len(encode(mark)) > 1:

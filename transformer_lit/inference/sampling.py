@@ -330,7 +330,7 @@ class LeftPadded(nn.Module):
         "Return the state of the wrapped model, which can be started only once."
         if self.started or batch_size != len(self.padding):
             rows = len(self.padding)
-            raise ValueError(f"made for one start with {rows} rows; it can't leave a full context")
+            raise ValueError(f"start each LeftPadded once, with {rows} rows and without max_len")
         self.started = True
         return _PaddedState(self.model.start(batch_size, max_len, src, src_mask), self.padding)
 

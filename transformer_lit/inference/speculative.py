@@ -38,7 +38,7 @@ def judge(
     column = torch.tensor(guesses, dtype=torch.long, device=p.device)[:, None]
     ratio = (p[:-1].gather(1, column) / q.gather(1, column)).squeeze(1)
     if not ratio.isfinite().all():
-        raise ValueError(f"a guess of {guesses} has no probability in q: it was not drawn from it")
+        raise ValueError(f"a guess of {guesses} has no probability in q. Draw the guesses from q")
     chance = torch.rand(ratio.shape, generator=generator, dtype=p.dtype, device=p.device)
     for i in (chance >= ratio).nonzero().flatten().tolist()[:1]:  # the first that is refused
         rest = (p[i] - q[i]).clamp(min=0)
@@ -86,7 +86,7 @@ def speculate(
         eos: this token, or one of these tokens, ends the text and is not given.
     """
     if len(ids) != 1 or ids.shape[1] < 1 or ahead < 1 or max_new_tokens < 0:
-        raise ValueError(f"can't speculate with {ids.shape=}, {ahead=}, {max_new_tokens=}")
+        raise ValueError(f"need one text in {ids.shape=}, 1 <= {ahead=} and 0 <= {max_new_tokens=}")
     text, held, ends = ids[0], 0, [eos] if isinstance(eos, int) else eos or []
     end, state = len(text) + max_new_tokens, model.start(1, len(text) + max_new_tokens, **source)
     while len(text) < end:
@@ -159,5 +159,5 @@ class PromptLookup:
 def expected_tokens(alpha: float | int, n: int) -> float:
     "Tokens that a call gives on average when each of n guesses is kept with probability alpha."
     if not 0 <= alpha <= 1 or n < 0:
-        raise ValueError(f"need a probability and a number of guesses, got {alpha=}, {n=}")
+        raise ValueError(f"alpha must be from 0 to 1, and n 0 or more, got {alpha=}, {n=}")
     return float(sum(alpha**k for k in range(n + 1)))
