@@ -199,7 +199,7 @@ REFUSED = [  # what is asked for, how, and the words of the one line
     (text, ["mytext"], {"val_paths": ["qa.jsonl"]}, "qa.jsonl has a record"),
     (text, ["mytext"], {"test_paths": ["none.txt"]}, "cannot read none.txt"),
     (text, [], {"val_paths": ["mytext"]}, "need files to train on. Add: --text FILE"),
-    (text, ["short"], {}, "is too short for"),
+    (text, ["short"], {}, "tokens are too few for two blocks"),
     (text, [], {}, "Name them with --text"),
     (text, ["mytext"], {"n_heads": 3}, "n_heads=3 is not a multiple of n_kv_heads=2"),
     (text, ["mytext"], {"optimizer": "sgd"}, "No optimizer named 'sgd'. Choose from: adamw, muon"),
@@ -244,7 +244,7 @@ def test_a_run_goes_on_with_what_it_has_read_and_with_nothing_else(here):
     for resume in (False, True):
         open_training(recipe, "run", device="cpu", resume=resume)
     (here / "mytext/a.txt").write_text("A man is driving a car.\n" * 20)
-    with pytest.raises(InputError, match=r"other settings: sha256 of mytext '\w{12}' → '\w{12}'$"):
+    with pytest.raises(InputError, match=r"settings: sha256 of mytext '\w{12}' → '\w{12}'\. C"):
         open_training(recipe, "run", device="cpu", resume=True)
 
 
@@ -401,7 +401,7 @@ class TestLonger:
         before = (here / "run/run.json").read_bytes()
         with pytest.raises(InputError, match="planned for 5 steps, and its rates fit them"):
             open_training(self.recipe(11, "cosine"), "run", device="cpu", resume=True)
-        with pytest.raises(InputError, match=r"other settings: steps 5 → 3; warmup 2 → 1$"):
+        with pytest.raises(InputError, match=r"settings: steps 5 → 3; warmup 2 → 1\. Choose"):
             shorter = replace(self.recipe(3, "cosine"), warmup=1)
             open_training(shorter, "run", device="cpu", resume=True)
         assert (here / "run/run.json").read_bytes() == before

@@ -251,7 +251,7 @@ def test_average_weights_refuses(tmp_path):
     for other in (nn.Linear(7, 5), nn.Linear(1, 5, bias=False)):
         save_weights(other, tmp_path / "b.safetensors")
         for pair in ("ab", "ba"):
-            with pytest.raises(InputError, match=r"have different tensors"):
+            with pytest.raises(InputError, match=r"differ in tensors"):
                 average_weights([tmp_path / f"{name}.safetensors" for name in pair])
 
 

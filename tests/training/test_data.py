@@ -263,15 +263,15 @@ def texts(n, **sizes):
     [
         (lambda: pad([], 7), "no rows"),
         (lambda: bucket_by_length([(3, 5), (2, 31)], 29), "has 31 tokens, more than max_tokens=29"),
-        (lambda: PairStream([], max_tokens=97, seed=0, **SPECIAL), "no pairs"),
+        (lambda: PairStream([], max_tokens=97, seed=0, **SPECIAL), "pairs is empty"),
         (
             lambda: at(pair_stream(), 2, 9999),
             "epoch 2 has only .* batches, but position asks for 9999",
         ),
         (lambda: at(pair_stream(), 2, -1), "epoch 2 has only .* batches, but position asks for -1"),
-        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens is too short for 5 and one more"),
+        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens are too few for length=5 and one"),
         (lambda: text_blocks(torch.arange(5), 0, 3), "length=0"),
-        (lambda: texts(9), "9 tokens is too short for blocks of 5"),
+        (lambda: texts(9), "9 tokens are too few for two blocks of length=5"),
         (lambda: texts(19, batch_size=0), "batch_size=0"),
         (lambda: at(texts(19), 0, 99), "epoch 0 .* has no batch 99"),
         (lambda: at(texts(19), 0, -1), "epoch 0 .* has no batch -1"),

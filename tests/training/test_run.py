@@ -363,8 +363,8 @@ BEGUN = {"lr": 0.1, "betas": (0.9, 0.98), "sizes": {"d": 2}, "steps": 5}
     ("change", "resume", "words"),
     [
         ({}, False, r"already holds a run.*--resume"),
-        ({"steps": 9}, True, r"steps 5 → 9$"),
-        ({"steps": ...}, True, r"steps 5 → None$"),
+        ({"steps": 9}, True, r"steps 5 → 9\. Choose"),
+        ({"steps": ...}, True, r"steps 5 → None\. Choose"),
         ({"lr": 0.2, "seed": 1}, True, r"lr 0\.1 → 0\.2; seed None → 1"),
         ({"betas": (0.9, 0.99)}, True, r"betas \[0\.9, 0\.98\] → \[0\.9, 0\.99\]"),
     ],

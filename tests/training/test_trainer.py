@@ -275,7 +275,7 @@ def test_what_has_no_token_is_passed_over_and_a_mean_of_nothing_is_refused(model
     logs = [[(log.step, log.loss, log.tokens) for log in t.run(2)] for t in (found, expected)]
     assert logs[0] == logs[1] and found.done == 2
     torch.testing.assert_close(found.model.state_dict(), expected.model.state_dict())
-    with pytest.raises(InputError, match="step 1: 100 steps in a row"):
+    with pytest.raises(InputError, match="step 1: no target in 100 batches"):
         next(taken.run(1))
     with pytest.raises(InputError, match="has a token that counts"):
         found.evaluate(batches(0))

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
     "Stack rows of ids into a tensor, padded on the right to the length of the longest row."
     if not rows:
-        raise ValueError("there are no rows to pad")
+        raise ValueError("there are no rows to pad. Pass at least one list of ids")
     longest = max(map(len, rows))
     table = [[*row, *[pad_id] * (longest - len(row))] for row in rows]
     return torch.tensor(table, dtype=torch.long)
@@ -69,7 +69,7 @@ def bucket_by_length(
     """
     longest = max((max(pair) for pair in lengths), default=0)
     if longest > max_tokens:
-        raise ValueError(f"a sentence has {longest} tokens, more than max_tokens={max_tokens}")
+        raise ValueError(f"a sentence has {longest} tokens, more than {max_tokens=}. Raise it")
     order = list(range(len(lengths)))
     rng = random.Random(seed)
     if seed is not None:
@@ -103,10 +103,10 @@ class TextBatch:
 def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[TextBatch]:
     "Return all whole blocks of `length` tokens, once and in order, as batches for an evaluation."
     if length < 1 or batch_size < 1:
-        raise ValueError(f"length and batch_size must be positive, got {length=}, {batch_size=}")
+        raise ValueError(f"length and batch_size must be 1 or more, got {length=}, {batch_size=}")
     count = (len(ids) - 1) // length
     if not count:
-        raise ValueError(f"a text of {len(ids)} tokens is too short for {length} and one more")
+        raise ValueError(f"{len(ids)} tokens are too few for {length=} and one more. Lower length")
     inputs = ids[: count * length].view(count, length)
     targets = ids[1 : count * length + 1].view(count, length)
     return [
@@ -136,9 +136,9 @@ class TextStream(IterableDataset):
 
     def __init__(self, ids: Int[Tensor, "N"], *, length: int, batch_size: int, seed: int):
         if length < 1 or batch_size < 1:
-            raise ValueError(f"sizes must be positive, got {length=}, {batch_size=}")
+            raise ValueError(f"sizes must be 1 or more, got {length=}, {batch_size=}")
         if len(ids) < 2 * length:
-            raise ValueError(f"a text of {len(ids)} tokens is too short for blocks of {length}")
+            raise ValueError(f"{len(ids)} tokens are too few for two blocks of {length=}. Lower it")
         self.ids, self.length, self.batch_size, self.seed = ids, length, batch_size, seed
         self.position = (0, 0)
 
@@ -191,7 +191,7 @@ class PairStream(IterableDataset):
         eos: int,
     ):
         if not pairs:
-            raise ValueError("there are no pairs to train on")
+            raise ValueError("pairs is empty. Pass at least one pair of id lists")
         self.pairs, self.max_tokens, self.seed = pairs, max_tokens, seed
         self.ids = {"pad_id": pad_id, "bos": bos, "eos": eos}
         self.position = (0, 0)

@@ -248,7 +248,7 @@ def join(
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         if shard:
-            raise InputError("one process has no other to share its weights with. Use torchrun")
+            raise InputError("--shard needs several processes. Start with torchrun or leave it out")
         yield ALONE
         return
     try:

@@ -32,7 +32,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         # With create_graph=True, the result below would silently be treated as a constant, and
         # torch's `once_differentiable` reports this only if `grad` itself requires a gradient.
         if torch.is_grad_enabled():
-            raise RuntimeError("the gradient of cross_entropy can't be differentiated again")
+            raise RuntimeError("cross_entropy can't be differentiated again. Omit create_graph")
         log_probs, targets = ctx.saved_tensors
         out = log_probs.exp()
         if ctx.smoothing:
@@ -68,7 +68,7 @@ def cross_entropy(
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
     if logits.shape[:-1] != targets.shape:  # a reshape by itself would accept T B for B T
-        raise ValueError(f"logits {tuple(logits.shape)} don't fit targets {tuple(targets.shape)}")
+        raise ValueError(f"targets need shape {(*logits.shape[:-1],)}, got {(*targets.shape,)}")
     if keep is not None:
         if keep.dtype != torch.bool:  # integers would be used as row indices and miscounted
             raise ValueError(f"keep must be bool, but is {keep.dtype}. Pass keep.bool()")

@@ -34,7 +34,7 @@ class WeightAverage:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, decay: float = 0.999):
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
         if short := kinds - {torch.float32, torch.float64}:  # 1 − decay is below their precision
-            raise ValueError(f"an average needs weights in float32 or float64, got {short}")
+            raise ValueError(f"averages need float32 or float64, got {short}. Call model.float()")
         if other := getattr(optimizer, "averaged_by", None):  # the state has room for only one
             raise ValueError(
                 f"this optimiser has an average already, of decay {other.decay}; use that one, or "

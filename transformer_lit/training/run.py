@@ -51,7 +51,7 @@ def save_weights(module: nn.Module, path: str | Path, *, dtype: torch.dtype | No
     """
     state = module.state_dict()
     if any(hasattr(tensor, "full_tensor") for tensor in state.values()):
-        raise ValueError("weights in parts are saved by the first process: see keep_weights")
+        raise ValueError("the weights are split. In each process: keep_weights(trainer, path)")
     with atomic_path(path) as temporary:
         save_tensors(state, temporary, dtype=dtype)
 
@@ -73,7 +73,7 @@ def average_weights(paths: Sequence[str | Path]) -> dict[str, Tensor]:
     for path in paths:
         tensors = load_tensors(path)
         if total and _shapes(total) != _shapes(tensors):
-            raise InputError(f"{path} and {paths[0]} have different tensors, so they have no mean")
+            raise InputError(f"{path} and {paths[0]} differ in tensors. Pass files of one model")
         for name, x in tensors.items():
             if x.is_floating_point():
                 x = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -243,12 +243,12 @@ def claim_folder(out: str | Path, settings: dict[str, Any], *, resume: bool) -> 
             f"{out} already holds a run. Continue it with --resume, or choose another --out"
         )
     begun, settings = read_table(about), json.loads(json.dumps(settings))  # a tuple becomes a list
-    if changed := [
+    if changed := "; ".join(
         f"{key} {begun.get(key)!r} → {settings.get(key)!r}"
         for key in sorted({*begun, *settings} - {"train"})
         if begun.get(key) != settings.get(key)
-    ]:
-        raise InputError(f"{out} was begun with other settings: {'; '.join(changed)}")
+    ):
+        raise InputError(f"{out} was begun with other settings: {changed}. Choose another --out")
 
 
 _HOLDS = ("checkpoints", "log.jsonl", "model", "tokenizer.json")  # what a training run overwrites
@@ -461,7 +461,7 @@ class Run:
             trainer.optimizer.state_dict(), trainer.model.state_dict()
             return
         if not (self.out / "log.jsonl").exists():
-            raise InputError(f"{self.out} was removed during the run")
+            raise InputError(f"{self.out} was removed during the run. Start it again")
         progress = {"step": trainer.done, "position": trainer.batches.position}
         progress |= {name: getattr(self, name) for name in _KEPT} | {"inputs": self._hashes}
         progress |= {"log": self.log, "settings": self._settings}

@@ -128,11 +128,11 @@ class Trainer:
 
     def __post_init__(self):
         if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be positive, got {self.clip}")
+            raise ValueError(f"clip must be above 0, or None for no clipping, got {self.clip}")
         if self.accumulate < 1:
             raise ValueError(f"accumulate must be 1 or more, got {self.accumulate}")
         if self.dtype not in (torch.float32, torch.bfloat16):  # float16 would need loss scaling
-            raise ValueError(f"dtype must be float32 or bfloat16, got {self.dtype}")
+            raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, got {self.dtype}")
         self.device = torch.device(self.device)
         self.world.adopt(self.optimizer)
 
@@ -146,11 +146,11 @@ class Trainer:
         while self.done < until:
             batches = list(islice(stream, self.accumulate))
             if len(batches) < self.accumulate:
-                raise ValueError(f"the batches ended after step {self.done} of {until}")
+                raise ValueError(f"the batches ended after step {self.done} of {until}. Pass more")
             log = self.one_step(batches)
             empty = 0 if log.tokens else empty + 1
             if empty == 100:
-                raise InputError(f"step {self.done + 1}: 100 steps in a row had no token to learn")
+                raise InputError(f"step {self.done + 1}: no target in 100 batches. Check the data")
             if log.tokens:
                 yield log
 
