@@ -187,7 +187,7 @@ def test_what_never_ends_is_not_read(tmp_path, read, kind):
             file.truncate(10**13)
     if read is file_sha256 and kind == "hole":
         return  # bytes of a file are hashed in parts, however many there are
-    told = "more than" if kind == "hole" else "it is a pipe or a device, not a file"
+    told = "more than" if kind == "hole" else "it is a pipe or a device. Save it to a file"
     with pytest.raises(InputError, match=rf"cannot read .*{kind}: .*{told}"):
         read(path)
 

@@ -55,7 +55,7 @@ def test_null_is_a_value_only_where_the_key_has_it():
     c = settings(ids=None, size=None)
     assert c["ids"] is None and c.get("ids", 3) == 3 and c.get("size", 7) == 7
     for given, name in ((c, "size"), (settings(), "size"), (settings(), "ids")):
-        with pytest.raises(InputError, match=f"^f/config.json doesn't set {name}$"):
+        with pytest.raises(InputError, match=f"^f/config.json doesn't set {name}. Add it"):
             given[name]
 
 

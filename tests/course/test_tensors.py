@@ -90,7 +90,7 @@ def test_numbers_that_are_not_finite_are_named(dtype, bad):
     check_finite(fine, "here")  # no sum that overflows is taken for a bad number
     x = x.clone()
     x[3, 4] = bad
-    with pytest.raises(InputError, match="here: b holds numbers that are not finite"):
+    with pytest.raises(InputError, match="here: b has numbers that are not finite"):
         check_finite({**fine, "b": x}, "here")
 
 

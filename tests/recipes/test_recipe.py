@@ -215,13 +215,13 @@ def test_weights_that_are_not_numbers_are_refused(folder):
     model = LanguageModel.load(folder)
     with torch.no_grad():
         model.model.layers[0].attn.k_proj.weight[3, 1] = torch.nan
-    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight holds numbers"):
+    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight has numbers"):
         model.save(folder.parent / "broken")
     assert not (folder.parent / "broken").exists()
     about = unseal(folder / "config.json")
     save_file(model.model.state_dict(), folder / "model.safetensors")  # by another hand
     seal(folder / "config.json", about, ["model.safetensors", "tokenizer.json"])
-    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight holds numbers"):
+    with pytest.raises(InputError, match=r"layers\.0\.attn\.k_proj\.weight has numbers"):
         LanguageModel.load(folder)
 
 

@@ -378,7 +378,7 @@ def load_pairs(
     how, read = dataset.pairs, partial(_read, dataset, progressbar=progressbar)
     if source == target or not {source, target} <= {*how.languages}:
         known = " and ".join(how.languages)
-        raise InputError(f"{name} has no direction {source!r} to {target!r}. It has {known}")
+        raise InputError(f"{name} has no direction {source!r} to {target!r}. Languages: {known}")
     _one_of(name, "form", form, how.forms)
     _one_of(name, "split", split, how.splits)
     broken, step = how.broken.get(split, ()), 1 if source == how.languages[0] else -1

@@ -88,7 +88,7 @@ def heatmap(
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 2:
-        raise ValueError(f"a heatmap shows a matrix, got the shape {values.shape}")
+        raise ValueError(f"a heatmap needs a matrix, got shape {values.shape}. For a row: [values]")
     image = ax.imshow(values, cmap=cmap, vmin=low, vmax=high, aspect="equal")
     ax.grid(False)
     ax.spines[:].set_visible(False)

@@ -85,7 +85,7 @@ def require_writable(folder: str | Path) -> None:
     try:
         tempfile.TemporaryFile(dir=next(there)).close()
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from error
+        raise InputError(f"cannot write to {folder}: {error.strerror}. Choose another") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -107,7 +107,7 @@ def open_file(path: str | Path) -> BinaryIO:
     """
     try:
         if not stat.S_ISREG(kind := os.stat(path).st_mode) and not stat.S_ISDIR(kind):
-            raise InputError(f"cannot read {path}: it is a pipe or a device, not a file")
+            raise InputError(f"cannot read {path}: it is a pipe or a device. Save it to a file")
         return open(path, "rb")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
@@ -136,7 +136,7 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}). It may be damaged") from error
+        raise InputError(f"{path} is not valid JSON ({error}). Correct or restore it") from error
 
 
 def read_table(path: str | Path, *, optional: bool = False) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def read_table(path: str | Path, *, optional: bool = False) -> dict[str, Any]:
     if optional and not Path(path).exists():
         return {}
     if not isinstance(said := read_json(path), dict):
-        raise InputError(f"{path} is not a table of settings")
+        raise InputError(f'{path} is not a table of settings, {{"name": value}}. Restore the file')
     return said
 
 

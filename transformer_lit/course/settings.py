@@ -54,16 +54,16 @@ def typed(kind: type, values: Any, path: str | Path) -> dict[str, Any]:
     names the file and the field if a field is missing, unknown or of the wrong type.
     """
     if not isinstance(values, dict):
-        raise InputError(f"{path} is not a table of settings")
+        raise InputError(f'{path} is not a table of settings, {{"name": value}}. Restore the file')
     if is_dataclass(kind):
         kinds = {field.name: field.type for field in fields(kind)}
         needed = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
         if unknown := values.keys() - kinds:
-            raise InputError(f"{path}: {min(unknown)} is unknown")
+            raise InputError(f"{path}: {min(unknown)} is unknown. Restore the file")
     else:
         kinds, needed = get_type_hints(kind), kind.__required_keys__
     if missing := needed - values.keys():
-        raise InputError(f"{path}: {min(missing)} is missing")
+        raise InputError(f"{path}: {min(missing)} is missing. Restore the file")
     known = {name: value for name, value in values.items() if name in kinds}
     return values | {k: fitted(f"{path}: {k}", value, kinds[k]) for k, value in known.items()}
 
@@ -191,7 +191,7 @@ class PublishedSettings(dict):
         key, value = self.known[name], super().get(name)
         if value is None and not (name in self and key.null):
             if name not in self.defaults:
-                raise InputError(f"{self.place} doesn't set {name}")
+                raise InputError(f"{self.place} doesn't set {name}. Add it, or copy the file again")
             value = self.defaults[name]
         if value is not None and not key.fits(value):
             raise InputError(f"{self.place} sets {name} to {shown(value)}; it must be {key.words}")

@@ -48,7 +48,7 @@ def open_tensors(path: str | Path) -> Iterator[safe_open]:
     Changing such a tensor doesn't change the file. `InputError` if the file is missing or damaged.
     """
     if not Path(path).is_file():
-        raise InputError(f"there is no file {path}")
+        raise InputError(f"there is no file {path}. Check its name and folder")
     try:
         with safe_open(path, "pt") as file:
             yield file
@@ -102,4 +102,4 @@ def check_finite(tensors: Mapping[str, Tensor], path: str | Path) -> None:
     "Raise `InputError` for the first tensor with an infinite number or a nan."
     for name, x in tensors.items():
         if x.is_floating_point() and x.numel() and not torch.stack(x.aminmax()).isfinite().all():
-            raise InputError(f"{path}: {name} holds numbers that are not finite")
+            raise InputError(f"{path}: {name} has numbers that are not finite. Use other weights")

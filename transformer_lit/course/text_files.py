@@ -40,7 +40,7 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not a text file: it contains a zero byte. Save it as UTF-8")
     text = read_text(path, LARGEST).removeprefix("\ufeff")
     if not text.strip():
-        raise InputError(f"{path} is empty")
+        raise InputError(f"{path} is empty. Put text into it, or name another file")
     return text
 
 
@@ -167,5 +167,5 @@ def _rows(files: list[Path]) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(text_lines(_text(files[0])), 1):
         source, tab, rest = line.partition("\t")
         if line.strip() and not tab:
-            raise InputError(f"{files[0]}, line {number} has no tab between two sentences")
+            raise InputError(f"{files[0]}, line {number} has no tab. Put one between the sentences")
         yield source, rest.partition("\t")[0]
