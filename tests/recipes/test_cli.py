@@ -191,7 +191,7 @@ FAILURES = {
     "less than no weight": ((*TRAIN, "--set", "rdrop=-1"), "rdrop must be 0 or above, got -1"),
     "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "must be in [0, 1), got 2"),
     "unknown optimiser": ((*TRAIN, "--set", "optimizer=sgd"), "sgd"),
-    "parts of one": ((*TRAIN, "--shard"), "Use torchrun"),
+    "parts of one": ((*TRAIN, "--shard"), "Start with torchrun"),
     "setting without a value": (
         (*WRITER, "--set", "steps"),
         "for example --set lr=0.001, but got 'steps'",

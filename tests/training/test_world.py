@@ -46,7 +46,7 @@ def test_one_process_is_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join("cpu") as world:
         assert world is ALONE
-    with pytest.raises(InputError, match="Use torchrun"), join("cpu", shard=True):
+    with pytest.raises(InputError, match="Start with torchrun"), join("cpu", shard=True):
         pass
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun --nproc-per-node 1
     with pytest.raises(KeyError), join("cpu"):
