@@ -425,8 +425,8 @@ REFUSED = [
     ("gemma3", "gemma3.attn_logit_softcapping", 50.0, "sets gemma3.attn_logit_softcapping"),
     ("gemma3", "gemma3.final_logit_softcapping", 0.0, "final_logit_softcapping to 0.0"),
     ("gemma3", "gemma3.rope.scaling.type", "yarn", "gemma3.rope.scaling.type to .yarn."),
-    ("gemma3", "tokenizer.ggml.scores", SCORES[:-1], "without a score"),
-    ("gemma3", "tokenizer.ggml.scores", [*SCORES[:-1], math.nan], "without a score"),
+    ("gemma3", "tokenizer.ggml.scores", SCORES[:-1], "without a finite score"),
+    ("gemma3", "tokenizer.ggml.scores", [*SCORES[:-1], math.nan], "without a finite score"),
     ("gemma3", "a token for a byte, or for what is unknown", LOSSY, "for unknown characters"),
     ("gemma3", "tokenizer.ggml.scores", None, "doesn't set tokenizer.ggml.scores"),
     ("gemma3", "tokenizer.ggml.bos_token_id", None, "doesn't set tokenizer.ggml.bos_token_id"),
@@ -487,7 +487,7 @@ DAMAGES = [
     (KEY, b"blk.0.attn_q.weight", "'blk.0.attn_q.weight' twice"),
     (KEY + number(2), KEY + number(9), "9 axes"),
     (ROW, ROW[:-8] + number(0, "Q"), "of the shape"),
-    (ROW + number(8), ROW + number(9), "type 9, which isn't"),
+    (ROW + number(8), ROW + number(9), "type 9. Supported types: "),
     (TABLE + number(0, "Q"), TABLE + number(32, "Q"), "puts 'token_embd.weight' at 32"),
 ]
 

@@ -80,8 +80,8 @@ class Reader:
         self.at += size
         return memoryview(self.bytes)[self.at - size : self.at]
 
-    def wrong(self, what: str) -> InputError:
-        return InputError(f"{self.path} {what}")
+    def wrong(self, what: str, now: str = ". Download it again, or another file") -> InputError:
+        return InputError(f"{self.path} {what}{now}")
 
     def forget(self) -> None:
         "Release the pages that were read; they are loaded again if they are needed."
@@ -205,7 +205,7 @@ class GGUF(Tensors):
         if reader.take(4) != b"GGUF":
             raise reader.wrong("isn't a GGUF file")
         if (version := reader.number("I")) not in (2, 3):
-            raise reader.wrong(f"is GGUF version {version}. Supported: 2 and 3, little-endian")
+            raise reader.wrong(f"is GGUF version {version}. Supported: 2 and 3, little-endian", "")
         n_tensors, n_values = reader.number("Q"), reader.number("Q")
         for _ in range(n_values):
             name, kind = reader.name(), reader.number("I")
@@ -227,13 +227,13 @@ class GGUF(Tensors):
         reader = self.reader
         name, n_axes = reader.name(), reader.number("I")
         if n_axes > 4:
-            raise reader.wrong(f"gives {name!r} {n_axes} axes")
+            raise reader.wrong(f"gives {name!r} {n_axes} axes, where 4 are the most")
         shape = tuple(reader.number("Q") for _ in range(n_axes))[::-1]  # in the file, last first
         number, start = reader.number("I"), reader.number("Q")
         if number not in KINDS:
             known = ", ".join(kind.name for kind in KINDS.values())
             raise reader.wrong(
-                f"stores {name!r} as type {number}, which isn't supported. Supported: {known}"
+                f"stores {name!r} as type {number}. Supported types: {known}", now=""
             )
         stored = Stored(shape, KINDS[number])
         if not shape or 0 in shape or shape[-1] % stored.kind.numbers:
@@ -479,7 +479,7 @@ def _scored_pieces(said: PublishedSettings, ids: dict[str, int], kinds: Sequence
     "SentencePiece's BPE: of all neighbours that form a token, the best score is merged first."
     scores, unknown = said["tokenizer.ggml.scores"], said.get("tokenizer.ggml.unknown_token_id")
     if len(scores) != len(ids) or not all(map(math.isfinite, scores)):
-        raise InputError(f"{said.place} has tokens without a score that is a finite number")
+        raise InputError(f"{said.place} has tokens without a finite score. Download it again")
     sizes = {*map(len, ids)}  # a token of n letters is cut only where both parts may be tokens
     pairs = []
     for (token, i), score in zip(ids.items(), scores):
@@ -550,7 +550,7 @@ def tokenizer_of(file: GGUF) -> PublishedTokenizer:
     said.known |= dict.fromkeys(templates, "load_gguf reads the one without a name")
     ids = {token: i for i, token in enumerate(tokens)}
     if not len(kinds) == len(tokens) == len(ids):
-        raise InputError(f"{said.place} has tokens twice, or without a kind")
+        raise InputError(f"{said.place} has tokens twice, or without a kind. Download it again")
     if odd := {*kinds} - {*range(NORMAL, 7)}:
         raise InputError(f"{said.place} has tokens of the kind {min(odd)}. Known kinds: 1 to 6")
     backend = make(said, ids, kinds)
