@@ -101,7 +101,7 @@ REFUSED = [
     (lambda: attends(LatentAttention, rank=3, d_head=5), OF_KEYS),
     (lambda: writes("Eva lives"), f"B T, not str{A_TEXT}"),
     (lambda: writes(torch.tensor([1, 2, 3])), rf"B T, not shape \(3,\){A_TEXT}"),
-    (lambda: save_hf(GPT(GPTConfig(**SIZES)), "gpt"), "read from no folder, and of these"),
+    (lambda: save_hf(GPT(GPTConfig(**SIZES)), "gpt"), "can't write this GPT, only an unch"),
     (lambda: load("stories", device="cuda:99"), "'cuda:99' is not available here .*; try cpu"),
 ]
 

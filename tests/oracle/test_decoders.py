@@ -366,7 +366,7 @@ REFUSED = [
     (
         "llama 1",
         {"quantization_config": {"quant_method": "x"}},
-        r"quantization_config \(x\), but only w",
+        r"quantization_config \(x\)\. Choose the model w",
     ),
     (
         "llama 1",
@@ -388,7 +388,7 @@ REFUSED = [
     ("deepseek", {"layer_types": [NEAR] * 3}, f"{NEAR} in layer_types"),
     ("gpt2", {"activation_function": "relu"}, ".relu."),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
-    ("qwen2 windows", {"layer_types": [NEAR] * 2}, "for 3 layers"),
+    ("qwen2 windows", {"layer_types": [NEAR] * 2}, "must list 3 layer_types of"),
     ("qwen2 windows", {"layer_types": ["linear_attention"] * 3}, "linear_attention"),
     *(("mistral", {"sliding_window": x}, f"sliding_window to {x}; it must be a") for x in (0, 2.5)),
     ("mixtral", {"num_local_experts": 7}, f"lacks {MOE_AT}.experts.5"),
@@ -405,7 +405,7 @@ REFUSED = [
     ("olmo 3", {"rope_parameters": rope()["rope_parameters"]}, "doesn't set sliding_attention"),
     ("qwen3-next", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
     ("qwen3-next", {"linear_value_head_dim": 7}, "linear_value_head_dim to 7"),
-    ("qwen3-next", {"layer_types": [NEAR] * 5}, "sliding_attention.* isn't supported"),
+    ("qwen3-next", {"layer_types": [NEAR] * 5}, "must list . layer_types of .*, got .*sliding_"),
     ("qwen3.5", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim to 3"),
     ("qwen3.5", {"attn_output_gate": False}, "attn_output_gate to false"),
     ("qwen3.5", rope(rope_type="proportional", partial_rotary_factor=0.25), "by proportional"),
@@ -424,7 +424,7 @@ REFUSED = [
     ("gpt2", {"transformer.h.1.mlp.c_fc.bias": ...}, "lacks h.1.mlp.c_fc.bias$"),
     ("gpt2", {"transformer.h.3.ln_1.bias": (84,)}, "reads: h.3.ln_1.bias$"),
     ("gpt2", {"transformer.wpe.weight": (73, 84)}, r"wpe.weight \(73, 84\), but .* \(71, 84\)"),
-    ("gpt2", {"wte.weight": "transformer.wte.weight"}, "wte.weight twice"),
+    ("gpt2", {"wte.weight": "transformer.wte.weight"}, "wte.weight twice. Copy the folder again"),
     ("gpt-oss", {GATE_UP: (4, 84, 26)}, r"gate_up_proj \(4, 84, 26\), .* \(13, 84\)"),
     ("qwen3-next", {BA: (14, 85)}, r"ba.weight \(14, 85\).* but the model needs"),
     ("deepseek", {"model.layers.31.eh_proj.weight": (84, 168)}, "reads: model.layers.31.eh_proj"),
@@ -441,7 +441,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(pair, changes, words):
 def test_of_what_no_folder_was_read_for_only_a_plain_llama_is_written(pair, tmp_path):
     model = load_hf(pair[0])
     del model.settings
-    assert_refused(lambda folder: save_hf(model, folder), tmp_path / "out", "only a Llama with no")
+    assert_refused(lambda folder: save_hf(model, folder), tmp_path / "out", "an unchanged Llama")
 
 
 @some("llama 2")

@@ -164,14 +164,14 @@ def test_an_encoder_of_your_own_is_written_too(tmp_path):
     found = SentenceEncoder(bert, tokenizer, normalise=False).float().eval()
     texts = ["A man is riding <eos> bikes", "man"]
     long = SentenceEncoder(bert, tokenizer, pool=lambda states, mask: states[:, 0])
-    assert_refused(long.save, tmp_path / "no", "mean_pool or first_state")
+    assert_refused(long.save, tmp_path / "no", "needs pool=mean_pool or pool=first_state")
     found.save(tmp_path / "out")
     again = load_sentence_encoder(tmp_path / "out")
     rows = [row[:7] for row in tokenizer.encode_all(texts)]
     assert again.tokenizer.encode_all(texts) == rows
     with torch.no_grad():
         assert torch.equal(again.encode(texts), found(*found.batch(rows)))
-    with pytest.raises(ValueError, match=r"No prompt named 'query'; .* prompts: none"):
+    with pytest.raises(ValueError, match=r"no prompt named 'query'\. Leave it out"):
         found.encode(texts, prompt="query")
 
 
@@ -210,13 +210,13 @@ POOLED = {
     '{"pooling_mode_max_tokens": true}': "pooling_mode_max_tokens to true",
     '{"pooling_mode": "max"}': "pooling_mode to .max.; it must be .mean. or .cls.",
     '{"pooling_mode": ["mean", "max"]}': r"pooling_mode to \[",
-    '{"embedding_dimension": 41}': "embedding_dimension to 41, but the model's states have 42",
+    '{"embedding_dimension": 41}': "embedding_dimension to 41, but d_model is 42. Copy it again",
     '{"new": 5}': "sets new to 5, which nothing here reads",
 }
 USED = {
     '{"prompts": ["a"]}': "prompts to",
     '{"prompts": {"a": 5}}': "prompts in .* sets a to 5",
-    '{"prompts": {"a": "x"}, "default_prompt_name": "b"}': "default_prompt_name to 'b'",
+    '{"prompts": {"a": "x"}, "default_prompt_name": "b"}': "name to 'b'. Choose one of its",
     '{"truncate_dim": 0}': "truncate_dim to 0",
     '{"truncate_dim": 43}': "truncate_dim to 43",
     '{"similarity_fn_name": "manhattan"}': "similarity_fn_name to .manhattan.",
@@ -255,7 +255,7 @@ REFUSED = [
         ("bert", says("tokenizer_config.json", said), ".json sets .* to false, and .* says true")
         for said in ('{"do_lower_case": false}', '{"strip_accents": false}')
     ),
-    ("bert", cased, "sets do_lower_case to true, but not its tokenizer.json"),
+    ("bert", cased, "sets do_lower_case to true, but tokenizer.json doesn't"),
     ("bert", lambda folder: (folder / "library.py").touch(), "code in the folder"),
     ("bert", says("modules.json", '[{"type": "x.Transformer", "path": ""}]'), "of Transformer, b"),
 ]

@@ -84,7 +84,7 @@ class Settings(PublishedSettings):
             c = cls(c | text, path)
         if how := c.get("quantization_config"):
             kind = f"{path} sets quantization_config ({how.get('quant_method', 'unnamed')})"
-            raise InputError(f"{kind}, but only weights in floating point are read")
+            raise InputError(f"{kind}. Choose the model with weights in floating point")
         code = [x for name, x in c.get("auto_map", {}).items() if name.startswith("AutoModel")]
         if code:
             warnings.warn(
@@ -186,7 +186,7 @@ def listed_kinds(c: Settings, cycle: Sequence[str]) -> Sequence[str]:
     n, other = c["num_hidden_layers"], LINEAR if LINEAR in cycle else NEAR
     kinds = c.get("layer_types") or [cycle[i % len(cycle)] for i in range(n)]
     if len(kinds) != n or {*kinds} - {FULL, other}:
-        raise InputError(f"{c.place} has {kinds} for {n} layers, which isn't supported")
+        raise InputError(f"{c.place} must list {n} layer_types of {FULL}, {other}, got {kinds}")
     return kinds
 
 

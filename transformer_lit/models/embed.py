@@ -97,8 +97,8 @@ class SentenceEncoder(nn.Module):
 
     def _in_front(self, name: str | None) -> str:
         if name is not None and name not in self.prompts:
-            known = ", ".join(self.prompts) or "none"
-            raise ValueError(f"No prompt named {name!r}; the encoder's prompts: {known}")
+            known = f"Choose from: {', '.join(self.prompts)}" if self.prompts else "Leave it out"
+            raise ValueError(f"The encoder has no prompt named {name!r}. {known}")
         return "" if name is None else self.prompts[name]
 
     def forward(self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B C"]:
@@ -153,7 +153,7 @@ class SentenceEncoder(nn.Module):
         """
         modes = [mode for mode, pool in POOLINGS.items() if pool is self.pool]
         if not modes:
-            raise InputError("a folder can state only mean_pool or first_state, not other poolings")
+            raise InputError("to be saved, an encoder needs pool=mean_pool or pool=first_state")
         bert, truncation = copy.deepcopy(self.bert), self.tokenizer.backend.truncation or {}
         bert.settings = _states_settings(bert)
         if not hasattr(self.bert, "settings"):  # your own model, while files have segments
@@ -277,7 +277,7 @@ def _pooling(folder: Path, C: int) -> tuple[Callable[[Tensor, Tensor], Tensor], 
         raise InputError(f"{path} pools by {modes}. Only one is supported: {' or '.join(POOLINGS)}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         if (width := said.get(name, C)) != C:
-            raise InputError(f"{path} sets {name} to {width}, but the model's states have {C}")
+            raise InputError(f"{path} sets {name} to {width}, but d_model is {C}. Copy it again")
     mode, with_prompt = (
         said.get("pooling_mode", *old[:1]),
         said.get("include_prompt", True),
@@ -303,7 +303,7 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
     name = said.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise InputError(
-            f"{path} sets default_prompt_name to {name!r}, which isn't one of its prompts"
+            f"{path} sets default_prompt_name to {name!r}. Choose one of its prompts, or null"
         )
     said.check_all()
     return {"prompts": prompts, "prompt": name, "size": said.get("truncate_dim")}
@@ -321,7 +321,7 @@ def _tokenizer(folder: Path, bert: Bert) -> PublishedTokenizer:
     backend, roles = read_published(folder / "tokenizer.json", bert.config.vocab_size)
     backend.enable_truncation(int(min(most, bert.config.max_len)))
     if said.get("do_lower_case") and (not (n := backend.normalizer) or n.normalize_str("A") != "a"):
-        raise InputError(f"{said.place} sets do_lower_case to true, but not its tokenizer.json")
+        raise InputError(f"{said.place} sets do_lower_case to true, but tokenizer.json doesn't")
     pad, size = bert.settings.get("pad_token_id"), backend.get_vocab_size()
     pad = pad if pad is not None and pad < size else None
     return PublishedTokenizer(backend, pad, letters=roles["letters"])

@@ -64,7 +64,7 @@ def conversions_of(ours: str, names: Names) -> list[Conversion]:
     general = _EXPERT.sub(".experts.{j}.", _LAYER.sub(r"\1.{i}.", ours))
     fitting = [start for start in names if f"{general}.".startswith(f"{start}.")]
     if not fitting:
-        raise InputError(f"no name in published checkpoints is known for {ours}")
+        raise InputError(f"published models have no {ours}. Call save_hf before you exchange parts")
     start = max(fitting, key=len)
     entry, end = names[start], general.removeprefix(start)
     i, j = layer[2] if layer else "", expert[1] if expert else ""

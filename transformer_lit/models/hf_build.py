@@ -549,15 +549,15 @@ def _files(folder: Path) -> list[str]:
     if (folder / WHOLE).is_file():
         return [WHOLE]
     if not (folder / INDEX).is_file():
-        pickle = ". A pickle could run code, so it isn't read"
+        pickle = ". Download one of them: a pickle isn't read, as it could run code"
         raise InputError(f"{folder} has neither {WHOLE} nor {INDEX}{pickle}")
     said = read_json(folder / INDEX)
     places = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(places, dict) or not places:
-        raise InputError(f"{folder / INDEX} has no weight_map from tensors to files")
+        raise InputError(f"{folder / INDEX} has no weight_map. Copy it from the model again")
     for file in (files := sorted({*map(str, places.values())})):
         if not re.fullmatch(r"[^/\\:]+\.safetensors", file):
-            raise InputError(f"{folder / INDEX} names {file!r}, but there is no such safetensors")
+            raise InputError(f"{folder / INDEX} must name .safetensors beside it, not {file!r}")
     return files
 
 
@@ -579,7 +579,7 @@ class Tensors:
                     for pattern, replacement in spellings:
                         name = re.sub(pattern, replacement, name)
                     if name in self.mapped:
-                        raise InputError(f"{folder} has {name} twice")
+                        raise InputError(f"{folder} has {name} twice. Copy the folder again")
                     self._places[name] = self.folder / file, theirs
                     self.mapped[name] = held.get_tensor(theirs)
 
@@ -598,7 +598,7 @@ class Tensors:
             with open_tensors(file) as held:  # the mapping is released together with its tensor
                 parts.append(held.get_tensor(theirs))
             if parts[-1].dtype not in _FLOATS:
-                raise InputError(f"{theirs} is of {parts[-1].dtype}. Quantised weights aren't read")
+                raise InputError(f"{theirs} is {parts[-1].dtype}. Choose the unquantised model")
         if len(parts) > 1:  # compute, but not in 16 bits
             parts = [x.float() for x in parts]
         try:
@@ -726,12 +726,12 @@ def _restrict(model: nn.Module, said: PublishedSettings, vocab_size: int) -> Non
     if not (never or forced):
         return
     if any(len(word) != 1 for word in words):
-        raise InputError(f"{said.place} has bad_words_ids of several tokens, which isn't supported")
+        raise InputError(f"{said.place} has bad_words_ids of several tokens. Keep those of one")
     if not isinstance(model, PublishedEncoderDecoder):
         kind = "forbids or forces tokens, which only translators support"
         raise InputError(f"{said.place} {kind}. Remove bad_words_ids and the like from the file")
     if (largest := max(never + forced)) >= vocab_size:
-        raise InputError(f"{said.place} names the token {largest}, but there are only {vocab_size}")
+        raise InputError(f"{said.place} names token {largest}, above {vocab_size - 1}. Remove it")
     model.never, model.at_last = never, forced
 
 
@@ -803,7 +803,7 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
         )
     if not isinstance(model, DecoderOnly):
         kind = type(model).__name__
-        raise InputError(f"{folder} is a {kind}, which continues no text; load_hf opens it")
+        raise InputError(f"{folder} is a {kind}, not for continuing text: load_hf({str(folder)!r})")
     tokenizer = PublishedTokenizer.load(folder / "tokenizer.json", model.config.vocab_size)
     sampling = read_sampling(read_generation(folder, model.settings))
     return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer), sampling)
@@ -855,8 +855,8 @@ def config_describes(model: nn.Module) -> bool:
 def _llama_settings(model: nn.Module) -> Settings:
     "The settings of a `Llama` that was not read from a folder."
     if not (isinstance(model, Llama) and config_describes(model)):
-        kind = f"this {type(model).__name__} was read from no folder"
-        raise InputError(f"{kind}, and of these only a Llama with no part exchanged can be written")
+        kind = f"save_hf can't write this {type(model).__name__}"
+        raise InputError(f"{kind}, only an unchanged Llama or what load_hf read. Use save_weights")
     c = model.config
     said = {
         **{theirs: getattr(c, ours) for theirs, ours in LLAMA_SIZES.items()},
@@ -882,7 +882,7 @@ def _joined(model: nn.Module, c: Settings) -> dict[str, Tensor]:
     for names, (one, parts) in cut.items():
         if one.convert and not one.revert:
             those = " and ".join(one.names)
-            raise InputError(f"a {c.architecture} cannot be written: here {those} are one tensor")
+            raise InputError(f"can't write {c.architecture} with {those} in one. Use save_weights")
         made = one.revert(*parts) if one.revert else parts[0]
         made = made if isinstance(made, tuple) else (made,)
         weights |= zip(names, [x.to(parts[0].dtype) for x in made])
@@ -929,7 +929,7 @@ def save_hf(
     if tokenizer is not None and not isinstance(tokenizer, BPETokenizer):
         kind = type(tokenizer).__name__
         raise InputError(
-            f"a {kind} can't be written exactly as a tokenizer.json. Save only the model"
+            f"a {kind} can't be written as tokenizer.json. Save just the module: save_hf(module, …)"
         )
     c = getattr(model, "settings", None) or _llama_settings(model)
     weights, said = _joined(model, c), {x: y for x, y in c.items() if x not in _STALE}

@@ -26,7 +26,7 @@ Numbers = Float[Tensor, "... N"]
 def in_blocks(x: Tensor, size: int) -> Tensor:
     "The last axis cut into blocks of `size`: … N/size size."
     if x.shape[-1] % size:
-        raise ValueError(f"rows of {x.shape[-1]} can't be cut into blocks of {size}")
+        raise ValueError(f"rows must have a multiple of {size} numbers, got {x.shape[-1]}")
     return x.unflatten(-1, (-1, size))
 
 

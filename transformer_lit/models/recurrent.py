@@ -58,7 +58,7 @@ class RecurrentState:
     def truncate(self, length: int) -> None:
         "Forget all positions from `length` on."
         if not 0 <= length <= self.length:
-            raise ValueError(f"can't truncate {self.length} positions to {length}")
+            raise ValueError(f"length must be 0 to {self.length} (decoded so far), got {length}")
         del self.hidden[length + 1 :]
 
 # %% ../../nbs/models/06_recurrent.ipynb #code
