@@ -271,7 +271,7 @@ def another_model(folder):
 
 
 REFUSED = [
-    (another_kind, "is a Bert, which continues no text; load_hf opens it"),
+    (another_kind, "is a Bert, not for continuing text: load_hf"),
     (a_translator, "is an encoder–decoder, .* with AutoTokenizer of transformers, .* beam_search"),
     (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
     (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),
@@ -455,7 +455,7 @@ class TestTuned:
         logits = start.model(ids)[0, :-1].double()
         expected = torch.nn.functional.cross_entropy(logits, ids[0, 1:]).item()
         assert abs(start.score(TEXTS[0])["val_loss"] - expected) < 1e-5
-        with pytest.raises(InputError, match="no text to score"):
+        with pytest.raises(InputError, match=r"no text to score\. Give one that isn't blank"):
             start.score(" ")
 
     def test_a_run_goes_on_with_the_tokenizer_that_it_wrote(self, folder, text):
@@ -509,7 +509,7 @@ class TestSentenceEncoder:
         in_8_bits = load(encoder, weights="int8").encode(texts)
         assert 0.99 < torch.cosine_similarity(in_8_bits, expected).min() < 1 - 1e-6
         assert cli.main(["translate", "x", "--model", str(encoder)]) == 2
-        told = "is a sentence-encoder model, which can't translate.\n"
+        told = "encoder model, which can't translate. See: transformer-lit models\n"
         assert capfd.readouterr().err.endswith(told)
 
     def test_it_has_a_name_once_it_was_fetched(self, encoder, monkeypatch, data_folder):

@@ -98,7 +98,7 @@ def test_loss_by_place_is_without_dropout_and_puts_every_mode_back(training):
 REFUSED = [
     (bakeoff_presets, ("norms",), "No bake-off named 'norms'. Choose from: position"),
     (bakeoff_presets, ("block", "huge"), "No setting named 'huge'. Choose from: small, large"),
-    (loss_by_place, (None, None, 4, 3), "length 4 is not a multiple of band 3"),
+    (loss_by_place, (None, None, 4, 3), "band must be a positive divisor of length 4, got 3"),
 ]
 
 

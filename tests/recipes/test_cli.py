@@ -185,8 +185,8 @@ FAILURES = {
     "min-p that is a word": (generate("a", "--min-p", "low"), "'--min-p'"),
     "penalty below 1": (generate("a", "--repetition-penalty", "0.5"), "finite and at least 1"),
     "a language model has one language": ((*WRITER, "--target", "de"), "run has no target"),
-    "a rate below 0": ((*TRAIN, "--set", "lr=-1"), "lr can't be -1"),
-    "no room for a gradient": ((*TRAIN, "--set", "clip=0"), "clip can't be 0"),
+    "a rate below 0": ((*TRAIN, "--set", "lr=-1"), "lr must be above 0, got -1"),
+    "no room for a gradient": ((*TRAIN, "--set", "clip=0"), "clip must be above 0, got 0"),
     "a penalty that no search takes": ((*TRAIN, "--set", "alpha=-1"), "0 or above, got -1"),
     "less than no weight": ((*TRAIN, "--set", "rdrop=-1"), "rdrop must be 0 or above, got -1"),
     "more than all of a label": ((*TRAIN, "--set", "smoothing=2"), "must be in [0, 1), got 2"),
@@ -194,7 +194,7 @@ FAILURES = {
     "parts of one": ((*TRAIN, "--shard"), "Start with torchrun"),
     "setting without a value": (
         (*WRITER, "--set", "steps"),
-        "for example --set lr=0.001, but got 'steps'",
+        "NAME=VALUE, not 'steps'. For example: --set lr=0.001",
     ),
     "file that is nowhere": ((*WRITER, "--text", "nowhere"), "cannot read nowhere: No such file"),
     "pairs for a text": ((*WRITER, "--pairs", "in.txt", "in.txt"), "run has no pairs"),
@@ -206,7 +206,7 @@ FAILURES = {
     "start of other sizes": ((*FROM, "shakespeare", *WIDER), "does not fit this model"),
     "start of another task": (
         (*FROM, "multi30k-en-de"),
-        "so a language-model run can't start from it",
+        "run can't use a translation model. Leave out --from multi30k-en-de",
     ),
     "help of no recipe": (("train", "poetry", "--help"), "No recipe named 'poetry'"),
     "logits that are no numbers": (
@@ -794,5 +794,5 @@ def test_muon_in_parts_is_refused_before_anything_is_written(run, here, monkeypa
     before = everything(here)
     code, out, err = run(*muon, "--out", "run", "--results", "results")
     assert (code, out) == (2, "") and err.count("\n") == 1
-    assert err.startswith("error: --shard splits the matrices, but muon needs whole ones.")
+    assert err.startswith("error: --shard splits matrices, which muon needs whole. Leave")
     assert everything(here) == before

@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_the_answers_alone():
 
 # --- what is refused ------------------------------------------------------------------------------
 
-FORMS = "line 2 has no messages with a role and a content, or a prompt and a completion"
+FORMS = 'line 2 must be a JSON object with "prompt": "…", "completion": "…" or "messages": .{"role"'
 REFUSED = [  # the second line of a file whose first is right; words of the one line
     ("no json", FORMS),
     ("3", FORMS),
@@ -116,8 +116,8 @@ REFUSED = [  # the second line of a file whose first is right; words of the one 
     ({"messages": "Who?"}, FORMS),
     ({"prompt": "Who?"}, FORMS),
     ({"prompt": "Who?", "completion": None}, FORMS),
-    ({"messages": [ASKED]}, "line 2 has no answer, so nothing in it would count"),
-    ({"prompt": "Who?", "completion": ""}, "line 2 has no answer, so nothing in it would count"),
+    ({"messages": [ASKED]}, "line 2 has no answer to learn. Add one or delete it"),
+    ({"prompt": "Who?", "completion": ""}, "line 2 has no answer to learn. Add one or delete it"),
 ]
 
 
@@ -139,12 +139,12 @@ def reason(start, **changes):
 
 
 NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one line
-    "two rows": (lambda m: instruct(m, TALK, TALK), True, "Give at least three conversations"),
+    "two rows": (lambda m: instruct(m, TALK, TALK), True, "Give at least 3 conversations, got 2"),
     "no model": (lambda m: instruct(None, *[PAIR] * 3), False, "to start from: --from MODEL"),
     "no template": (
         lambda m: instruct(load("running-sum"), *[TALK] * 3),
         "running-sum",
-        "messages need a chat template",
+        "no chat template. Give prompt, completion, not messages",
     ),
     "too long": (
         lambda m: instruct(m, *[TALK] * 3, length=5),
@@ -170,7 +170,7 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
     "rewards for files": (
         lambda m: reason(load("running-sum"), dataset="own"),
         "running-sum",
-        "A reward needs code",
+        "A reward is code, not a file. Leave out --data",
     ),
     "a scale that there is not": (
         lambda m: reason(load("running-sum"), scale="variance"),

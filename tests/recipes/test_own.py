@@ -444,7 +444,7 @@ class TestCommand:
         with open("mytext/a.txt", "a") as file:
             file.write("What was held out may be trained on now.\n")
         code, _, err = run("evaluate", "--checkpoint", "runs/my")
-        assert code == 2 and "mytext changed since the training" in err
+        assert code == 2 and "mytext changed or moved since the training" in err
         say = ("generate", "A bike", "--model", "runs/my", "--max-new-tokens", "5", "--seed", "0")
         told = json.loads(run(*say, "--json")[1])
         assert run(*say)[1] == f"{told['prompt']}{told['text']}\n"
@@ -471,7 +471,7 @@ class TestCommand:
         assert Path.cwd() == here / "other" and not [*Path().iterdir()]  # the record is elsewhere
         shutil.move(here / "runs/my/model", "moved")
         code, _, err = run("evaluate", "--checkpoint", "moved")
-        assert code == 2 and "mytext changed since the training" in err
+        assert code == 2 and "mytext changed or moved since the training" in err
 
     @pytest.mark.parametrize("files", [("src", "tgt"), ("both.tsv",)], ids=["two", "one"])
     def test_pairs_to_a_translation(self, run, files, monkeypatch):
@@ -548,10 +548,10 @@ class TestCommand:
             code, out, err = run(*command, *words)
             assert code == 2 and told in err and err.count("\n") == 1, (told, err)
         code, _, err = run("train", "translation", *command[1:])
-        assert code == 2 and "holds a language-model run, not one of translation" in err
+        assert code == 2 and "run is a language-model run, not translation. Use another" in err
         del before["train"]  # as an earlier version wrote it
         write_json("run/run.json", before)
-        assert "run.json doesn't name its recipe" in run(*command)[2]
+        assert "run.json has no recipe. Type: train RECIPE --resume --out run" in run(*command)[2]
 
     def test_files_to_test_on_are_scored_then_and_later(self, run, here):
         train = (*FEW_LM, "steps=2", "--test", "mytext/b", "mytext/a.txt", "--out", "run")
@@ -568,7 +568,7 @@ class TestCommand:
             assert (code, out) == (2, "") and err.endswith("or on files: --text FILE\n")
         with open("mytext/a.txt", "a") as file:
             file.write("It is another file.\n")
-        assert "To score these files: --text FILE" in run("evaluate", "--checkpoint", "run")[2]
+        assert "To score now: --text FILE" in run("evaluate", "--checkpoint", "run")[2]
 
     def test_tensorboard_reads_the_log(self, run, here, monkeypatch):
         "By torch's writer; this one stands in for it, since the package may not be installed."

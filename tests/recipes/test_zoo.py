@@ -53,7 +53,7 @@ def test_a_name_before_a_folder_of_that_name(shelf, tmp_path, monkeypatch):
 REFUSED = [
     (load, "multi30k-en-fr", "No model or folder named 'multi30k-en-fr'. Shipped: toy"),
     (load, "../toy", "Shipped: toy"),
-    (load, "", r"contains no model: it has no config\.json"),
+    (load, "", r"contains no model: give one with config\.json or a finished run"),
     (model_card, "multi30k-en-fr", "No model named 'multi30k-en-fr'. Choose from: toy"),
 ]
 

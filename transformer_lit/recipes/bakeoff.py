@@ -103,7 +103,7 @@ def loss_by_place(
     Blocks are read `rows` at a time. Place 0 is the first token that was read.
     """
     if band < 1 or length % band:
-        raise ValueError(f"length {length} is not a multiple of band {band}")
+        raise ValueError(f"band must be a positive divisor of length {length}, got {band}")
     device = next(model.parameters()).device
     total, count = torch.zeros(length), 0
     with evaluating(model):

@@ -107,7 +107,7 @@ def _typed_in() -> str:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"Standard input is not UTF-8 text (see byte {error.start}).") from error
+        raise InputError(f"Save standard input as UTF-8, which byte {error.start} isn't") from error
 
 # %% ../../nbs/recipes/07_cli.ipynb #data
 @data_app.command("list")
@@ -230,9 +230,7 @@ def _no_option(error: Any, kind: Any) -> str:
 def _settings(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         if "=" not in word:
-            raise InputError(
-                f"--set takes NAME=VALUE, for example --set lr=0.001, but got {word!r}."
-            )
+            raise InputError(f"--set needs NAME=VALUE, not {word!r}. For example: --set lr=0.001")
     return dict(word.split("=", 1) for word in words)
 
 # %% ../../nbs/recipes/07_cli.ipynb #train
@@ -354,7 +352,7 @@ def train(
         begin = load(start) if start else None
         if begin and not issubclass(kind.kind, type(begin)):
             raise InputError(
-                f"{start} is a {begin.task} model, so a {kind.kind.task} run can't start from it."
+                f"A {kind.kind.task} run can't use a {begin.task} model. Leave out --from {start}"
             )
         given = {"source": source, "target": target, "form": form, "steps": steps, "every": every}
         given |= {"text": text, "pairs": pairs, "data": data} | _settings(changes or ())
@@ -367,9 +365,7 @@ def train(
             preset = _preset(kind, preset, given["paths"])
             settings = find_preset(kind, preset, like=begin, **given)
         if shard and settings.optimizer == "muon":
-            raise InputError(
-                "--shard splits the matrices, but muon needs whole ones. Leave out --shard."
-            )
+            raise InputError("--shard splits matrices, which muon needs whole. Leave out --shard")
         how = {"seed": said.get("seed", 0) if seed is None else seed}
         how |= {"dtype": getattr(torch, dtype) if dtype else said.get("dtype", torch.float32)}
         results = results or Path(said.get("results", "results"))
@@ -477,7 +473,9 @@ def _load(model: str, device: str, method: str, does: str, weights: str | None =
 
     trained = load(model, pick_device(device), weights=weights)
     if not hasattr(trained, method):
-        raise InputError(f"{model} is a {trained.task} model, which can't {does}.")
+        raise InputError(
+            f"{model} is a {trained.task} model, which can't {does}. See: transformer-lit models"
+        )
     return trained
 
 
@@ -728,7 +726,7 @@ def _recipe_of(model: Any, dataset: str | None) -> Any:
     if not (there and hash_files(recipe.files).items() <= model.info.get("data", {}).items()):
         said = ", ".join(recipe.files)
         raise InputError(
-            f"{said} changed since the training. To score these files: --{kind.reads} FILE"
+            f"{said} changed or moved since the training. To score now: --{kind.reads} FILE"
         )
     return recipe
 

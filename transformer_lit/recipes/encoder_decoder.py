@@ -38,12 +38,12 @@ def corrupt_spans(
         ([0, 1, 90, 5, 6, 7, 8, 91], [90, 2, 3, 4, 91, 9])
     """
     if len(ids) < 2 or not 0 < rate < 1 or not mean >= 1:
-        raise ValueError(f"can't hide spans of {len(ids)} tokens with {rate=}, {mean=}")
+        raise ValueError(f"needs 2 tokens, 0 < rate < 1, mean ≥ 1, got {len(ids)}, {rate}, {mean}")
     hidden = min(max(round(rate * len(ids)), 1), len(ids) - 1)
     seen = len(ids) - hidden
     spans = min(max(round(hidden / mean), 1), seen)
     if spans > len(sentinels):
-        raise ValueError(f"{spans} spans need {spans} sentinels, got {len(sentinels)}")
+        raise ValueError(f"{spans} spans need a sentinel each, got {len(sentinels)}. Raise mean")
     source, target, at = [], [], 0
     pieces = _pieces(seen, spans, rng), _pieces(hidden, spans, rng)
     for sentinel, keep, hide in zip(sentinels, *pieces, strict=False):

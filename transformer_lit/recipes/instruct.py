@@ -65,11 +65,11 @@ def rows_from_file(path: str | Path) -> list[Row]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             ok = False
         if not ok:
-            forms = "messages with a role and a content, or a prompt and a completion"
-            raise InputError(f"{path}, line {number} has no {forms}")
+            form = '"prompt": "…", "completion": "…" or "messages": [{"role": "…", "content": "…"}]'
+            raise InputError(f"{path}, line {number} must be a JSON object with {form}")
         said = [turn["content"] for turn in turns if turn["role"] == "assistant"]
         if not any(said if "messages" in row else row["completion"]):
-            raise InputError(f"{path}, line {number} has no answer, so nothing in it would count")
+            raise InputError(f"{path}, line {number} has no answer to learn. Add one or delete it")
         rows.append(row)
     return rows
 
@@ -81,7 +81,7 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
         said += [end] if (end := getattr(tokenizer, "eos_id", None)) is not None else []
         return asked + said, [0] * len(asked) + [1] * len(said)
     if template is None:
-        raise InputError("messages need a chat template. Without one, give prompt, completion")
+        raise InputError("the model has no chat template. Give prompt, completion, not messages")
     names = {f"{role}_token": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
     marks = {k: tokenizer.backend.id_to_token(i) for k, i in names.items() if i is not None}
     ends = {tokenizer.backend.token_to_id(mark) for mark in tokenizer.marks}
@@ -149,7 +149,7 @@ examples write the running totals first, and so does the model half of the time.
     ) -> dict[str, Any]:
         "The loss of the answers, in nats per token."
         if not examples:
-            raise InputError("There is no conversation to score")
+            raise InputError("There is no conversation to score. Give a file with some")
         found = [tokens_of(self.tokenizer, row, self.chat_template) for row in examples]
         batches = line_batches(pad([signed(*row) for row in found], -1), 16)
         steps = (answer_step(self.model, batch.to(self.device)) for batch in batches)
@@ -205,7 +205,7 @@ class Instructing(LanguageModeling):
                 return rows
             held = max(1, len(rows) // 10)
             if len(rows) < 3:
-                raise InputError("Give at least three conversations: one in ten is held out")
+                raise InputError(f"Give at least 3 conversations, got {len(rows)}. One is held out")
             return rows[:-held] if split == "train" else rows[-held:]
         rng = random.Random(split)
         asked = [question(rng) for _ in range(32_000 if split == "train" else 512)]
@@ -360,7 +360,7 @@ class Reasoning(Instructing):
 
     def examples(self, split: str, *, progressbar: bool = False) -> list[str]:
         if self.dataset == "own":
-            raise InputError("A reward needs code. In Python, use a Reasoning with its own reward")
+            raise InputError("A reward is code, not a file. Leave out --data or write it in Python")
         rng = random.Random(f"questions {split}")
         return [question(rng, self.digits) for _ in range(128)]
 

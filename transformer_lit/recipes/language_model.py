@@ -187,7 +187,7 @@ What its weights may be used for depends on its data: see WEIGHTS-NOTICE.md.
     ) -> dict[str, Any]:
         "Loss on a text in nats per token and bits per byte, in blocks or lines as in training."
         if not examples.strip():
-            raise InputError("There is no text to score")
+            raise InputError("There is no text to score. Give one that isn't blank")
         if self.lines:
             rows = line_rows(self.tokenizer, examples)
             step, blocks = line_step, line_batches(rows, 64)

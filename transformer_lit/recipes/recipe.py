@@ -168,7 +168,7 @@ def _open_model(folder: Path, family: str, sizes: dict[str, Any]) -> nn.Module:
     for name, size in sizes.items():  # a size from a file might take all the memory
         most = {"n_layers": len(tensors), "max_len": math.inf}.get(name, longest)
         if type(size) is int and size > most:
-            raise InputError(f"{about}: {name} is {size}, but {path.name} has tensors for {most}")
+            raise InputError(f"{about}: {name} is {size}, but tensors have {most}. Copy both again")
     try:
         with no_memory():
             check_fit(build(family, **sizes), tensors, path)
@@ -259,7 +259,7 @@ class Trained(ABC):
         elif config_describes(self.model):
             sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         else:
-            raise InputError("sizes can't rebuild this model: quantise after saving, or `save_hf`")
+            raise InputError("sizes can't rebuild this model. Save before quantised or use save_hf")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
@@ -300,7 +300,7 @@ class Trained(ABC):
         """
         folder, info = Path(folder), read_description(folder)
         if (task := info.pop("task")) != cls.task:
-            raise InputError(f"{folder}/config.json is for the task {task!r}, not {cls.task!r}")
+            raise InputError(f"{folder} is for {task}, not {cls.task}. Use load({str(folder)!r})")
         family, sizes = info.pop("family"), info.pop("model")
         if family == _OWN:
             model = _open_own(folder, sizes.get("made_by"), info.get("vocab_size"), build)
@@ -310,7 +310,7 @@ class Trained(ABC):
             model = _open_model(folder, family, sizes)
         trained = cls(model.to(device), load_tokenizer(folder / "tokenizer.json"), info, build)
         if (rows := trained.vocab_size) < (tokens := trained.tokenizer.vocab_size):
-            raise InputError(f"{folder} has {tokens} tokens, but the model has {rows} rows")
+            raise InputError(f"{folder} has {tokens} tokens, but {rows} rows. Copy it again")
         return trained
 
 
@@ -368,15 +368,17 @@ class Recipe(ABC):
     def __post_init__(self):
         check_sizes(self)
         good = {
-            **{name: _some(getattr(self, name)) for name in ("warmup", "every", "average")},
-            "lr": self.lr > 0,
-            "clip": self.clip is None or self.clip > 0,
-            "betas": all(0 <= beta < 1 for beta in self.betas),
-            "eps": self.eps > 0,
-            "weight_decay": self.weight_decay >= 0,
+            "warmup must be a positive integer or a share up to 1": _some(self.warmup),
+            "every must be a positive integer or a share up to 1": _some(self.every),
+            "average must be a positive integer or a share up to 1": _some(self.average),
+            "lr must be above 0": self.lr > 0,
+            "clip must be above 0": self.clip is None or self.clip > 0,
+            "betas must be 0 or above and below 1": all(0 <= beta < 1 for beta in self.betas),
+            "eps must be above 0": self.eps > 0,
+            "weight_decay must be 0 or above": self.weight_decay >= 0,
         }
-        if bad := next((name for name, is_good in good.items() if not is_good), None):
-            raise ValueError(f"{bad} can't be {getattr(self, bad)}")
+        if bad := next((rule for rule, is_good in good.items() if not is_good), None):
+            raise ValueError(f"{bad}, got {getattr(self, bad.split()[0])}")
         if self.files and not self.paths:
             raise ValueError(f"--valid and --test need files to train on. Add: --{self.reads} FILE")
 
@@ -797,15 +799,15 @@ def read_run(
     words = about.get("train", {})
     begun = words.get("recipe", task)
     if begun is None:
-        raise InputError(f"{path} doesn't name its recipe. Write it after the word train")
+        raise InputError(f"{path} has no recipe. Type: train RECIPE --resume --out {out}")
     if task not in (None, begun) or begun not in kinds:
-        raise InputError(f"{out} holds a {begun} run, not one of {task or ', '.join(kinds)}")
+        raise InputError(f"{out} is a {begun} run, not {task or 'a known one'}. Use another folder")
     kind = kinds[begun]
     settings = {f.name: about[f.name] for f in fields(kind) if f.name in about}
     settings = typed(kind, settings, path)
     sizes = settings_of(kind, settings["model"])[1]
     if unknown := settings["sizes"].keys() - sizes:
-        raise InputError(f"{path}: a {settings['model']} has no size {min(unknown)}")
+        raise InputError(f"{path}: a {settings['model']} has no size {min(unknown)}. Delete it")
     settings["sizes"] = {
         name: fitted(f"{path}: {name}", size, sizes[name])
         for name, size in settings["sizes"].items()

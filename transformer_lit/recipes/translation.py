@@ -167,7 +167,7 @@ def _special(tokenizer: BPETokenizer) -> dict[str, int]:
 
 def _check_length(number: int, length: int, most: int) -> None:
     if length == 0:
-        raise InputError(f"sentence {number} is empty, so there is nothing to translate")
+        raise InputError(f"sentence {number} is empty. Write something to translate")
     if length > most:
         raise InputError(f"sentence {number} has {length} tokens, the model takes {most}. Split it")
 

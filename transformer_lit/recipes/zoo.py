@@ -127,7 +127,7 @@ def _opener(folder: Path) -> Callable[[Path, torch.device, str | None], Any] | N
     if folder.suffix == ".gguf":
         return _published
     if not (folder / "config.json").exists():
-        raise InputError(f"{folder} contains no model: it has no config.json")
+        raise InputError(f"{folder} contains no model: give one with config.json or a finished run")
     if (folder / "modules.json").exists():
         return _sentence_encoder
     return None if "seal" in read_table(folder / "config.json") else _published
