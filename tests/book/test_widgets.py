@@ -898,7 +898,7 @@ def test_the_writer_slides_changes_its_book_and_names_what_it_has_never_seen(pag
     text = root.locator(".widget-tokens")
     assert put(root, "Temperature", "Home").startswith("0 ")
     put(root, "Write", "Enter")
-    long = "document.querySelector('[data-widget=write] output').textContent.length > 40"
+    long = "() => document.querySelector('[data-widget=write] output').textContent.length > 40"
     page.wait_for_function(long)
     out = root.locator("output").first
     assert out.get_attribute("aria-busy") == "true"  # so that letters are not read one by one
@@ -978,7 +978,7 @@ def test_a_load_that_fails_is_said_and_little_is_loaded(page, site):
 
 
 TAPPED = {
-    "masks": (": query A may attend to key man", "“A” may attend to A "),
+    "masks": ("0: query A may attend to key man", "“A” may attend to A "),
     "merges": ("Merge", "Merge 1: "),
     "rope": ("Move both by +100", "Both moved by 100"),
 }

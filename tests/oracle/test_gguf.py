@@ -143,7 +143,7 @@ def test_weights_in_few_bits_are_those_of_the_whole_model(name, weights):
 def test_it_goes_out_and_comes_back(name, tmp_path):
     opened, (_, model) = load_gguf(written(name)[0]), written(name)
     if name == "llama 3":  # no setting of a folder has its factors
-        return assert_refused(lambda folder: save_hf(opened, folder), tmp_path / "out", "no folder")
+        return assert_refused(lambda folder: save_hf(opened, folder), tmp_path / "out", "unchanged")
     save_hf(opened, tmp_path / "out")
     again, text = load_published(tmp_path / "out"), "<start_of_turn>the <|im_end|> thing äxé🚲"
     assert type(again.tokenizer) is type(opened.tokenizer) and again.ends == opened.ends

@@ -329,7 +329,7 @@ def test_what_cannot_be_opened_is_one_line(copy, damage, told):
 def test_what_cannot_chat_or_be_written_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no chat template and only continues text"):
         load("stories").chat()
-    with pytest.raises(InputError, match=r"a CharTokenizer can't be written .* only the model"):
+    with pytest.raises(InputError, match=r"a CharTokenizer can't be written .* just the module"):
         save_hf(load("shakespeare"), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
