@@ -269,7 +269,7 @@ def texts(n, **sizes):
             "epoch 2 has only .* batches, but position asks for 9999",
         ),
         (lambda: at(pair_stream(), 2, -1), "epoch 2 has only .* batches, but position asks for -1"),
-        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens are too few for length=5 and one"),
+        (lambda: text_blocks(torch.arange(5), 5, 3), "5 tokens are too few: length=5 needs one"),
         (lambda: text_blocks(torch.arange(5), 0, 3), "length=0"),
         (lambda: texts(9), "9 tokens are too few for two blocks of length=5"),
         (lambda: texts(19, batch_size=0), "batch_size=0"),

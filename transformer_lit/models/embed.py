@@ -303,7 +303,7 @@ def _use(folder: Path, C: int) -> dict[str, Any]:
     name = said.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise InputError(
-            f"{path} sets default_prompt_name to {name!r}. Choose one of its prompts, or null"
+            f"{path} sets default_prompt_name to {name!r}. Use one of {[*prompts]}, or null"
         )
     said.check_all()
     return {"prompts": prompts, "prompt": name, "size": said.get("truncate_dim")}

@@ -479,7 +479,7 @@ def _scored_pieces(said: PublishedSettings, ids: dict[str, int], kinds: Sequence
     "SentencePiece's BPE: of all neighbours that form a token, the best score is merged first."
     scores, unknown = said["tokenizer.ggml.scores"], said.get("tokenizer.ggml.unknown_token_id")
     if len(scores) != len(ids) or not all(map(math.isfinite, scores)):
-        raise InputError(f"{said.place} has tokens without a finite score. Download it again")
+        raise InputError(f"{said.place}: tokenizer.ggml.scores is damaged. Download it again")
     sizes = {*map(len, ids)}  # a token of n letters is cut only where both parts may be tokens
     pairs = []
     for (token, i), score in zip(ids.items(), scores):

@@ -664,7 +664,7 @@ def fill(
             differ = f"{tensors.folder}: {first.names[0]} and {other.names[0]} are tied but differ"
             heads = [name for name in ours if name.startswith("lm_head.")]
             if other not in _conversions(heads, names):
-                raise InputError(differ)
+                raise InputError(f"{differ}. Copy the folder again")
             warnings.warn(
                 f"{differ}; each is read as it is, so they are no longer tied", stacklevel=3
             )

@@ -267,12 +267,12 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/…).")] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue the run in --out, with its own settings."),
+        typer.Option("--resume", help="Continue the run in --out; leave out --preset and --set."),
     ] = False,
     source: Annotated[str | None, typer.Option(help="Language to translate from.")] = None,
     target: Annotated[str | None, typer.Option(help="Language to translate to.")] = None,
     form: Annotated[
-        str | None, typer.Option(help="Form of multi30k: raw, or tok (lower-cased and split).")
+        str | None, typer.Option(help="Form of multi30k: raw, or tok (lower-cased, tokenised).")
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Your own text files, or folders with .txt files.")

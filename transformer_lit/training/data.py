@@ -106,7 +106,7 @@ def text_blocks(ids: Int[Tensor, "N"], length: int, batch_size: int) -> list[Tex
         raise ValueError(f"length and batch_size must be 1 or more, got {length=}, {batch_size=}")
     count = (len(ids) - 1) // length
     if not count:
-        raise ValueError(f"{len(ids)} tokens are too few for {length=} and one more. Lower length")
+        raise ValueError(f"{len(ids)} tokens are too few: {length=} needs one more. Lower it")
     inputs = ids[: count * length].view(count, length)
     targets = ids[1 : count * length + 1].view(count, length)
     return [
