@@ -216,7 +216,7 @@ POOLED = {
 USED = {
     '{"prompts": ["a"]}': "prompts to",
     '{"prompts": {"a": 5}}': "prompts in .* sets a to 5",
-    '{"prompts": {"a": "x"}, "default_prompt_name": "b"}': "name to 'b'. Choose one of its",
+    '{"prompts": {"a": "x"}, "default_prompt_name": "b"}': "name to 'b'. Use one of ..a",
     '{"truncate_dim": 0}': "truncate_dim to 0",
     '{"truncate_dim": 43}': "truncate_dim to 43",
     '{"similarity_fn_name": "manhattan"}': "similarity_fn_name to .manhattan.",
