@@ -70,7 +70,7 @@ def test_a_sink_starts_at_0_and_no_window_hides_it():
     ("new", "said"),
     [
         (lambda: Window(0), "at least 1 position, got 0"),
-        (lambda: SinkLogit(H, Window(3, attend=SoftCap(2.0))), "a sink replaces attend: Window"),
+        (lambda: SinkLogit(H, Window(3, attend=SoftCap(2.0))), "attend. Pass Window.3, 0"),
         (lambda: SinkLogit(H, SinkLogit(H)), "must be a Window, got a SinkLogit"),
         (lambda: attend(*torch.zeros(3, 1, 0, 5, 7)), "are not B H T D"),
         (lambda: SoftCap(math.inf), "positive and finite, got inf"),

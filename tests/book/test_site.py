@@ -382,7 +382,7 @@ def test_a_chapter_is_set_as_a_book_is(wide):
         ".map((one) => [one.matches('p, .math'), Math.round(one.getBoundingClientRect().right)])",
     )
     # words end at one edge, and code and drawings at one
-    assert len(ends) > 20 and sorted(is_word for is_word, _ in {*map(tuple, ends)}) == [False, True]
+    assert len(ends) > 20 and sorted(words for words, _ in {*map(tuple, ends)}) == [False, True]
     found = [wide.eval_on_selector(f".bd-article {h}", STYLE) for h in ("h1", "h2", "h3")]
     sizes = [size for _, size in found]
     assert {weight for weight, _ in found} == {"700"}
@@ -425,7 +425,7 @@ STRETCH = """() => {
         end = Math.max(end, bottom);
     }
     return most;
-}"""  # pixels with nothing to look at or to do, folds shut; below: four screens of 844, eight of 900
+}"""  # pixels with nothing to look at or to do, folds shut; 3376: 4 times 844
 
 
 @weekly

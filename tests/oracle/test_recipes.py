@@ -271,7 +271,7 @@ def another_model(folder):
 
 
 REFUSED = [
-    (another_kind, "is a Bert, not for continuing text: load_hf"),
+    (another_kind, "is a Bert, which writes no text: load_hf"),
     (a_translator, "is an encoder–decoder, .* with AutoTokenizer of transformers, .* beam_search"),
     (lambda to: (to / "tokenizer.json").unlink(), r"cannot read .*tokenizer\.json"),
     (lambda to: (to / "tokenizer.json").write_text("{"), r"r\.json is not a tokenizer file"),

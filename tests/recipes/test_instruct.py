@@ -144,7 +144,7 @@ NOT_TRAINED = {  # a recipe, the model that it begins with, words of the one lin
     "no template": (
         lambda m: instruct(load("running-sum"), *[TALK] * 3),
         "running-sum",
-        "no chat template. Give prompt, completion, not messages",
+        "no chat template in the model. Give prompt and completion instead",
     ),
     "too long": (
         lambda m: instruct(m, *[TALK] * 3, length=5),

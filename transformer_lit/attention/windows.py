@@ -114,7 +114,7 @@ class SinkLogit(nn.Module):
         if not isinstance(window, Window | None):
             raise TypeError(f"the window of a sink must be a Window, got a {type(window).__name__}")
         if window is not None and window != Window(window.size, window.first):
-            raise ValueError(f"a sink replaces attend: Window({window.size}, first={window.first})")
+            raise ValueError(f"a sink replaces attend. Pass Window({window.size}, {window.first})")
         self.logit, self.window = nn.Parameter(torch.zeros(n_heads)), window
 
     extra_repr = own_sizes

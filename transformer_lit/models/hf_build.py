@@ -803,7 +803,7 @@ def load_published(folder: str | Path, *, dtype: torch.dtype = torch.float32) ->
         )
     if not isinstance(model, DecoderOnly):
         kind = type(model).__name__
-        raise InputError(f"{folder} is a {kind}, not for continuing text: load_hf({str(folder)!r})")
+        raise InputError(f"{folder} is a {kind}, which writes no text: load_hf({str(folder)!r})")
     tokenizer = PublishedTokenizer.load(folder / "tokenizer.json", model.config.vocab_size)
     sampling = read_sampling(read_generation(folder, model.settings))
     return Published(model, tokenizer, _template(folder), _ends(folder, tokenizer), sampling)

@@ -81,7 +81,7 @@ def tokens_of(tokenizer: Tokenizer, row: Row, template: str | None) -> tuple[lis
         said += [end] if (end := getattr(tokenizer, "eos_id", None)) is not None else []
         return asked + said, [0] * len(asked) + [1] * len(said)
     if template is None:
-        raise InputError("the model has no chat template. Give prompt, completion, not messages")
+        raise InputError("no chat template in the model. Give prompt and completion instead")
     names = {f"{role}_token": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
     marks = {k: tokenizer.backend.id_to_token(i) for k, i in names.items() if i is not None}
     ends = {tokenizer.backend.token_to_id(mark) for mark in tokenizer.marks}

@@ -259,7 +259,7 @@ class Trained(ABC):
         elif config_describes(self.model):
             sizes = {"family": _family(self.model), "model": asdict(self.model.config)}
         else:
-            raise InputError("sizes can't rebuild this model. Save before quantised or use save_hf")
+            raise InputError("sizes can't rebuild this model. Save it unquantised, or by save_hf")
         with atomic_path(folder) as temporary:
             temporary.mkdir()
             save_weights(self.model, temporary / "model.safetensors", dtype=dtype)
