@@ -177,8 +177,7 @@ class Module:
     def get_submodule(self, target):
         return functools.reduce(getattr, target.split("."), self) if target else self
 
-    def get_parameter(self, target):
-        return self.get_submodule(target)
+    get_parameter = get_submodule
 
     def state_dict(self, prefix=""):
         own = self._parameters | {n: x for n, x in self._buffers.items() if n not in self._passing}
@@ -350,7 +349,8 @@ class RMSNorm(LayerNorm):
     affine = ("weight",)
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True):
-        super().__init__(normalized_shape, eps, elementwise_affine)
+        super().__init__(normalized_shape, elementwise_affine=elementwise_affine)
+        self.eps = eps
 
     def forward(self, x):
         return F["rms_norm"](x, self.normalized_shape, self.weight, self.eps)

@@ -164,11 +164,11 @@ def programs():
 
 
 def called():
-    "What torch's functions give, or why they refuse, for arguments that fit and others."
+    "What torch's functions, layers and optimizers give for arguments that fit, or why they refuse."
     found, kinds = [], page.torch_names.FACTS["signatures"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for text in calls(kinds):
+        for text in [*calls(kinds), *(HERE / "layers.txt").read_text().splitlines()]:
             try:
                 found.append([text, outcome(text, torch, F)])
             except MissingName:

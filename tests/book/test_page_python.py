@@ -66,8 +66,8 @@ def in_chromium(page, home):
     "What the page's engine finds in a browser, in the worker that judges what readers type."
     page.goto("book/intro.html")
     page.evaluate(START, f"{home}_static/python/worker.js")
-    names = ("in_the_page.py", "calls.py", "programs.py", "programs.txt", "odd_answers.txt")
-    files = [[name, (Path(__file__).parent / name).read_text()] for name in names]
+    paths = [path for path in Path(__file__).parent.iterdir() if path.suffix in (".py", ".txt")]
+    files = [[path.name, path.read_text()] for path in paths]
     found, heap = page.workers[0].evaluate(RUN, [*files, ["blanks.json", json.dumps(blanks())]])
     page.context.close()
     assert heap < 100e6 and not page.said
