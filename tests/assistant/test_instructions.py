@@ -57,5 +57,5 @@ def test_what_counts(roles, expected):
 
 
 def test_a_document_that_is_too_long_is_refused():
-    with pytest.raises(ValueError, match="document 1 has 4 tokens, but a row holds 3"):
+    with pytest.raises(ValueError, match="document 1 needs length=4 or more, got 3"):
         pack([[1], [1, 2, 3, 4]], 3)

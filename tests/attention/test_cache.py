@@ -207,5 +207,5 @@ def test_a_full_cache_says_so_and_stays_as_it_is():
 def test_truncate_only_shortens(make, length):
     cache = make()
     cache.update(*pair(5))
-    with pytest.raises(ValueError, match=f"cache of 5 positions to {length}"):
+    with pytest.raises(ValueError, match=f"from 0 to the cache's 5, got {length}"):
         cache.truncate(length)

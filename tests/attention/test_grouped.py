@@ -84,11 +84,11 @@ def test_a_map_with_something_behind_it_cannot_be_pooled(name):
     if name == "q_proj":  # of queries nothing is pooled
         assert to_grouped(old, 2).k_proj.out_features == 2 * D
         return
-    with pytest.raises(ValueError, match=f"{name} can't be pooled: it is a Sequential"):
+    with pytest.raises(ValueError, match=f"{name} is a Sequential: pool while"):
         to_grouped(old, 2)
 
 
 @pytest.mark.parametrize("n_kv_heads", [0, -2, 4])
 def test_groups_of_unequal_size_are_refused(n_kv_heads):
-    with pytest.raises(ValueError, match=f"6 key/value heads .* n_kv_heads={n_kv_heads}"):
+    with pytest.raises(ValueError, match=f"divide the 6 key/value heads, got {n_kv_heads}"):
         to_grouped(layer(), n_kv_heads)

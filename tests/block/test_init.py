@@ -55,8 +55,8 @@ def test_layers_by_name_with_their_gain(init, gains):
 @pytest.mark.parametrize(
     ("init", "said"),
     [
-        (lambda m: gpt2_init(m, 2), "down_proj or o_proj; linear: head, in_proj"),
-        (lambda m: deepnorm_init(m, 0.5), "v_proj; linear: head, in_proj"),
+        (lambda m: gpt2_init(m, 2), "down_proj or o_proj. There are: head, in_proj"),
+        (lambda m: deepnorm_init(m, 0.5), "v_proj. There are: head, in_proj"),
     ],
 )
 def test_a_module_without_the_names_is_refused_and_left_alone(init, said):

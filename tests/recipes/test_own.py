@@ -201,7 +201,7 @@ REFUSED = [  # what is asked for, how, and the words of the one line
     (text, [], {"val_paths": ["mytext"]}, "need files to train on. Add: --text FILE"),
     (text, ["short"], {}, "tokens are too few for two blocks"),
     (text, [], {}, "Name them with --text"),
-    (text, ["mytext"], {"n_heads": 3}, "n_heads=3 is not a multiple of n_kv_heads=2"),
+    (text, ["mytext"], {"n_heads": 3}, "n_kv_heads must divide n_heads=3, got 2"),
     (text, ["mytext"], {"optimizer": "sgd"}, "No optimizer named 'sgd'. Choose from: adamw, muon"),
     (text, ["mytext"], {"d_modle": 9}, "model run has no d_modle; did you mean d_model"),
     (text, ["mytext"], {"step": 9}, "did you mean steps"),

@@ -84,7 +84,7 @@ def pack(
     room: list[int] = []
     for number, row in enumerate(rows):
         if len(row) > length:
-            raise ValueError(f"document {number} has {len(row)} tokens, but a row holds {length}")
+            raise ValueError(f"document {number} needs length={len(row)} or more, got {length}")
         at = next((i for i, free in enumerate(room) if free >= len(row)), len(room))
         if at == len(room):
             packed.append([])

@@ -85,9 +85,9 @@ def add_lora(
     for name, module in chosen:
         if type(module) is not nn.Linear:
             kind = type(module).__name__
-            raise ValueError(f"{name} has the class {kind}, but LoRA can only change an nn.Linear")
+            raise ValueError(f"LoRA can only change nn.Linear, not the {kind} {name}. Narrow where")
         if uses[id(module.weight)] > 1:
-            raise ValueError(f"{name} shares its weights: merging would change the other use too")
+            raise ValueError(f"leave {name} out of where: another module shares its weights")
     model.requires_grad_(False)
     for name, module in chosen:
         _replace(model, name, LoRALinear(module, rank=rank, alpha=alpha))

@@ -39,7 +39,7 @@ def advantages(
         tensor([ 0.5000, -0.5000, -0.5000,  0.5000])
     """
     if group_size < 1 or len(rewards) % group_size:
-        raise ValueError(f"{len(rewards)} rewards can't be divided into groups of {group_size}")
+        raise ValueError(f"group_size must divide the {len(rewards)} rewards, got {group_size}")
     if baseline not in ("none", "mean", "leave_one_out") or scale not in (None, "std"):
         raise ValueError(f"there is no {baseline=} with {scale=}")
     if baseline == "leave_one_out" and group_size == 1:
@@ -85,7 +85,7 @@ def policy_loss(
             "token" is the mean over all tokens of the batch; an integer n divides the sum by n.
     """
     if mask[:, 0].any():
-        raise ValueError("the first token of a row is given, so its mask must be False")
+        raise ValueError("set mask[:, 0] to False: the first token of a row is given")
     # outside the mask, a log-probability may be −∞ and its gradient nan, so it is replaced by 0
     ratio = (logp - old_logp.detach()).masked_fill(~mask, 0).exp()  # B T
     gain = ratio * advantages[:, None]

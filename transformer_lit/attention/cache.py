@@ -15,7 +15,7 @@ from torch import Tensor
 # %% ../../nbs/attention/06_cache.ipynb #check
 def _check_length(length: int, held: int) -> None:
     if not 0 <= length <= held:  # a slice would silently accept both
-        raise ValueError(f"can't truncate a cache of {held} positions to {length}")
+        raise ValueError(f"the new length must be from 0 to the cache's {held}, got {length}")
 
 # %% ../../nbs/attention/06_cache.ipynb #growing
 class GrowingCache:
@@ -93,7 +93,7 @@ class KVCache:
         room, room_v = (x.narrow(2, self.length, k.shape[2]) for x in (self.k, self.v))  # B K T D
         if (room.shape, room_v.shape) != (k.shape, v.shape):  # a single row would fill all rows
             shapes = f"keys {(*k.shape,)} and values {(*v.shape,)}"
-            raise ValueError(f"a cache of {(*self.k.shape,)} has no room for {shapes}")
+            raise ValueError(f"{shapes} don't fit the cache's B K max_len D, {(*self.k.shape,)}")
         room.copy_(k)
         room_v.copy_(v)
         self.length += k.shape[2]

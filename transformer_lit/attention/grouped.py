@@ -48,7 +48,7 @@ def _pooled(
 ) -> nn.Linear:
     linear, d_head = getattr(attention, name), attention.d_head
     if not isinstance(linear, nn.Linear):  # for example, a projection followed by a norm
-        raise ValueError(f"{name} can't be pooled: it is a {type(linear).__name__}, not a Linear")
+        raise ValueError(f"{name} is a {type(linear).__name__}: pool while it's still a Linear")
     # The rows of a projection are heads one after another: head h has rows h·D to (h+1)·D.
     sizes = linear.in_features, n_kv_heads * d_head, linear.bias is not None
     like = {"device": linear.weight.device, "dtype": linear.weight.dtype}
@@ -78,7 +78,7 @@ def to_grouped(
     """
     old = attention.n_kv_heads
     if n_kv_heads < 1 or old % n_kv_heads:
-        raise ValueError(f"{old} key/value heads can't be pooled into n_kv_heads={n_kv_heads}")
+        raise ValueError(f"n_kv_heads must divide the {old} key/value heads, got {n_kv_heads}")
     new = deepcopy(attention)
     new.n_kv_heads = n_kv_heads
     for name in ("k_proj", "v_proj"):

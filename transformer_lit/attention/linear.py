@@ -144,7 +144,7 @@ class StateCache:
     def truncate(self, length: int) -> None:
         "Do nothing for the present length; raise `ValueError` for any other."
         if length != self.length:
-            raise ValueError(f"a state after {self.length} positions can't go back to {length}")
+            raise ValueError(f"a state can't go from {self.length} to {length}. Make a new cache")
 
 
 class GatedDeltaNet(nn.Module):
@@ -209,7 +209,7 @@ class GatedDeltaNet(nn.Module):
             pos: not used, because the steps have an order.
         """
         if mask is not None:  # it would be silently ignored
-            raise ValueError("a state has read all positions, so a mask can't hide any of them")
+            raise ValueError("pass no mask: a state has read every position and can't hide any")
         cache = StateCache() if cache is None else cache
         *qkv, z, b, a = self.project(x)
         qkv, past = self.conv(torch.cat(qkv, dim=-1), cache.past)  # B T (2K+H)D

@@ -73,7 +73,7 @@ def head_sizes(
     "n_kv_heads and d_head, or H and C/H by default. Raise `ValueError` if they don't divide."
     n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
     if n_heads % n_kv_heads:
-        raise ValueError(f"n_heads={n_heads} is not a multiple of n_kv_heads={n_kv_heads}")
+        raise ValueError(f"n_kv_heads must divide n_heads={n_heads}, got {n_kv_heads}")
     if d_head is None and d_model % n_heads:
         raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}. Pass d_head")
     return n_kv_heads, d_model // n_heads if d_head is None else d_head
@@ -179,7 +179,7 @@ class MultiHeadAttention(nn.Module):
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T
         elif pos.shape not in (x.shape[1:2], x.shape[:2]):
-            raise ValueError(f"pos needs shape T or B T of x {(*x.shape,)}, got {(*pos.shape,)}")
+            raise ValueError(f"pos is {(*pos.shape,)}, x needs {x.shape[1]} positions, T or B T")
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)  # B H T D
         if memory is None:
             k, v = self.keys_values(x, pos)  # B K T D

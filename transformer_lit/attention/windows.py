@@ -96,7 +96,7 @@ class WindowCache:
         "Forget all positions from `length` on; `ValueError` once the window has slid."
         held = 0 if self.k is None else self.k.shape[2]
         if not 0 <= length <= self.length or (length < self.length and held < self.length):
-            raise ValueError(f"a window that slid on to {self.length} can't go back to {length}")
+            raise ValueError(f"a window can't go from {self.length} to {length}. Make a new cache")
         if length < self.length:
             self.k, self.v, self.length = self.k[:, :, :length], self.v[:, :, :length], length
 
@@ -112,7 +112,7 @@ class SinkLogit(nn.Module):
     def __init__(self, n_heads: int, window: Window | None = None):
         super().__init__()
         if not isinstance(window, Window | None):
-            raise TypeError(f"the window of a sink must be a Window, got a {type(window).__name__}")
+            raise TypeError(f"pass a sink window=Window(size), not a {type(window).__name__}")
         if window is not None and window != Window(window.size, window.first):
             raise ValueError(f"a sink replaces attend. Pass Window({window.size}, {window.first})")
         self.logit, self.window = nn.Parameter(torch.zeros(n_heads)), window

@@ -165,7 +165,7 @@ class GroupedRouter(SigmoidRouter):
         self.n_groups, self.k_groups = n_groups, k_groups
         if n_experts % n_groups or k * n_groups > k_groups * n_experts:
             said = f"{k_groups} of {n_groups} equal groups"
-            raise ValueError(f"{said} of {n_experts} experts cannot be, or have fewer than {k}")
+            raise ValueError(f"{k} of {n_experts} experts can't come from {said}. Change n_groups")
 
     def candidates(self, ranks: Float[Tensor, "N E"]) -> Float[Tensor, "N E"]:
         groups = ranks.unflatten(-1, (self.n_groups, -1))  # N G E/G

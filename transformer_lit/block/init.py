@@ -30,7 +30,7 @@ def _own_linears(module: nn.Module, wanted: Collection[str] = ()) -> list[tuple[
     ]
     if wanted and not any(name in wanted for name, _ in linears):
         found = ", ".join(sorted({name for name, _ in linears})) or "none"
-        raise ValueError(f"no layer is called {' or '.join(sorted(wanted))}; linear: {found}")
+        raise ValueError(f"no Linear is called {' or '.join(sorted(wanted))}. There are: {found}")
     for _, layer in linears:
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)

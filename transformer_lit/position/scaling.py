@@ -110,7 +110,7 @@ class Llama3Scaling(_Stretch):
     def __call__(self, d_head: int, base: int | float) -> tuple[Float64[Tensor, "P"], float]:
         frequencies = rope_frequencies(d_head, base)
         if not self.low_freq_factor < self.high_freq_factor:
-            raise ValueError(f"the ramp of {self} does not rise")
+            raise ValueError(f"high_freq_factor must be above low_freq_factor, got {self}")
         turns = self.original_len * frequencies / (2 * math.pi)
         ramp = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         return _mix(frequencies, self.factor, ramp.clamp(0, 1)), 1.0
