@@ -139,7 +139,7 @@ def test_later_pages_quote_what_the_first_training_printed():
     quotes = {
         "text/embedding": f"wrote {right} of 100 new numbers",
         "attention/multihead": f"wrote {right} of 100 new numbers",
-        "position/rope": f"Only {lost} of 100 new numbers were right, compared with {right} with sin",
+        "position/rope": f"Only {lost} of 100 new numbers were right, compared with {right}",
         "block/layers": f"ended at {whole[1]} and wrote {right} of 100 new numbers",
         "models/llama": f"the first page had {right} right after 120",
     }
