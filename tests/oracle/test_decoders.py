@@ -396,7 +396,7 @@ REFUSED = [
     ("qwen3 moe", {"use_sliding_window": True}, "use_sliding_window to true"),
     ("deepseek", {"scoring_func": "softmax"}, "scoring_func to .softmax."),
     ("deepseek", {"topk_method": "greedy"}, "topk_method to .greedy."),
-    ("deepseek", {"n_group": 2}, "1 of 2 equal groups of 7 experts"),
+    ("deepseek", {"n_group": 2}, "of 7 experts can.t come from 1 of 2 equal groups"),
     ("gemma 3", {"rope_scaling": {"rope_type": "default"}}, "rope_scaling. Keep one of them"),
     ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation to .gelu."),
     ("gemma 2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
