@@ -117,5 +117,5 @@ def test_a_llama_with_it_writes_as_without_a_cache():
 def test_what_would_be_lost_or_shared_is_refused(no_shape_checks):
     with pytest.raises(ValueError, match="ALiBi adds a bias"):
         latent(position=ALiBi(H))
-    with pytest.raises(ValueError, match=f"pos is \\(1, {T}\\), x needs"):
+    with pytest.raises(ValueError, match=f"with T={T}, got shape \\(1, {T}\\)"):
         latent()(torch.randn(B, T, C), pos=torch.arange(T)[None])

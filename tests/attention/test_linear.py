@@ -79,7 +79,7 @@ def test_a_state_cannot_go_back_and_hides_nothing():
     cache.truncate(4)
     assert cache.state.shape == (B, H, D, D) and cache.past.shape == (B, 3, (2 * K + H) * D)
     for length in (-1, 0, 3, 5):
-        with pytest.raises(ValueError, match=f"can't go from 4 to {length}"):
+        with pytest.raises(ValueError, match=f"can't go from length 4 to {length}"):
             cache.truncate(length)
     assert cache.length == 4
     with pytest.raises(ValueError, match="pass no mask: a state"):

@@ -190,7 +190,7 @@ def test_sizes_that_do_not_divide_are_named(sizes, message):
 def test_positions_of_a_wrong_shape_are_named(shape, no_shape_checks):
     with pytest.raises(ValueError) as error:
         layer()(torch.randn(2, 7, C), pos=torch.zeros(shape, dtype=torch.long))
-    assert f"pos is {shape}, x needs 7 positions" in str(error.value)
+    assert f"T or B T with T=7, got shape {shape}" in str(error.value)
 
 
 def test_memory_and_cache_exclude_each_other():

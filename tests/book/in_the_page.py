@@ -164,16 +164,19 @@ def programs():
 
 
 def called():
-    "What torch's functions, layers and optimizers give for arguments that fit, or why they refuse."
-    found, kinds = [], page.torch_names.FACTS["signatures"]
+    """What torch's functions give, or why they refuse, for arguments that fit and others.
+
+    So do layers and optimizers in `layers.txt`, of which the page may lack none.
+    """
+    found, lines = [], (HERE / "layers.txt").read_text().splitlines()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for text in [*calls(kinds), *(HERE / "layers.txt").read_text().splitlines()]:
+        for text in calls(page.torch_names.FACTS["signatures"]):
             try:
                 found.append([text, outcome(text, torch, F)])
             except MissingName:
                 found.append([text, "missing"])
-    return found
+        return found + [[text, outcome(text, torch, F)] for text in lines]
 
 
 def models():

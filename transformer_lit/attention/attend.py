@@ -22,7 +22,7 @@ def check_attention(
     "Raise `ValueError` for what torch silently broadcasts, pads or adds; torch refuses the rest."
     if q.shape[::3] != k.shape[::3] or k.shape[:3] != v.shape[:3] or not k.shape[1]:
         shapes = f"q {(*q.shape,)}, k {(*k.shape,)}, v {(*v.shape,)}"
-        raise ValueError(f"need q B H T D, k B K S D, v B K S E, got {shapes}")
+        raise ValueError(f"pass q B H T D, k B K S D and v B K S E, not {shapes}")
     for x, is_bias in ((mask, False), (bias, True)):
         if x is not None and (
             x.ndim != 4 or x.shape[2] not in (1, q.shape[2]) or x.is_floating_point() != is_bias

@@ -65,7 +65,7 @@ class LatentAttention(nn.Module):
         self.causal, self.attend, self.dropout = causal, attend, dropout
         self.position = Position() if position is None else position
         if type(self.position).bias is not Position.bias:  # no one would call it
-            raise ValueError(f"{type(position).__name__} adds a bias. Pass one that rotates: RoPE")
+            raise ValueError(f"{type(position).__name__} adds a bias. Pass a rotation such as RoPE")
         self.scale = (d_head + d_rope) ** -0.5 if scale is None else scale
         linear, queries = partial(nn.Linear, bias=False), n_heads * (d_head + d_rope)
         self.q_proj = linear(d_model, queries)
@@ -104,7 +104,7 @@ class LatentAttention(nn.Module):
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T
         elif pos.shape not in (x.shape[1:2], x.shape[:2]):  # a single one would be used for all
-            raise ValueError(f"pos is {(*pos.shape,)}, x needs {x.shape[1]} positions, T or B T")
+            raise ValueError(f"pass pos T or B T with T={x.shape[1]}, got shape {(*pos.shape,)}")
         q = split_heads(self.q_proj(x), self.d_head + self.d_rope)  # B H T D+R
         q, q_rope = q.split([self.d_head, self.d_rope], -1)  # B H T D|R
         q = torch.cat([q, self.position.rotate(q_rope, pos)], -1)  # B H T D+R

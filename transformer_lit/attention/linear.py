@@ -144,7 +144,7 @@ class StateCache:
     def truncate(self, length: int) -> None:
         "Do nothing for the present length; raise `ValueError` for any other."
         if length != self.length:
-            raise ValueError(f"a state can't go from {self.length} to {length}. Make a new cache")
+            raise ValueError(f"can't go from length {self.length} to {length}. Make a new cache")
 
 
 class GatedDeltaNet(nn.Module):

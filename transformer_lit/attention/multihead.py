@@ -179,7 +179,7 @@ class MultiHeadAttention(nn.Module):
             start = 0 if cache is None else cache.length
             pos = torch.arange(start, start + x.shape[1], device=x.device)  # T
         elif pos.shape not in (x.shape[1:2], x.shape[:2]):
-            raise ValueError(f"pos is {(*pos.shape,)}, x needs {x.shape[1]} positions, T or B T")
+            raise ValueError(f"pass pos T or B T with T={x.shape[1]}, got shape {(*pos.shape,)}")
         q = self.position.rotate(split_heads(self.q_proj(x), self.d_head), pos)  # B H T D
         if memory is None:
             k, v = self.keys_values(x, pos)  # B K T D

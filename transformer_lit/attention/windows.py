@@ -96,7 +96,7 @@ class WindowCache:
         "Forget all positions from `length` on; `ValueError` once the window has slid."
         held = 0 if self.k is None else self.k.shape[2]
         if not 0 <= length <= self.length or (length < self.length and held < self.length):
-            raise ValueError(f"a window can't go from {self.length} to {length}. Make a new cache")
+            raise ValueError(f"can't go from length {self.length} to {length}. Make a new cache")
         if length < self.length:
             self.k, self.v, self.length = self.k[:, :, :length], self.v[:, :, :length], length
 

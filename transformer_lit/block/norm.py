@@ -46,7 +46,7 @@ def rms_norm(
     Source: Zhang and Sennrich 2019 (arXiv:1910.07467); eps as in T5 and LLaMA.
     """
     if x.shape[-1] != gain.shape[-1]:  # otherwise a width of 1 would broadcast
-        raise ValueError(f"x has width {x.shape[-1]}, the norm {gain.shape[-1]}. Make them equal")
+        raise ValueError(f"the norm has width {gain.shape[-1]}. Make it {x.shape[-1]}, as x has")
     wide = x.to(_wider(x))
     mean_square = wide.square().mean(-1, keepdim=True)  # … 1
     return (wide * torch.rsqrt(mean_square + eps) * gain).type_as(x)

@@ -115,7 +115,7 @@ def deberta_bucket(
     """
     exact = n_buckets // 2
     if exact < 1 or max_distance - 1 <= exact:
-        raise ValueError(f"n_buckets/2 must be 1 to max_distance-2: {n_buckets=}, {max_distance=}")
+        raise ValueError(f"half of {n_buckets=} must be from 1 to {max_distance=} - 2")
     far = distance.abs()
     # float32 throughout, as in the authors' program, because rounding decides about a bucket
     top = (far.new_tensor(max_distance - 1).float() / exact).log()
